@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from evaluator.metrics import classification_metrics
     from evaluator.random_baselines import max_random_accuracy, max_random_tail
     from evaluator.run.folder import read_requests, read_scores
+    from evaluator.runs.threshold import apply_thresholds, threshold_report
 
 __version__ = "0.1.0"
 __all__ = [
     "InContextClassifier",
     "__version__",
+    "apply_thresholds",
     "classification_metrics",
     "compare_runs",
     "evaluate",
@@ -22,6 +24,7 @@ __all__ = [
     "open_run",
     "read_requests",
     "read_scores",
+    "threshold_report",
 ]
 
 _MODULES = {
@@ -34,6 +37,8 @@ _MODULES = {
     "max_random_tail": "evaluator.random_baselines",
     "read_requests": "evaluator.run.folder",
     "read_scores": "evaluator.run.folder",
+    "apply_thresholds": "evaluator.runs.threshold",
+    "threshold_report": "evaluator.runs.threshold",
 }
 
 

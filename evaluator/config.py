@@ -360,6 +360,53 @@ class ReceiptConfig(Options):
     trust_remote_code: bool = option(False, "Run code that comes with the model.")
 
 
+ThresholdMeasure = Literal["accuracy", "precision", "recall", "false_positive_rate"]
+"""What a threshold promises: of used answers, or of the answer "yes"; a false-positive rate is promised from above."""
+
+ThresholdPer = Literal["all", "question", "class"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOptions(Options):
+    """Which thresholds are chosen, and on which answers of a run."""
+
+    target: float = option(0.9, "What the threshold promises of new answers.", shown=0.9, metavar="0<X<1")
+    measure: ThresholdMeasure = option(
+        "accuracy", "Of the answers that are used; the others are of the answer yes.", shown="accuracy"
+    )
+    assurance: float = option(0.95, "Probability with which all promises hold together.", shown=0.95, metavar="0<X<1")
+    per: ThresholdPer = option("question", "What has a threshold of its own.", shown="question")
+    yes: str | None = option(None, "The option that means yes; yes, true, 1 or positive if left out.")
+    at: tuple[float, ...] = option((), "Thresholds, of which share and accuracy are shown.", metavar="P,P")
+    method: str = option("vanilla", "Inference method whose answers are used.", shown="vanilla")
+    part: str | None = option(None, "Part of the suite; the only one if left out.")
+    group_column: str | None = option(
+        None, "Column of the table: rows with the same cell, of one user say, are not independent."
+    )
+    slice_column: str | None = option(
+        None, "Column of the table: coverage, calibration and threshold for each of its values, corrected."
+    )
+    costs: tuple[float, ...] = option(
+        (),
+        "With two runs, of a small model and a large one: costs of a small call, a large call and a wrong answer.",
+        metavar="S,L,W",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("target", "assurance"):
+            if not 0 < getattr(self, name) < 1:
+                raise ConfigError(f"--{name} must be above 0 and below 1, got {getattr(self, name)}.")
+        if self.measure != "accuracy" and self.per == "class":
+            raise ConfigError(f"--measure {self.measure} is about the answer yes alone. Leave out --per class.")
+        if self.costs and (len(self.costs) != 3 or min(self.costs) < 0):
+            raise ConfigError("--costs takes three numbers, 0 or more: of a small call, a large one, a wrong answer.")
+
+    @property
+    def limit(self) -> float:
+        """Return the largest share of errors that the target allows."""
+        return self.target if self.measure == "false_positive_rate" else round(1 - self.target, 12)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportColumns(Options):
     """Columns of a table of imported answers; None: imports.files.SCORES and others, where the table has them."""

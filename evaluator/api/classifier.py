@@ -205,6 +205,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             suites=(_SUITE,), data=_IN_MEMORY, n_shots=self.shots, methods=(self.method,), definitions=("paper",)
         )
         check_config(config)
+        if methods_of(config.suites)[self.method].uses_gold:
+            raise ConfigError(f"The method {self.method} needs the true labels of other queries. Choose another one.")
         check_capabilities(config, self._model_config())
         return config
 

@@ -21,7 +21,7 @@ import click
 from evaluator import __version__
 from evaluator.cli.compare import MISTAKE_IN_GATE, compare, gate
 from evaluator.cli.lists import datasets, engines, methods, suites
-from evaluator.cli.runs import clean, export, list_runs, receipt, show, verify
+from evaluator.cli.runs import clean, export, list_runs, receipt, show, threshold, verify
 from evaluator.cli.stages import build, measure, preflight, report, run, score
 from evaluator.cli.terminal import LossyStream, echo
 from evaluator.cli.without_models import import_answers, random_baseline, reproduce
@@ -49,8 +49,8 @@ def cli() -> None:
 
 
 for command in (
-    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, compare, gate, export,
-    import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
+    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, compare, gate, threshold,
+    export, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 

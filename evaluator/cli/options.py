@@ -55,6 +55,7 @@ class Listed(click.ParamType[Any], Generic[T]):
 
 NAMES = Listed(str, "names with commas between them")
 NUMBERS = Listed(int, "whole numbers with commas between them")
+REALS = Listed(float, "numbers with commas between them")
 
 
 class NumberOr(click.ParamType[Any]):
@@ -111,7 +112,7 @@ def _value_type(kind: Any) -> Any:
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     if get_origin(kind) is tuple:
-        return NUMBERS if get_args(kind)[0] is int else NAMES
+        return {int: NUMBERS, float: REALS}.get(get_args(kind)[0], NAMES)
     if words := [word for one in get_args(kind) if get_origin(one) is Literal for word in get_args(one)]:
         return NumberOr(words[0])
     return UserPath() if kind is Path else kind

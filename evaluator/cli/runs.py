@@ -1,4 +1,4 @@
-"""The commands about finished runs: `list`, `show`, `clean`, `verify`, `export` and `receipt`."""
+"""The commands about finished runs: `list`, `show`, `clean`, `verify`, `export`, `receipt` and `threshold`."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ import click
 
 from evaluator.cli.options import UserPath, from_options, options_of, run_folder
 from evaluator.cli.terminal import draw, echo
-from evaluator.config import ReceiptConfig
+from evaluator.config import ReceiptConfig, ThresholdOptions
 from evaluator.files.whole import size_text
 from evaluator.schemas import DEFINITIONS
 
@@ -209,3 +209,54 @@ def receipt(out: Path, **given: Any) -> None:
     name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
     for line in receipt_lines(name, made):
         echo(line)
+
+
+FILE = UserPath(dir_okay=False)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=UserPath(exists=True))
+@options_of(ThresholdOptions)
+@click.option("--out", type=FILE, help="Write the thresholds here: thresholds.json.")
+@click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing any.")
+@click.option("--check", type=UserPath(exists=True), help="Check them on a second run, or table of answers.")
+@click.option("--answers", type=FILE, help="Write the answers of the last table as CSV, with whether each is used.")
+@click.option(
+    "--errors", type=FILE, help="Write the wrong answers of RUN that are used as CSV, the most certain first."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def threshold(
+    runs: tuple[Path, ...],
+    out: Path | None,
+    use: Path | None,
+    check: Path | None,
+    answers: Path | None,
+    errors: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Choose the probability above which the answers of RUN can be used, with a promise about new answers.
+
+    RUN is a run's folder, or a table of answers as `evaluator import` reads. No model is asked. The exit code is 1
+    where a threshold that is checked breaks its promise.
+    """
+    from evaluator.files.json_files import to_builtins, write_record
+    from evaluator.report.thresholds import threshold_lines
+    from evaluator.runs import threshold as stored
+
+    options = from_options(ThresholdOptions, given)
+    report = stored.threshold_report(*runs, use=use, check=check, **to_builtins(options))
+    if out is not None:
+        write_record(out, report.file)
+    if answers is not None:
+        stored.write_answers(answers, check or runs[0], options, report.file)
+    if errors is not None:
+        stored.write_errors(errors, report)
+    if as_json:
+        content = {"file": report.file, "at": report.at, "checks": report.checks}
+        content["routing"] = report.routing and report.routing._asdict()
+        echo(json.dumps({"coverage": report.coverage.to_dicts(), **to_builtins(content)}, indent=2, ensure_ascii=False))
+    else:
+        for line in threshold_lines(report.file.thresholds, report.coverage, report.at, report.checks, report.routing):
+            echo(line)
+    return int(any(each.verdict == "broken" for each in report.checks))

@@ -7,7 +7,7 @@ from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
 from evaluator.methods.ppl_icl import PPL_ICL
 from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, UNCONDITIONAL, VANILLA
 from evaluator.methods.training_states import HIDDEN_CALIBRATION
-from evaluator.methods.vector_scaling import VECTOR_SCALING
+from evaluator.methods.vector_scaling import TEMPERATURE_SCALING, VECTOR_SCALING
 
 METHODS: dict[str, Method] = {
     "vanilla": VANILLA,
@@ -22,6 +22,7 @@ METHODS: dict[str, Method] = {
     "knn_neighbours": KNN_NEIGHBOURS,
     "hidden_calibration": HIDDEN_CALIBRATION,
     "vector_scaling": VECTOR_SCALING,
+    "temperature_scaling": TEMPERATURE_SCALING,
     "per_token": PER_TOKEN,
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,

@@ -136,6 +136,7 @@ class Method:
     part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts
     definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
     max_label_tokens: int | None = None  # longest label that it can score; None: no limit
+    uses_gold: bool = False  # true labels of other queries, so that it measures and cannot predict
     drawn_once: str = ""  # prompts or demonstrations drawn once for all queries, which intervals over queries ignore
 
     labelled_examples: Callable[[int], float] = lambda _n_shots: 0

@@ -1,9 +1,11 @@
 """Vector scaling: scale and shift the log-probability of each label, as labelled training prompts ask for.
 
 Not one of StaICC's methods. Batch, contextual and domain calibration only shift labels; a scale below 0 reverses what
-the model says of a label.
+the model says of a label. Temperature scaling has one scale for all labels, fitted on other queries: it changes no
+prediction, only how certain it is.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -100,4 +102,103 @@ VECTOR_SCALING = Method(
     part_kinds=("classification",),
     drawn_once="training prompts",
     labelled_examples=labelled_examples,
+)
+
+
+class Temperature(NamedTuple):
+    """The temperature that label log-probabilities are divided by, with its 95% interval; above 1: overconfident."""
+
+    value: float
+    ci_low: float | None  # None where answers do not determine it: all right, all wrong, or a single group
+    ci_high: float | None
+
+
+MIN_SCALE, MAX_SCALE = 0.01, 100.0
+"""Limits of 1 / temperature: answers that are all right, or all wrong, ask for infinite ones."""
+
+N_FOLDS = 5
+
+
+def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None = None) -> Temperature:
+    """Minimise the log loss of p(label)^(1/T), normalised, by Newton's method; rows may have different labels.
+
+    A probability of 0 counts as half of the smallest other one. The interval is that of log T, from the variance of the
+    gradient between groups (a sandwich estimate).
+
+    Args:
+        label_probs: lists [n] of probabilities.
+        gold: [n], indices of the true labels.
+        groups: [n], rows that are not independent; None: each is its own.
+
+    Source: Guo et al. 2017, section 4.2 (temperature scaling).
+    """
+    from scipy.special import stdtrit  # here, because listing the methods should not load SciPy
+
+    flat = label_probs.explode().to_numpy()
+    smallest = flat[flat > 0].min(initial=1.0)
+    log_probs = np.log(np.where(flat > 0, flat, smallest / 2))
+    sizes = label_probs.list.len().to_numpy().astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    of_gold = log_probs[starts + gold.to_numpy()]
+
+    def gradient(scale: float) -> tuple[Floats, float]:
+        """Return the derivative of each row's loss by the scale, [n], and the second derivative of their sum."""
+        scaled = scale * log_probs
+        weights = np.exp(scaled - np.repeat(np.maximum.reduceat(scaled, starts), sizes))
+        total = np.add.reduceat(weights, starts)
+        mean = np.add.reduceat(weights * log_probs, starts) / total
+        square = np.add.reduceat(weights * log_probs**2, starts) / total
+        return mean - of_gold, float((square - mean**2).sum())
+
+    for end in (MAX_SCALE, MIN_SCALE):
+        slope = float(gradient(end)[0].sum())
+        if slope <= 1e-9 if end == MAX_SCALE else slope >= 0:
+            return Temperature(1 / end, None, None)
+    scale = 1.0
+    for _ in range(100):
+        slopes, curvature = gradient(scale)
+        step = float(slopes.sum()) / max(curvature, 1e-12)
+        previous, scale = scale, float(np.clip(scale - step, max(scale / 3, MIN_SCALE), min(scale * 3, MAX_SCALE)))
+        if abs(scale - previous) < 1e-12 * scale:
+            break
+    slopes, curvature = gradient(scale)
+    sums = slopes if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], slopes)
+    n = len(sums)
+    if n < 2 or curvature <= 0:
+        return Temperature(1 / scale, None, None)
+    error = math.sqrt(float(sums @ sums) * n / (n - 1)) / curvature / scale
+    reach = math.exp(min(float(stdtrit(n - 1, 0.975)) * error, 700.0))
+    return Temperature(1 / scale, 1 / scale / reach, reach / scale)
+
+
+def tempered_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the queries with the softmax of log p / T, where T is fitted on the other folds of the dataset's queries.
+
+    Queries are in N_FOLDS folds, drawn with a fixed seed. The labels of the queries themselves are used, so that the
+    numbers say what a temperature could do with as many labelled queries; a fold never sees its own.
+    """
+    log_probs = log_softmax(label_score(definition))
+    queries = scored.queries.with_columns(label_probs=log_probs.list.eval(pl.element().exp())).collect()
+    tables = []
+    for rows in queries.partition_by(_TASK, maintain_order=True):
+        query = rows["query_id"].rank("dense").to_numpy().astype(np.int64) - 1
+        folds = np.random.default_rng(0).permutation(int(query.max()) + 1)[query] % N_FOLDS
+        temperatures = np.ones(N_FOLDS)
+        for fold in np.unique(folds):
+            others = rows.filter(folds != fold)
+            if others.height:
+                temperatures[fold] = fit_temperature(others["label_probs"], others["gold"]).value
+        tables.append(rows.with_columns(temperature=pl.Series(temperatures[folds])))
+    tempered = pl.concat([queries.clear().with_columns(temperature=pl.lit(None, pl.Float64)), *tables]).lazy()
+    scaled = log_probs / pl.col("temperature")
+    return tempered.with_columns(label_probs=softmax(scaled)).drop("temperature")
+
+
+TEMPERATURE_SCALING = Method(
+    summary="Vanilla with one temperature a dataset, fitted on the labels of other queries.",
+    label_probs=tempered_label_probs,
+    definitions=("paper",),
+    part_kinds=("classification",),
+    labelled_examples=lambda _n_shots: math.inf,
+    uses_gold=True,
 )

@@ -1,0 +1,209 @@
+"""`evaluator threshold`: choose, check and apply thresholds on the stored answers of finished runs and of tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from evaluator.config import ImportColumns, ThresholdOptions
+from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.sources import dataset_sources
+from evaluator.datasets.tables import read_rows
+from evaluator.errors import ConfigError, StoreError, unknown_name
+from evaluator.files.json_files import read_record
+from evaluator.files.whole import write_bytes
+from evaluator.imports.answers import IMPORTED, answer_rows
+from evaluator.imports.files import read_files
+from evaluator.methods.base import softmax
+from evaluator.metrics import thresholds
+from evaluator.metrics.thresholds import Check, Threshold
+from evaluator.record import MeasuredRecord, measured_record
+from evaluator.run.folder import config_from_json, read_table
+from evaluator.run.record import RUN_FILE, read_run
+from evaluator.statistics.selective import Routing
+from evaluator.suites import SUITES
+
+DEFINITION = "paper"
+"""Under which label probabilities are those of the method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdFile:
+    """What thresholds.json holds."""
+
+    model: str
+    method: str
+    assurance: float  # probability with which all promises hold together
+    yes: str | None  # name of the option yes, where one was given
+    group_column: str | None  # rows with the same cell were not taken as independent
+    thresholds: tuple[Threshold, ...]
+    version: int = 1
+
+
+class ThresholdReport(NamedTuple):
+    """What stored answers say of coverage and thresholds."""
+
+    file: ThresholdFile
+    coverage: pl.DataFrame  # question, slice and metrics.thresholds.COVERAGE
+    rows: pl.DataFrame  # metrics.thresholds.answer_rows
+    at: Sequence[Threshold]  # given thresholds, which promise nothing
+    checks: Sequence[Check]
+    routing: Routing | None
+
+
+def threshold_report(
+    *runs: str | Path, use: str | Path | None = None, check: str | Path | None = None, **given: Any
+) -> ThresholdReport:
+    """Choose thresholds on stored answers, and check them on a second table, as `evaluator threshold RUN` does.
+
+    Args:
+        runs: folder of a run, or a table of answers as `evaluator import` reads; with costs two of these, of a small
+            model and of a large one on the same rows.
+        use: thresholds.json, whose thresholds are checked instead.
+        check: a run or table to check the thresholds on.
+        given: fields of ThresholdOptions.
+
+    Raises ConfigError, DatasetError and StoreError for what cannot be read or does not fit.
+    """
+    options = ThresholdOptions(**given)
+    if len(runs) != (2 if options.costs else 1):
+        raise ConfigError(
+            "--costs takes two runs, of the small model and of the large one. Without it, name one run at a time."
+        )
+    model, rows = _answers(Path(runs[0]), options)
+    file = None if use is None else read_thresholds(Path(use))
+    answers = thresholds.answer_rows(rows, file.yes if file else options.yes)
+    checked = None if file is None else answers
+    if file is None:
+        file = ThresholdFile(
+            model=model,
+            method=options.method,
+            assurance=options.assurance,
+            yes=options.yes,
+            group_column=options.group_column,
+            thresholds=tuple(thresholds.choose_thresholds(answers, options)),
+        )
+    if check is not None:
+        checked = thresholds.answer_rows(_answers(Path(check), options)[1], file.yes)
+    routing = None
+    if options.costs:
+        small, large, wrong = options.costs
+        other = thresholds.answer_rows(_answers(Path(runs[1]), options)[1], options.yes)
+        routing = thresholds.route_rows(answers, other, (small, large, wrong))
+    return ThresholdReport(
+        file=file,
+        coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
+        rows=answers,
+        at=thresholds.accuracies_at(answers, options),
+        checks=[] if checked is None else thresholds.check_thresholds(checked, file.thresholds),
+        routing=routing,
+    )
+
+
+def apply_thresholds(answers: pl.DataFrame, thresholds_file: str | Path | ThresholdFile) -> pl.DataFrame:
+    """Add `threshold` and `is_used` to answers, as metrics.thresholds.apply_thresholds; takes thresholds.json."""
+    file = thresholds_file if isinstance(thresholds_file, ThresholdFile) else read_thresholds(Path(thresholds_file))
+    return thresholds.apply_thresholds(answers, file.thresholds, file.yes)
+
+
+def read_thresholds(path: Path) -> ThresholdFile:
+    """Read thresholds.json. Raises StoreError where it is missing, damaged or of another version."""
+    file = read_record(path, ThresholdFile, "Write it again with `evaluator threshold RUN --out FILE`.")
+    if file is None or file.version != 1:
+        raise StoreError(
+            f"{path} holds no thresholds of this version. Write them with `evaluator threshold RUN --out`."
+        )
+    return file
+
+
+def write_errors(path: Path, report: ThresholdReport) -> None:
+    """Write the wrong answers that are used, as CSV: by the loosest of the given thresholds, else of those chosen."""
+    given = [each.threshold for each in (report.at or report.file.thresholds) if each.threshold is not None]
+    wrong = thresholds.errors_above(report.rows, min(given, default=2.0))
+    write_bytes(path, wrong.write_csv().encode())
+
+
+def write_answers(path: Path, source: Path, options: ThresholdOptions, file: ThresholdFile) -> int:
+    """Write the answers of a run or table as CSV with the option chosen and whether it is used; return their number."""
+    _, rows = _answers(source, options)
+    names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
+    applied = apply_thresholds(rows, file)
+    chosen = pl.col("label_names").list.get(pl.col("label_probs").list.arg_max())
+    table = applied.select(*names, answer=chosen, probability=pl.col("label_probs").list.max(), is_used="is_used")
+    write_bytes(path, table.write_csv().encode())
+    return table.height
+
+
+def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:
+    """Return the model's name and the answers of a run or table, with `group` and `slice` where columns are named."""
+    columns = {"group": options.group_column, "slice": options.slice_column}
+    named = {name: column for name, column in columns.items() if column is not None}
+    if (source / RUN_FILE).is_file():
+        record = measured_record(read_run(source), str(source))
+        rows = _run_answers(source, record, options)
+        return record.model.title, _with_columns(source, record, rows, named)
+    if source.is_dir():
+        raise StoreError(f"{source} holds no run, and is no table of answers.")
+    datasets = read_files([source], ImportColumns())
+    rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
+    return source.stem, _with_cells(rows, source, named) if named else rows
+
+
+def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> pl.DataFrame:
+    """Return the predictions of one part by one method. Raises ConfigError where there are none or several parts."""
+    predictions = read_table(out, "predictions", record.tables).filter(definition=DEFINITION)
+    methods, parts = (predictions[name].unique().sort().to_list() for name in ("method", "part"))
+    if options.method not in methods:
+        raise ConfigError(unknown_name(f"{out} has no answers by the method", options.method, methods))
+    if options.part is not None and options.part not in parts:
+        raise ConfigError(unknown_name(f"{out} has no part", options.part, parts))
+    rows = predictions.filter(method=options.method)
+    of_part = rows if options.part is None else rows.filter(part=options.part)
+    several = of_part.select("suite", "part").unique()
+    if several.height > 1:
+        raise ConfigError(f"{out} has the parts {', '.join(sorted(set(several['part'])))}: choose one with --part.")
+    return of_part.sort("dataset", "position")
+
+
+def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:
+    """Add columns of the tables that a run's queries are from."""
+    if not named:
+        return rows
+    config = config_from_json(record.prompts.config, where=str(out / RUN_FILE))
+    if record.model.kind == IMPORTED:
+        if len(config.data.paths) != 1:
+            raise ConfigError(f"{out} was imported from several tables: import each by itself to use their columns.")
+        return _with_cells(rows, config.data.paths[0], named)
+    every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
+    tables = []
+    for source in dataset_sources(config.datasets, config.data):
+        dataset = source.load(query_every_row=every_row)
+        if not isinstance(dataset, ClassificationDataset) or not Path(source.origin).is_file():
+            raise ConfigError(
+                f"{source.name} is no labelled table of your own, so it has no column {[*named.values()]}."
+            )
+        cells = _cells(Path(source.origin), named)[dataset.test["source_row"].to_numpy()]
+        tables.append(cells.with_row_index("query_id").with_columns(dataset=pl.lit(source.name)))
+    joined = pl.concat(tables, how="vertical_relaxed").with_columns(pl.col("query_id").cast(pl.Int64))
+    return rows.join(joined, on=["dataset", "query_id"], how="left", maintain_order="left")
+
+
+def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.DataFrame:
+    """Add columns of a table of answers, whose rows are in the order of the table within each dataset."""
+    cells = _cells(path, named)
+    if rows["dataset"].n_unique() > 1:
+        own = [str(name) for (name,) in read_rows(path, ["dataset"], "")]
+        cells = cells.with_columns(dataset=pl.Series(own)).sort("dataset", maintain_order=True).drop("dataset")
+    if cells.height != rows.height:
+        raise ConfigError(f"{path} has {cells.height} rows now, and {rows.height} when it was read. Import it again.")
+    return rows.sort("dataset", "position").hstack(cells)
+
+
+def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:
+    """Return columns of a table under the names that thresholds know, as texts."""
+    columns = list(dict.fromkeys(named.values()))
+    hint = "Say which with --group-column and --slice-column."
+    table = pl.DataFrame(list(read_rows(path, columns, hint)), schema=columns, orient="row", strict=False)
+    return table.select(pl.col(column).cast(pl.String).alias(name) for name, column in named.items())

@@ -1,0 +1,435 @@
+"""Choose a threshold of a score above which answers are used, with a guarantee on a finite sample; and judge scores.
+
+An answer is used where its score is at least the threshold. A *look* is a threshold at which a sample is counted.
+Groups are rows that are not independent, such as those of one user; without groups every row is its own.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betainc, betaincinv, ndtri, stdtrit
+
+from evaluator.arrays import Bools, Floats, Ints
+from evaluator.statistics.paired import POWER
+
+START_SHARE = 0.3
+"""Share of the rows that the first test accepts where the scores themselves do not promise the limit anywhere."""
+
+STEPS = 30  # of bisection
+
+
+class Looks(NamedTuple):
+    """What every threshold accepts, from the strictest to the loosest, [looks]."""
+
+    threshold: Floats  # the distinct scores, falling
+    n: Ints  # rows that are accepted
+    n_wrong: Ints  # of these
+    expected_wrong: Floats  # errors that the scores themselves predict
+    design: Floats  # design effect of the errors; 1 without groups
+
+
+class Chosen(NamedTuple):
+    """The look that was chosen, and the first that was tested."""
+
+    look: int
+    start: int
+
+
+def looks(scores: Floats, wrong: Bools, groups: Ints | None = None, expected: Floats | None = None) -> Looks:
+    """Count what each distinct score accepts as a threshold.
+
+    Args:
+        scores: [n], such as the largest option probability.
+        wrong: [n], whether using the answer is an error.
+        groups: [n].
+        expected: [n], predicted probabilities of an error; 1 - score if left out.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True)) if len(order) else order
+    is_wrong = wrong[order].astype(np.int64)
+    predicted = np.cumsum((1 - scores if expected is None else expected)[order])
+    n_wrong = np.cumsum(is_wrong)[ends]
+    design = np.ones(len(ends)) if groups is None else _design_effects(groups[order], is_wrong)[ends]
+    return Looks(scores[order][ends], ends + 1, n_wrong, predicted[ends], design)
+
+
+def _design_effects(groups: Ints, hits: Ints) -> Floats:
+    """Return the design effect of the share of hits among the first rows, for every number of them, [n].
+
+    It is the variance of the sum over groups of (hits - share x rows) against a binomial one, and 1 at least (Kish
+    1965). One more group of the mean size, all hits, is counted in: few groups show less variance than there is, and
+    without it a promise fails in up to 30% of samples (benchmarks/columnar/thresholds.py). The mean weighs a group by
+    its rows; with groups of one row the effect is 1.
+    """
+    # Rows and hits of the same group that come before each row.
+    by_group = np.argsort(groups, kind="stable")
+    starts = np.append(True, np.diff(groups[by_group]) != 0)
+    first = np.maximum.accumulate(np.where(starts, np.arange(len(groups)), 0))
+    before = np.cumsum(hits[by_group]) - hits[by_group]
+    rows, earlier = np.empty_like(hits), np.empty_like(hits)
+    rows[by_group] = np.arange(len(groups)) - first
+    earlier[by_group] = before - before[first]
+    # Sums over groups of squared rows, rows x hits, and squared hits, as one row after the other is added.
+    squares = np.cumsum(2 * rows + 1).astype(np.float64)
+    products = np.cumsum(rows * hits + earlier + hits)
+    hits_squared = np.cumsum(hits * (2 * earlier + 1))
+    n, n_groups, total = np.arange(1, len(groups) + 1), np.cumsum(rows == 0), np.cumsum(hits)
+    share, size = total / n, squares / n
+    few = n_groups * (n - 1) / np.maximum((n_groups - 1) * n, 1)
+    variance = (hits_squared - 2 * share * products + share**2 * squares) * few
+    extra = size * (1 - share)
+    effects: Floats = np.maximum((variance + size * extra) / np.maximum(n * share * (1 - share) + extra, 1e-300), 1.0)
+    return effects
+
+
+def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats | float) -> Floats:
+    """Return the probability of so few errors or fewer among n, if each has the probability `rate`.
+
+    The binomial tail, exact for whole numbers, and continued between them for effective ones.
+    """
+    k, n = np.asarray(n_wrong, np.float64), np.asarray(n, np.float64)
+    return np.where(
+        k < 0, 0.0, np.where(k >= n, 1.0, betainc(np.maximum(n - k, 1e-12), np.maximum(k, 0) + 1, 1 - rate))
+    )
+
+
+def allowed(n: Ints, rate: float, alpha: float) -> Ints:
+    """Return the largest number of errors among n that rejects a rate of `rate` or more at level alpha; -1 for none."""
+    # The smallest n that allows so many errors, by bisection.
+    largest = int(n.max(initial=0))
+    errors = np.arange(int(largest * rate) + 2)
+    low, high = errors, np.full(len(errors), largest + 1)
+    while (high - low > 1).any():
+        middle = (low + high) // 2
+        is_enough = tail(errors, middle, rate) <= alpha
+        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
+    return np.searchsorted(high, n, side="right") - 1
+
+
+def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
+    """Return the loosest threshold whose error rate is shown to be at most `limit`, or None.
+
+    With probability 1 - alpha at least, the true error rate among accepted rows is at most `limit`. Looks are tested
+    one after the other towards looser thresholds, each at level alpha by the binomial tail of its errors, until the
+    first that fails: so nothing is divided among the tests (fixed-sequence testing). Two choices make it accept more,
+    and neither depends on the labels:
+
+    - A look is tested where the number of errors that the test allows is larger than at the look before. Between two
+      of these a test can only fail more easily.
+    - The first look is the one that would pass most probably if the scores were right about their errors. Where they
+      deny the limit everywhere, it is the first that accepts START_SHARE of the rows.
+
+    The errors of groups are divided by their design effect; the level is then approximate.
+
+    Source: Angelopoulos, Bates, Candes, Jordan & Lei 2021, "Learn then Test", section on fixed-sequence testing.
+    """
+    budget = allowed(at.n, limit, alpha)
+    tested = np.flatnonzero(np.diff(budget, prepend=-1) > 0)
+    if not len(tested):
+        return None
+    n, budget = at.n[tested], budget[tested]
+    passing = tail(budget, n, np.clip(at.expected_wrong[tested] / n, 0.0, 1.0))
+    start = int(passing.argmax())
+    if passing[start] <= alpha:
+        start = min(int(np.searchsorted(n, START_SHARE * at.n[-1])), len(tested) - 1)
+    design = at.design[tested]
+    fails = tail(at.n_wrong[tested] / design, n / design, limit) > alpha
+    end = start + int(np.append(fails[start:], True).argmax())
+    return Chosen(int(tested[end - 1]), int(tested[start])) if end > start else None
+
+
+def largest_target(at: Looks, alpha: float) -> float:
+    """Return the highest accuracy for which `choose` finds a threshold, rounded down to a thousandth; 0 for none."""
+    low, high = 0, 1000
+    while low < high:
+        middle = (low + high + 1) // 2
+        if choose(at, 1 - middle / 1000, alpha):
+            low = middle
+        else:
+            high = middle - 1
+    return low / 1000
+
+
+def loosest_cut(
+    candidates: Floats, scores: Floats, limit: float, alpha: float, groups: Ints | None = None
+) -> float | None:
+    """Return the last candidate for which the share of rows with scores of it or more is shown to be `limit` at most.
+
+    The share grows from one candidate to the next, so that the first test that fails ends all (a fixed sequence).
+
+    Args:
+        candidates: falling.
+        scores: [n].
+        limit: the largest share.
+        alpha: level of each test.
+        groups: [n].
+    """
+    n = len(scores)
+
+    def passes(place: int) -> bool:
+        hits = scores >= candidates[place]
+        design = 1.0 if groups is None else float(_design_effects(groups, hits.astype(np.int64))[-1])
+        return bool(tail(hits.sum() / design, n / design, limit) <= alpha)
+
+    low, high = -1, len(candidates) - 1 if n else -1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if passes(middle) else (low, middle - 1)
+    return None if low < 0 else float(candidates[low])
+
+
+def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
+    """Estimate the rows with which a threshold would be found with POWER, if errors stay as frequent as observed.
+
+    None where no threshold has an error rate below the limit. Sample size of a one-sided test of a proportion, at the
+    threshold where it is smallest, but more rows than there are: these found none. Half an error is added to each rate.
+    """
+    rate = (at.n_wrong + 0.5) / (at.n + 1)
+    distance = limit - rate
+    if not (distance > 0).any():
+        return None
+    z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
+    accepted = np.maximum((z / np.where(distance > 0, distance, np.nan)) ** 2, math.log(alpha) / math.log1p(-limit))
+    needed, n = accepted * at.design / at.n * at.n[-1], int(at.n[-1])
+    return min((math.ceil(rows) for rows in needed[needed > n]), default=n + 1)
+
+
+def proportion_interval(hits: Floats | float, n: Floats | float, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Return the ends of the exact interval of a proportion (Clopper & Pearson 1934); 0 to 1 without rows."""
+    hits, n = np.asarray(hits, np.float64), np.asarray(n, np.float64)
+    alpha = 1 - level
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-12), n - hits + 1, alpha / 2), 0.0)
+    high = np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1e-12), 1 - alpha / 2), 1.0)
+    return low, high
+
+
+def share_interval(hits: Bools, groups: Ints | None = None, level: float = 0.95) -> tuple[float, float]:
+    """Return the ends of the interval of a share of rows; with groups, of as many rows as they are worth."""
+    rare = hits if 2 * hits.sum() <= len(hits) else ~hits
+    design = float(_design_effects(groups, rare.astype(np.int64))[-1]) if groups is not None and len(hits) else 1.0
+    low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design, level)
+    return float(low), float(high)
+
+
+def accuracy_interval(at: Looks, chosen: Chosen, level: float = 0.95) -> tuple[float, float]:
+    """Return an interval of the accuracy above the chosen threshold, corrected for the choice.
+
+    The lower end is the lowest of all looks that were tested: a threshold is chosen because errors were few up to it.
+    """
+    tested = slice(chosen.start, chosen.look + 1)
+    n, right = at.n[tested] / at.design[tested], (at.n - at.n_wrong)[tested] / at.design[tested]
+    low, high = proportion_interval(right, n, level)
+    return float(low.min()), float(high[-1])
+
+
+class Area(NamedTuple):
+    """The area under the risk-coverage curve, and its excess over that of the best order, with 95% intervals."""
+
+    value: float
+    ci_low: float
+    ci_high: float
+    excess: float
+    excess_low: float
+    excess_high: float
+
+
+def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None) -> Area:
+    """Return AURC: the mean over k of the error rate among the k most certain rows; and E-AURC.
+
+    Rows with equal scores are in random order: the mean over all orders. The best order has every right answer before
+    every wrong one. Intervals are from influence functions, summed within groups; their ends are 0 at least.
+
+    Source: Geifman, Uziel & El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers",
+    equations 2 and 3.
+    """
+    n, order = len(scores), np.argsort(-scores, kind="stable")
+    errors = wrong[order].astype(np.float64)
+    rank = np.arange(1, n + 1)
+    starts = np.flatnonzero(np.append(True, np.diff(scores[order]) != 0))
+    sizes = np.diff(np.append(starts, n))
+    mean_of_ties = np.repeat(np.add.reduceat(errors, starts) / sizes, sizes)
+    risk = np.cumsum(mean_of_ties) / rank
+    n_right = n - int(errors.sum())
+    best = float(((rank[n_right:] - n_right) / rank[n_right:]).sum()) / n
+    # An error counts in the rate of every larger k; a row more among the first k lowers the rate of each such k.
+    counted = np.cumsum((1 / rank)[::-1])[::-1]
+    lowered = np.cumsum((risk / rank)[::-1])[::-1]
+    influence = np.repeat(np.add.reduceat(counted, starts) / sizes, sizes) * errors
+    influence -= np.repeat(np.add.reduceat(lowered, starts) / sizes, sizes)
+    rate = max(errors.mean(), 1 / n)
+    of_excess = influence + math.log(max(1 - rate, 1 / n)) * (errors - errors.mean())
+    by_row = None if groups is None else groups[order]
+    value, reach = float(risk.mean()), clustered_reach(influence, by_row)
+    excess, excess_reach = value - best, clustered_reach(of_excess, by_row)
+    low, high = max(value - reach, 0.0), value + reach
+    return Area(value, low, high, excess, max(excess - excess_reach, 0.0), excess + excess_reach)
+
+
+def clustered_reach(values: Floats, groups: Ints | None = None, level: float = 0.95) -> float:
+    """Return half the width of the interval of a mean, clustered by group; infinite with one group."""
+    deviations = values - values.mean()
+    sums = deviations if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], deviations)
+    if len(sums) < 2:
+        return math.inf
+    error = math.sqrt(float(sums @ sums) * len(sums) / (len(sums) - 1)) / len(values)
+    return error * float(stdtrit(len(sums) - 1, (1 + level) / 2))
+
+
+class CalibrationTest(NamedTuple):
+    """The calibration error of a sample, and what a calibrated model shows on as many rows."""
+
+    error: float  # sum over bins of |right answers - confidences|, divided by the rows
+    floor: float  # mean error of samples from a calibrated model
+    p_value: float
+
+
+def calibration_test(
+    confidence: Floats, correct: Bools, bins: Ints, groups: Ints | None = None, n_draws: int = 1_000
+) -> CalibrationTest:
+    """Test that answers are right as often as their confidence says, by simulation of the calibration error.
+
+    Without groups, right answers are drawn with their confidence as probability. With groups, the signs of all gaps of
+    a group are drawn together, which keeps what rows of a group have in common (wild cluster bootstrap, Cameron,
+    Gelbach & Miller 2008). The draws have a fixed seed.
+
+    Args:
+        confidence: [n], the probability of the predicted option.
+        correct: [n].
+        bins: [n], the bin of each confidence, from 0.
+        groups: [n].
+        n_draws: samples that are simulated.
+    """
+    rng, n = np.random.default_rng(0), len(confidence)
+    gaps = correct - confidence
+    error = float(np.abs(np.bincount(bins, gaps)).sum()) / n
+    if groups is None:
+        # Rows of a bin whose confidences are equal, or differ by less than 0.001, are drawn together.
+        cells = np.unique(np.stack([bins, np.rint(confidence * 1_000).astype(np.int64)]), axis=1, return_inverse=True)
+        counts = np.bincount(cells[1])
+        means = np.bincount(cells[1], confidence) / counts
+        of_bin = np.eye(int(bins.max()) + 1)[cells[0][0]]
+        drawn = rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means
+    else:
+        _, group = np.unique(groups, return_inverse=True)
+        of_bin = np.zeros((int(group.max()) + 1, int(bins.max()) + 1))
+        np.add.at(of_bin, (group, bins), gaps)
+        drawn = rng.choice((-1.0, 1.0), (n_draws, len(of_bin)))
+    simulated = np.abs(drawn @ of_bin).sum(axis=1) / n
+    p_value = (1 + int((simulated >= error - 1e-12).sum())) / (1 + n_draws)
+    return CalibrationTest(error, float(simulated.mean()), p_value)
+
+
+class Sets(NamedTuple):
+    """A rule for sets of options: all with at least this probability."""
+
+    min_probability: float  # 0 where too few rows were given: every option
+    n: int  # independent rows that it is from
+    coverage_low: float  # 95% range of the true coverage over samples of as many rows
+    coverage_high: float
+
+
+def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None) -> Sets:
+    """Return the rule whose sets hold the true option of a new row with probability 1 - alpha at least.
+
+    Split conformal prediction with all rows for calibration. Of a group one row is used, drawn with a fixed seed.
+
+    Args:
+        gold_probs: [n], the probability of the true option.
+        alpha: allowed share of sets without it.
+        groups: [n].
+
+    Sources: Sadinle, Lei & Wasserman 2019, "Least ambiguous set-valued classifiers with bounded error levels"; Vovk
+    2012, "Conditional validity of inductive conformal predictors", for the range of coverages, a beta distribution.
+    """
+    if groups is not None:
+        shuffled = np.random.default_rng(0).permutation(len(groups))
+        gold_probs = gold_probs[shuffled[np.unique(groups[shuffled], return_index=True)[1]]]
+    n = len(gold_probs)
+    n_missed = math.floor((n + 1) * alpha + 1e-9)
+    if not n_missed:
+        return Sets(0.0, n, 1.0, 1.0)
+    low, high = betaincinv(n + 1 - n_missed, n_missed, [0.025, 0.975])
+    return Sets(float(np.sort(gold_probs)[n_missed - 1]), n, float(low), float(high))
+
+
+class Routing(NamedTuple):
+    """The cost of asking a small model first, and a large one below a threshold, against asking one of them always."""
+
+    threshold: float  # below which the large model is asked; chosen on all rows; 0: never, 2: always
+    share_large: float  # of rows that it is asked about, at thresholds from other rows
+    accuracy: float
+    cost: float  # mean of a row
+    cost_small: float
+    cost_large: float
+    cost_oracle: float  # of a router that knows who is right
+    versus_small: tuple[float, float]  # 95% interval of the cost, less that of always the small model
+    versus_large: tuple[float, float]
+    verdict: str  # "route", "always small", "always large" or "not shown"
+
+
+def route(
+    scores: Floats,
+    small_right: Bools,
+    large_right: Bools,
+    costs: tuple[float, float, float],
+    groups: Ints | None = None,
+) -> Routing:
+    """Find the threshold with the least expected cost, and judge it on rows that it was not chosen on.
+
+    Rows are in five folds, whole groups in each; every fold is routed by the threshold from the others. Routing is
+    the verdict where its cost is below that of both models by the whole intervals; a single model, where its cost is
+    below that of the other one by the whole interval, and routing is not shown to cost less.
+
+    Args:
+        scores: [n], largest option probability of the small model.
+        small_right, large_right: [n].
+        costs: of a call of the small model, of the large one, and of a wrong answer.
+        groups: [n].
+    """
+    small_cost, large_cost, error_cost = costs
+    group = np.arange(len(scores)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    always_small = small_cost + error_cost * ~small_right
+    always_large = large_cost + error_cost * ~large_right
+    asked_large = small_cost + always_large
+    folds = np.random.default_rng(0).permutation(int(group.max()) + 1)[group] % 5
+    is_large = np.zeros(len(scores), bool)
+    for fold in range(5):
+        inside = folds == fold
+        is_large[inside] = scores[inside] < _cheapest(scores[~inside], (always_small - asked_large)[~inside])
+    routed = np.where(is_large, asked_large, always_small)
+
+    def interval(difference: Floats) -> tuple[float, float]:
+        mean, reach = float(difference.mean()), clustered_reach(difference, groups)
+        return mean - reach, mean + reach
+
+    versus_small, versus_large = interval(routed - always_small), interval(routed - always_large)
+    small_less_large = interval(always_small - always_large)
+    verdict = "not shown"
+    if versus_small[1] < 0 and versus_large[1] < 0:
+        verdict = "route"
+    elif small_less_large[1] < 0 <= versus_small[1]:
+        verdict = "always small"
+    elif versus_large[1] >= 0 < small_less_large[0]:
+        verdict = "always large"
+    return Routing(
+        threshold=_cheapest(scores, always_small - asked_large),
+        share_large=float(is_large.mean()),
+        accuracy=float(np.where(is_large, large_right, small_right).mean()),
+        cost=float(routed.mean()),
+        cost_small=float(always_small.mean()),
+        cost_large=float(always_large.mean()),
+        cost_oracle=float(np.minimum(always_small, asked_large).mean()),
+        versus_small=versus_small,
+        versus_large=versus_large,
+        verdict=verdict,
+    )
+
+
+def _cheapest(scores: Floats, saved: Floats) -> float:
+    """Return the threshold below which asking the large model saves most; 0 for never, 2 for always."""
+    order = np.argsort(scores, kind="stable")
+    totals = np.append(0.0, np.cumsum(saved[order]))
+    ends = np.append(True, np.append(np.diff(scores[order]) != 0, True))  # thresholds between different scores
+    best = int(np.where(ends, totals, -np.inf).argmax())
+    return 0.0 if best == 0 else 2.0 if best == len(order) else float(scores[order][best])

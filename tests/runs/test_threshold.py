@@ -1,0 +1,194 @@
+"""`evaluator threshold` on imported answers, tables and a run of a user's table."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binom
+
+import evaluator
+from tests.command_line import command
+
+OPTIONS = {"urgent": ["no", "yes"], "queue": ["billing", "technical", "spam"]}
+N = 500
+
+
+def table(seed: int, n: int = N, *, sharp: float = 0.15) -> pl.DataFrame:
+    """Answers to two questions of a calibrated model, rounded to two decimals; two rows a user."""
+    rng, rows = np.random.default_rng(seed), []
+    for question, names in OPTIONS.items():
+        probs = np.round(rng.dirichlet([sharp] * len(names), n), 2)
+        probs[:, -1] = 1 - probs[:, :-1].sum(axis=1)
+        gold = (rng.random((n, 1)) > probs.cumsum(axis=1)).sum(axis=1).clip(0, len(names) - 1)
+        rows += [
+            {"dataset": question, "query_id": row, "gold": names[gold[row]], "label_probs": probs[row].clip(0).tolist(),
+             "label_names": names, "user": row // 2, "language": "de" if row % 3 else "en"}
+            for row in range(n)
+        ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run `run` of the answers of a.parquet, and b.parquet, a second table."""
+    folder = tmp_path_factory.mktemp("thresholds")
+    table(0).write_parquet(folder / "a.parquet")
+    table(1).write_parquet(folder / "b.parquet")
+    command("import", folder / "a.parquet", "--out", folder / "run", "--model", "acme/decider")
+    return folder
+
+
+def answered(*words: object, exits: int = 0) -> dict:
+    out = command("threshold", *words, "--json", exits=exits)
+    return json.loads(out[out.index("{") :])
+
+
+def test_a_threshold_a_question_is_written_with_its_promise_and_intervals(folder):
+    given = answered(folder / "run", "--out", folder / "thresholds.json")
+    rows = table(0).with_columns(p=pl.col("label_probs").list.max())
+    for each in given["file"]["thresholds"]:
+        own = rows.filter(pl.col("dataset") == each["question"], pl.col("p") >= each["threshold"] - 1e-9)
+        names = own["label_names"].list.get(own["label_probs"].list.arg_max())
+        right = (names == own["gold"]).sum()
+        assert each["n_used"] == own.height
+        assert each["share"] == pytest.approx(own.height / N)
+        assert each["share_low"] < each["share"] < each["share_high"]
+        assert each["value"] == pytest.approx(right / own.height)
+        assert each["value_low"] < each["value"] < each["value_high"]
+        assert each["alpha"] == pytest.approx(0.025)  # two promises hold together with 95%
+        assert binom.cdf(own.height - right, own.height, 0.1) <= 0.025
+    assert json.loads((folder / "thresholds.json").read_text())["model"] == "acme/decider"
+
+
+def test_the_lines_say_what_is_used_and_what_is_promised(folder):
+    shown = command("threshold", folder / "run", "--at", "0.6,0.9")
+    assert "queue: use answers from" in shown
+    assert "at least 90.0% of them are right, with 97.5% assurance" in shown
+    assert "queue: at 0.6," in shown
+    assert "neither over- nor underconfident" in shown
+    assert "not told from calibrated" in shown
+
+
+def test_thresholds_are_checked_on_a_second_table_and_applied_to_it(folder, tmp_path):
+    command("threshold", folder / "run", "--out", tmp_path / "t.json")
+    given = answered(folder / "run", "--check", folder / "b.parquet", "--answers", tmp_path / "b.csv")
+    assert [check["verdict"] in ("holds", "open") for check in given["checks"]] == [True, True]
+    written = pl.read_csv(tmp_path / "b.csv")
+    for check in given["checks"]:
+        own = written.filter(dataset=check["promised"]["question"])
+        assert own["is_used"].sum() == check["found"]["n_used"]
+    used = evaluator.apply_thresholds(table(1).drop("gold"), tmp_path / "t.json")
+    assert used["is_used"].sum() == written["is_used"].sum()
+    assert "threshold" in used.columns
+
+
+def test_a_broken_promise_is_exit_code_1(folder, tmp_path):
+    command("threshold", folder / "run", "--out", tmp_path / "t.json")
+    wrong = table(2).with_columns(gold=pl.col("label_names").list.get(0))
+    wrong.write_parquet(tmp_path / "wrong.parquet")
+    shown = command("threshold", folder / "run", "--check", tmp_path / "wrong.parquet", exits=1)
+    assert "the promise is broken" in shown
+    used = answered(tmp_path / "wrong.parquet", "--use", tmp_path / "t.json", exits=1)
+    assert {check["verdict"] for check in used["checks"]} == {"broken"}
+
+
+@pytest.mark.parametrize(("measure", "target"), [("precision", 0.9), ("recall", 0.8), ("false_positive_rate", 0.2)])
+def test_the_answer_yes_has_thresholds_of_its_own(folder, measure, target):
+    [each] = answered(folder / "run", "--measure", measure, "--target", target)["file"]["thresholds"]
+    rows = table(0).filter(dataset="urgent")
+    yes, is_yes = rows["label_probs"].list.get(1).to_numpy(), (rows["gold"] == "yes").to_numpy()
+    used = yes >= each["threshold"] - 1e-9
+    within = {"precision": used, "recall": is_yes, "false_positive_rate": ~is_yes}[measure]
+    hits = is_yes if measure == "precision" else used
+    assert each["question"] == "urgent"
+    assert each["value"] == pytest.approx(hits[within].mean())
+    errors = hits[within].sum() if measure == "false_positive_rate" else (~hits[within]).sum()
+    limit = target if measure == "false_positive_rate" else 1 - target
+    assert binom.cdf(errors, within.sum(), limit) <= 0.05
+
+
+def test_one_threshold_is_for_all_questions_and_each_class_can_have_one(folder):
+    [one] = answered(folder / "run", "--per", "all")["file"]["thresholds"]
+    assert (one["question"], one["n"], one["n_groups"], one["alpha"]) == (None, 2 * N, N, pytest.approx(0.05))
+    classes = answered(folder / "run", "--per", "class", "--target", 0.8)["file"]["thresholds"]
+    assert [(each["question"], each["option"]) for each in classes] == [
+        ("queue", "billing"), ("queue", "spam"), ("queue", "technical"), ("urgent", "no"), ("urgent", "yes"),
+    ]  # fmt: skip
+    assert sum(each["n"] for each in classes) == 2 * N
+
+
+def test_groups_and_slices_are_columns_of_the_table_that_was_imported(folder):
+    given = answered(folder / "run", "--group-column", "user", "--slice-column", "language", "--target", 0.8)
+    slices = {(row["question"], row["slice"]): row for row in given["coverage"]}
+    assert set(slices) == {(question, language) for question in OPTIONS for language in ("de", "en")}
+    rows = table(0).filter(dataset="queue", language="en")
+    assert slices["queue", "en"]["n"] == rows.height
+    assert slices["queue", "en"]["n_groups"] == rows["user"].n_unique()
+    assert all(row["calibration_p_holm"] >= row["calibration_p"] for row in given["coverage"])
+    assert all(each["alpha"] == pytest.approx(0.05 / 4) for each in given["file"]["thresholds"])
+
+
+def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
+    table(3, 25, sharp=1.0).write_parquet(tmp_path / "few.parquet")
+    shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
+    assert "no threshold can be promised from 25 rows" in shown
+    assert "rows would do" in shown
+
+
+def test_errors_that_would_be_used_are_listed_the_most_certain_first(folder, tmp_path):
+    command("threshold", folder / "run", "--at", "0.8", "--errors", tmp_path / "errors.csv")
+    errors = pl.read_csv(tmp_path / "errors.csv")
+    assert errors["probability"].is_sorted(descending=True)
+    assert errors["probability"].min() >= 0.8
+    assert not errors["correct"].any()
+
+
+def test_routing_is_judged_on_the_same_rows_alone(folder, tmp_path):
+    small = table(0).filter(dataset="urgent")
+    always_right = pl.concat_list((pl.col("gold") == name).cast(pl.Float64) for name in ("no", "yes"))
+    small.with_columns(label_probs=always_right).write_parquet(tmp_path / "large.parquet")
+    small.write_parquet(tmp_path / "small.parquet")
+    given = answered(tmp_path / "small.parquet", tmp_path / "large.parquet", "--costs", "1,20,100")
+    routing = given["routing"]
+    assert routing["cost_large"] == pytest.approx(20)
+    assert routing["verdict"] in ("route", "always small", "not shown")
+    assert "The two runs are not about the same rows" in command(
+        "threshold", tmp_path / "small.parquet", folder / "b.parquet", "--costs", "1,20,100", exits=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--target", "1.5"], "--target must be above 0 and below 1, got 1.5"),
+        (["--measure", "recall", "--per", "class"], "is about the answer yes alone"),
+        (["--measure", "recall", "--yes", "perhaps"], "Name the option that means yes with --yes"),
+        (["--method", "vanila"], "vanilla"),
+        (["--part", "other"], "has no part"),
+        (["--slice-column", "country"], "country"),
+        (["--costs", "1,2"], "--costs takes three numbers"),
+        (["--costs", "1,2,3"], "--costs takes two runs"),
+        (["--use", "missing.json"], "holds no thresholds"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(folder, words, message):
+    assert message in command("threshold", folder / "run", *words, exits=2)
+
+
+def test_columns_of_a_users_table_follow_its_queries(tmp_path):
+    rows = [
+        {"text": f"number {row}", "label": "even" if row % 2 == 0 else "odd", "half": str(row < 60), "row": row}
+        for row in range(120)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "numbers.csv")
+    run = tmp_path / "run"
+    command(
+        "run", "classify", "--data", tmp_path / "numbers.csv", "--model", "random", "--engine", "fake", "--out", run
+    )
+    given = answered(run, "--slice-column", "half", "--target", 0.3)
+    answers = pl.read_parquet(run / "tables" / "predictions.parquet").filter(definition="paper")
+    texts = pl.read_parquet(run / "tables" / "queries.parquet").unique("query_id").select("query_id", "query")
+    numbers = answers.join(texts, on="query_id")["query"].str.extract(r"number (\d+)").cast(pl.Int64)
+    expected = {"true": (numbers < 60).sum(), "false": (numbers >= 60).sum()}
+    assert {row["slice"].lower(): row["n"] for row in given["coverage"]} == expected

@@ -1,0 +1,321 @@
+"""Thresholds against SciPy, MAPIE and simulation; areas against all orders; calibration against relplot."""
+
+import math
+import warnings
+from fractions import Fraction
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom
+
+from benchmarks.columnar.thresholds import Model, _cases, simulate
+from evaluator.statistics.selective import (
+    Looks,
+    accuracy_interval,
+    allowed,
+    calibration_test,
+    choose,
+    clustered_reach,
+    conformal_sets,
+    largest_target,
+    looks,
+    loosest_cut,
+    n_needed,
+    proportion_interval,
+    risk_coverage_area,
+    route,
+    share_interval,
+    tail,
+)
+
+CASES = {f"{model.name}, {target:g}": (model, target) for model, target in _cases()}
+
+
+def sample(n: int, *, seed: int = 0, decimals: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Calibrated probabilities and errors."""
+    rng = np.random.default_rng(seed)
+    scores = np.round(0.5 + 0.5 * rng.beta(4, 1.2, n), decimals)
+    return scores, rng.random(n) > scores
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.3])
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_allowed_errors_are_those_of_scipys_binomial_tail(rate: float, alpha: float) -> None:
+    n = np.arange(1, 500)
+    is_allowed = binom.cdf(np.arange(500)[:, None], n, rate) <= alpha
+    np.testing.assert_array_equal(allowed(n, rate, alpha), is_allowed.sum(axis=0) - 1)
+    np.testing.assert_allclose(tail(n // 3, n, rate), binom.cdf(n // 3, n, rate), rtol=1e-9)
+
+
+def test_looks_count_what_each_score_accepts() -> None:
+    at = looks(np.array([0.5, 0.9, 0.9, 0.7]), np.array([True, False, True, False]))
+    assert at.threshold.tolist() == [0.9, 0.7, 0.5]
+    assert at.n.tolist() == [2, 3, 4]
+    assert at.n_wrong.tolist() == [1, 1, 2]
+    assert at.expected_wrong == pytest.approx([0.2, 0.5, 1.0])
+    assert looks(np.array([]), np.array([], bool)).n.tolist() == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_sequence_is_mapies_on_the_same_tests(seed: int) -> None:
+    from mapie.risk_control.fwer_control import FWERFixedSequenceTesting
+
+    scores, wrong = sample(400, seed=seed)
+    at = looks(scores, wrong)
+    chosen = choose(at, 0.1, 0.05)
+    budget = allowed(at.n, 0.1, 0.05)
+    tested = [place for place in range(len(at.n)) if budget[place] > (budget[place - 1] if place else -1)]
+    passing = [binom.cdf(budget[place], at.n[place], at.expected_wrong[place] / at.n[place]) for place in tested]
+    sequence = tested[int(np.argmax(passing)) :]
+    p_values = binom.cdf(at.n_wrong[sequence], at.n[sequence], 0.1)
+    rejected = FWERFixedSequenceTesting(n_starts=1).run(p_values, 0.05)
+    assert (chosen.look if chosen else None) == (sequence[rejected[-1]] if len(rejected) else None)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("n", [50, 300])
+def test_a_promise_fails_in_five_percent_of_samples_at_most(name: str, n: int) -> None:
+    row = simulate(*CASES[name], n, 200)
+    assert binom.sf(row["broken"] * 200 - 1, 200, 0.05) > 1e-4  # not shown to be above 5%
+
+
+@pytest.mark.parametrize(
+    ("target", "n", "published"),
+    [(0.9, 100, 0.17), (0.9, 200, 0.35), (0.9, 400, 0.62), (0.9, 1000, 0.78), (0.95, 400, 0.07), (0.95, 1000, 0.17)],
+)
+def test_as_many_answers_are_used_as_by_the_plain_fixed_sequence(target: float, n: int, published: float) -> None:
+    row = simulate(*CASES[f"calibrated, two decimals, {target:g}"], n, 400)
+    assert row["used"] >= published - 0.02
+
+
+def test_a_threshold_is_named_that_the_probabilities_deny() -> None:
+    scores, wrong = sample(1_000)
+    at = looks(0.4 * scores, wrong, expected=1 - 0.4 * scores)
+    assert choose(at, 0.1, 0.05) is not None
+
+
+def test_few_rows_name_no_threshold_and_the_number_that_would_do() -> None:
+    right = np.zeros(28, bool)
+    assert choose(looks(np.linspace(0.5, 1, 28), right), 0.1, 0.05) is None  # 0.9^28 > 0.05 > 0.9^29
+    assert choose(looks(np.linspace(0.5, 1, 29), np.zeros(29, bool)), 0.1, 0.05) is not None
+    assert n_needed(looks(np.linspace(0.5, 1, 28), right), 0.1, 0.05) in range(29, 60)
+    assert n_needed(looks(np.ones(100), np.arange(100) < 20), 0.1, 0.05) is None
+
+
+def test_the_number_that_would_do_does_in_about_the_stated_share_of_samples() -> None:
+    scores, wrong = sample(150, seed=4)
+    needed = n_needed(looks(scores, wrong), 0.1, 0.05)
+    assert needed is not None
+    found = [choose(looks(*sample(needed, seed=seed)), 0.1, 0.05) is not None for seed in range(100)]
+    assert 0.5 <= np.mean(found) <= 1
+
+
+def test_the_largest_target_is_the_last_that_names_a_threshold() -> None:
+    at = looks(*sample(300))
+    largest = largest_target(at, 0.05)
+    assert choose(at, 1 - largest, 0.05) is not None
+    assert choose(at, 1 - (largest + 0.001), 0.05) is None
+
+
+def test_groups_of_one_row_change_nothing_and_copies_of_rows_count_once() -> None:
+    scores, wrong = sample(300)
+    alone = looks(scores, wrong)
+    np.testing.assert_allclose(looks(scores, wrong, np.arange(300)).design, 1, atol=1e-9)
+    copies = looks(np.repeat(scores, 4), np.repeat(wrong, 4), np.repeat(np.arange(300), 4))
+    np.testing.assert_array_equal(copies.n, 4 * alone.n)
+    many = alone.n_wrong >= 10
+    np.testing.assert_allclose(copies.design[many], 4, rtol=0.02)
+    low, high = share_interval(np.repeat(wrong, 4), np.repeat(np.arange(300), 4))
+    once = share_interval(wrong)
+    assert (low, high) == pytest.approx(once, abs=0.01)
+
+
+def test_the_design_effect_is_the_variance_between_groups_written_out() -> None:
+    rng = np.random.default_rng(5)
+    groups, wrong = rng.integers(0, 12, 80), rng.random(80) < 0.2
+    at = looks(np.linspace(1, 0, 80), wrong, groups)
+    for last in (40, 79):
+        rows = slice(0, last + 1)
+        n, share = last + 1, wrong[rows].mean()
+        sizes = np.bincount(groups[rows], minlength=12)
+        hits = np.bincount(groups[rows], wrong[rows], minlength=12)
+        present = (sizes > 0).sum()
+        variance = ((hits - share * sizes) ** 2).sum() * present / (present - 1) * (n - 1) / n
+        size = (sizes**2).sum() / n
+        extra = size * (1 - share)
+        assert at.design[last] == pytest.approx(max(1, (variance + size * extra) / (n * share * (1 - share) + extra)))
+
+
+def test_a_cut_is_the_loosest_whose_share_is_shown_to_be_small() -> None:
+    scores = np.linspace(0, 1, 201)[:-1]
+    candidates = np.linspace(1, 0, 101)
+    cut = loosest_cut(candidates, scores, 0.1, 0.05)
+    assert cut is not None
+    shares = {value: binom.cdf((scores >= value).sum(), 200, 0.1) for value in candidates}
+    assert cut == min(value for value in candidates if shares[value] <= 0.05)
+    assert loosest_cut(candidates, scores[:5], 0.1, 0.05) is None
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 7), (3, 20), (20, 20)])
+def test_the_interval_is_that_of_the_beta_distribution(hits: int, n: int) -> None:
+    low, high = proportion_interval(hits, n)
+    assert low == pytest.approx(beta.ppf(0.025, hits, n - hits + 1) if hits else 0)
+    assert high == pytest.approx(beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1)
+
+
+def test_the_interval_of_the_accuracy_holds_the_truth_also_where_the_threshold_was_chosen() -> None:
+    row = simulate(*CASES["calibrated, two decimals, 0.9"], 400, 400)
+    assert row["below_interval"] <= 0.05
+    assert row["outside_interval"] <= 0.08
+    at = looks(*sample(400))
+    chosen = choose(at, 0.1, 0.05)
+    assert chosen is not None
+    low, high = accuracy_interval(at, chosen)
+    assert 0.85 < low < 1 - at.n_wrong[chosen.look] / at.n[chosen.look] < high < 1
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.8, 0.7, 0.6, 0.5], [0.9, 0.9, 0.7, 0.7, 0.7], [0.5] * 5])
+@pytest.mark.parametrize("wrong", [[0, 1, 0, 1, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+def test_the_area_is_the_mean_over_all_orders_of_ties_in_rational_numbers(
+    scores: list[float], wrong: list[int]
+) -> None:
+    def area(errors: tuple[int, ...]) -> Fraction:
+        return sum((Fraction(sum(errors[:k]), k) for k in range(1, 6)), Fraction(0)) / 5
+
+    orders = [order for order in permutations(range(5)) if all(scores[a] >= scores[b] for a, b in pairwise(order))]
+    mean = sum(area(tuple(wrong[place] for place in order)) for order in orders) / len(orders)
+    best = area(tuple(sorted(wrong)))
+    found = risk_coverage_area(np.array(scores), np.array(wrong, bool))
+    assert found.value == pytest.approx(float(mean))
+    assert found.excess == pytest.approx(float(mean - best))
+
+
+def test_the_interval_of_the_area_is_that_of_the_jackknife() -> None:
+    scores, wrong = sample(300)
+    found = risk_coverage_area(scores, wrong)
+    without = [risk_coverage_area(np.delete(scores, row), np.delete(wrong, row)) for row in range(300)]
+    for value, high, name in ((found.value, found.ci_high, "value"), (found.excess, found.excess_high, "excess")):
+        values = np.array([getattr(each, name) for each in without])
+        error = math.sqrt(299 / 300 * ((values - values.mean()) ** 2).sum())
+        assert high - value == pytest.approx(1.968 * error, rel=0.05)
+
+
+def test_copies_of_rows_do_not_narrow_the_reach_of_a_mean() -> None:
+    values = np.random.default_rng(0).normal(size=50)
+    assert clustered_reach(np.repeat(values, 3), np.repeat(np.arange(50), 3)) == pytest.approx(clustered_reach(values))
+    assert clustered_reach(values, np.zeros(50, int)) == math.inf
+
+
+def bins_of(confidence: np.ndarray) -> np.ndarray:
+    return np.minimum((confidence * 10 + 1e-9).astype(int), 9)
+
+
+def test_the_calibration_error_is_relplots_and_the_floor_what_it_has_for_a_calibrated_model() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from relplot.metrics import binnedECE
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.3, 0.999, 300)
+    right = rng.random(300) < confidence
+    found = calibration_test(confidence, right, bins_of(confidence))
+    assert found.error == pytest.approx(binnedECE(confidence, right, nbins=10))
+    calibrated = [binnedECE(confidence, rng.random(300) < confidence, nbins=10) for _ in range(400)]
+    assert found.floor == pytest.approx(np.mean(calibrated), rel=0.05)
+    assert found.p_value == pytest.approx(np.mean(np.array(calibrated) >= found.error), abs=0.08)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_calibrated_model_is_refuted_in_five_percent_of_samples_and_an_overconfident_one_is(copies: int) -> None:
+    p_values = []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        confidence = np.round(rng.uniform(0.5, 1, 150), 2)
+        right = np.repeat(rng.random(150) < confidence, copies)
+        groups = np.repeat(np.arange(150), copies) if copies > 1 else None
+        many = np.repeat(confidence, copies)
+        p_values.append(calibration_test(many, right, bins_of(many), groups, n_draws=200).p_value)
+    assert np.mean(np.array(p_values) <= 0.05) <= 0.12
+    wrong = np.repeat(np.random.default_rng(0).random(300) < 0.6, copies)
+    confidence = np.full(len(wrong), 0.9)
+    groups = np.repeat(np.arange(300), copies)
+    assert calibration_test(confidence, wrong, bins_of(confidence), groups).p_value < 0.01
+
+
+@pytest.mark.parametrize("decimals", [2, 9])
+def test_conformal_sets_are_mapies(decimals: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from mapie.classification import SplitConformalClassifier
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Given(ClassifierMixin, BaseEstimator):
+        """A classifier whose probabilities are its input."""
+
+        classes_ = np.arange(4)
+
+        def fit(self, _x: np.ndarray, _y: np.ndarray) -> "Given":
+            return self
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+        def predict_proba(self, x: np.ndarray) -> np.ndarray:
+            return x
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return x.argmax(axis=1)
+
+    rng = np.random.default_rng(2)
+    probs = np.round(rng.dirichlet([0.5] * 4, 500), decimals)
+    probs /= probs.sum(axis=1, keepdims=True)
+    gold = (rng.random((500, 1)) > probs.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+    oracle = SplitConformalClassifier(Given(), confidence_level=0.9, conformity_score="lac", prefit=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        oracle.conformalize(probs[:300], gold[:300])
+        _, expected = oracle.predict_set(probs[300:])
+    rule = conformal_sets(probs[np.arange(300), gold[:300]], 0.1)
+    np.testing.assert_array_equal(probs[300:] >= rule.min_probability - 1e-12, expected[:, :, 0])
+
+
+def test_the_range_of_coverages_is_their_distribution_and_a_group_counts_once() -> None:
+    rng = np.random.default_rng(0)
+    covered = [1 - conformal_sets(rng.random(60), 0.1).min_probability for _ in range(2_000)]
+    rule = conformal_sets(rng.random(60), 0.1)
+    assert (rule.coverage_low, rule.coverage_high) == pytest.approx(np.quantile(covered, [0.025, 0.975]), abs=0.01)
+    assert conformal_sets(rng.random(60), 0.1, np.repeat(np.arange(20), 3)).n == 20
+    assert conformal_sets(rng.random(8), 0.1).min_probability == 0  # 9 x 0.1 < 1: every option
+
+
+def test_routing_is_shown_where_the_small_model_knows_when_it_is_wrong() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(0.5, 1, 4_000)
+    small, large = rng.random(4_000) < np.where(scores > 0.75, 0.99, 0.6), rng.random(4_000) < 0.95
+    found = route(scores, small, large, (1, 10, 100))
+    assert found.verdict == "route"
+    assert found.threshold == pytest.approx(0.75, abs=0.03)
+    assert found.cost < found.cost_small
+    assert found.cost_oracle < found.cost < found.cost_large
+    hand = np.where(scores < found.threshold, 11 + 100 * ~large, 1 + 100 * ~small).mean()
+    assert found.cost == pytest.approx(hand, rel=0.1)
+    assert route(scores, large, small, (1, 10, 100)).verdict == "always small"
+    assert route(scores, rng.random(4_000) < 0.3, large, (1, 1, 100)).verdict == "always large"
+
+
+def test_routing_of_models_that_know_nothing_is_rarely_called_better() -> None:
+    verdicts = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        scores, small, large = rng.random(200), rng.random(200) < 0.8, rng.random(200) < 0.9
+        verdicts.append(route(scores, small, large, (1, 11, 100)).verdict)
+    assert verdicts.count("route") <= 10
+
+
+def test_scores_in_any_order_give_the_same_looks() -> None:
+    scores, wrong = sample(100)
+    order = np.random.default_rng(0).permutation(100)
+    for one, other in zip(looks(scores, wrong), looks(scores[order], wrong[order]), strict=True):
+        np.testing.assert_allclose(one, other)
+    assert isinstance(looks(scores, wrong), Looks)
+    assert isinstance(CASES["calibrated, two decimals, 0.9"][0], Model)
