@@ -142,7 +142,7 @@ class RunConfig(Options):
         DEFINITIONS,
         "Whose formulas: the paper's, the released code's, or those behind the published tables.",
         name="definition",
-        given=Literal["all", Definition],
+        given=Literal["all", "paper", "released", "published"],
         shown="all",
     )
     suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> an instance of Suite.options

@@ -4,13 +4,14 @@ Each table has a key and is sorted by it before it is written, so that equal tab
 scores are exceptions: they have PROMPTS_KEY but are in an order in which neighbours share long prefixes.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import polars as pl
 
-Definition = Literal["paper", "released", "published"]
-"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables."""
-DEFINITIONS: tuple[Definition, ...] = get_args(Definition)
+Definition = Literal["paper", "released", "published", "floored"]
+"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables; or the
+paper's on reported probabilities of which none is below half the step that they were rounded to."""
+DEFINITIONS: tuple[Definition, ...] = ("paper", "released", "published")  # that a run can ask for
 
 PartKind = Literal["classification", "choice", "diagnostic", "null"]
 """The kind of a part of a suite: queries with one label space, which every inference method can predict; queries whose

@@ -30,7 +30,7 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[A
     """
     if path.suffix == JSON_LINES:
         _require_distinct(path, columns)
-        for where, row in _json_rows(path):
+        for where, row in json_rows(path):
             _require_columns(row, columns, where, hint)
             yield tuple(row[name] for name in columns)
     else:
@@ -68,7 +68,7 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
 def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
     if path.suffix == JSON_LINES:
-        return next((list(row) for _, row in _json_rows(path)), [])
+        return next((list(row) for _, row in json_rows(path)), [])
     return _opened(path, _form(path, path.suffix))[1]
 
 
@@ -259,7 +259,7 @@ def _cell_at(before: str) -> str:
         return ""
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each row and where it is. Read without Polars, which turns numbers among texts into texts."""
     try:
         # Lines end in a newline alone: a JSON text may hold other separators, such as U+2028.

@@ -13,7 +13,8 @@ import polars as pl
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
 from evaluator.report import facts
 from evaluator.report.methods import method_order
-from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
+from evaluator.report.tables import DEFINITIONS
+from evaluator.schemas import MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
 """Columns of baselines next to an accuracy, and their titles."""

@@ -1,40 +1,91 @@
 """Imported answers to the queries of datasets, and how they become the request rows and scores of a run."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from evaluator.config import Numbers
+from evaluator.decisions.answers import least_probability, resolution, sum_tolerance
+from evaluator.errors import DatasetError
 from evaluator.prompts.render import NO_SPANS
 from evaluator.prompts.rows import NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
 
 IMPORTED = "imported"
-"""Name of an imported run's suite, of its only part and of its side table."""
+"""Name of an imported run's suite, of its first part and of its side table."""
 
-NUMBERS = pl.Schema({"dataset": pl.String(), "numbers": pl.String()})  # side table of an imported run: Numbers
+WITH_REFUSALS = "refusals-wrong"
+"""Part of an imported run in which a refused or missing answer counts as a wrong one."""
 
+NUMBERS = pl.Schema(  # side table of an imported run
+    {
+        "dataset": pl.String(),
+        "part": pl.String(),
+        "numbers": pl.String(),  # Numbers
+        "floor": pl.Float64(),  # least probability under the definition `floored`; null where no zero was reported
+    }
+)
 
-class ImportedRow(NamedTuple):
-    """The answer to one request."""
-
-    query: str  # id: rows with the same one are answers to one query, and are not independent
-    prompt: str  # empty if it is not known
-    gold: int
-    log_likelihoods: list[float]  # nats, in label-space order; -inf for what has no probability
+ANSWERS = pl.Schema(
+    {
+        "query": pl.String(),  # id: rows with the same id are answers to one query, and are not independent
+        "prompt": pl.String(),  # empty if it is not known
+        "gold": pl.Int64(),  # index into label_names
+        "label_names": pl.List(pl.String()),
+        "log_likelihoods": pl.List(pl.Float64()),  # nats, in label-space order; -inf for what has no probability
+    }
+)
 
 
 class ImportedDataset(NamedTuple):
     """The answers to the queries of a dataset."""
 
     name: str
-    label_names: tuple[str, ...]
     numbers: Numbers
-    rows: list[ImportedRow]
+    rows: pl.DataFrame  # ANSWERS
     file: str  # name of the file that it was read from
+    floor: float | None = None  # as in NUMBERS
+    notes: tuple[str, ...] = ()  # for the record
+    part: str = IMPORTED
+
+
+class Reported(NamedTuple):
+    """Probabilities as log-likelihoods, and what was found about them."""
+
+    log_likelihoods: Sequence[Sequence[float]]  # nats, [rows, labels]; -inf for a reported zero
+    floor: float | None = None  # what a reported zero stands for; None where there is none
+    notes: tuple[str, ...] = ()
+
+
+def reported_probabilities(numbers: Sequence[Sequence[float]], error: Callable[[int, str], DatasetError]) -> Reported:
+    """Return the log-likelihoods of probabilities, which may be rounded and are normalised.
+
+    Args:
+        numbers: [rows, labels], all rows of one length.
+        error: makes the error of a row that does not fit, from its place and what is allowed.
+    """
+    values = np.array(numbers)
+    wrong = ~((values >= 0) & (values <= 1)).all(axis=1)
+    step = None if wrong.any() else resolution(values)
+    tolerance, sums = sum_tolerance(values.shape[1], step), values.sum(axis=1)
+    wrong |= ~(np.abs(sums - 1) <= tolerance)
+    if wrong.any():
+        raise error(int(wrong.argmax()), f"probabilities: 0 to 1, with a sum of 1 within {tolerance:g}")
+    floor, rounded = least_probability(values, step), f"probabilities are multiples of {step:g}" if step else ""
+    n_scaled, n_zero = int((np.abs(sums - 1) > 1e-9).sum()), int((values == 0).any(axis=1).sum())
+    notes = [rounded] if rounded else []
+    if n_scaled:
+        notes.append(f"{n_scaled} of {len(values)} rows have sums other than 1 and are normalised")
+    if floor is not None:
+        notes.append(
+            f"{n_zero} of {len(values)} rows have a probability of 0, under which log loss can be infinite; under the "
+            f"definition `floored`, probabilities below {floor:g} are raised to it"
+        )
+    with np.errstate(divide="ignore"):
+        return Reported(np.log(values / sums[:, None]).tolist(), floor, tuple(notes))
 
 
 def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
@@ -43,12 +94,9 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
     Rows with the same id of a query are its requests, numbered by `demonstration_set`. `prompt_id` is a digest of what
     was asked and not of who answered, so that runs of several models can be compared, and is never the same twice.
     """
-    rows = [row for dataset in datasets for row in _dataset_rows(dataset)]
-    schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64())}
     constant = {
         **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
         "suite": pl.lit(IMPORTED),
-        "part": pl.lit(IMPORTED),
         "for_part": pl.lit(None, pl.String),
         "n_shots": pl.lit(None, pl.Int64),
         "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
@@ -56,28 +104,25 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
         "continuations": pl.col("label_names"),
         "spans": NO_SPANS,
     }
-    frame = pl.DataFrame(rows, schema={name: schema[name] for name in rows[0]})
-    return frame.with_columns(**constant).select(*schema)
+    schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64())}
+    return pl.concat(map(_dataset_rows, datasets)).with_columns(**constant).select(*schema)
 
 
-def _dataset_rows(dataset: ImportedDataset) -> list[dict[str, object]]:
-    numbers = {query: number for number, query in enumerate(dict.fromkeys(row.query for row in dataset.rows))}
-    seen: Counter[str] = Counter()
-    rows: list[dict[str, object]] = []
-    for position, row in enumerate(dataset.rows):
-        asked = (dataset.name, row.query, str(seen[row.query]), row.prompt, *dataset.label_names)
-        rows.append(
-            {
-                "dataset": dataset.name,
-                "position": position,
-                "query_id": numbers[row.query],
-                "demonstration_set": seen[row.query],
-                "gold": row.gold,
-                "label_names": list(dataset.label_names),
-                "prompt_id": blake2b("\0".join(asked).encode(), digest_size=16).hexdigest(),
-                "prompt": row.prompt,
-                "log_likelihoods": row.log_likelihoods,
-            }
-        )
-        seen[row.query] += 1
-    return rows
+def _dataset_rows(dataset: ImportedDataset) -> pl.DataFrame:
+    numbered = dataset.rows.select("query").unique(maintain_order=True).with_row_index("query_id")
+    rows = dataset.rows.join(numbered, on="query", how="left", maintain_order="left").select(
+        pl.exclude("query_id"),
+        pl.col("query_id").cast(pl.Int64),
+        part=pl.lit(dataset.part),
+        dataset=pl.lit(dataset.name),
+        position=pl.int_range(pl.len()),
+        demonstration_set=pl.int_range(pl.len()).over("query"),
+    )
+    about = dataset.name if dataset.part == IMPORTED else f"{dataset.part}, {dataset.name}"
+    asked = rows.select("query", "demonstration_set", "prompt", "label_names").iter_rows()
+    ids = [_digest(about, query, str(repeat), prompt, *labels) for query, repeat, prompt, labels in asked]
+    return rows.drop("query").with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
+
+
+def _digest(*asked: str) -> str:
+    return blake2b("\0".join(asked).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Read answers that another tool computed, from tables and from samples of lm-evaluation-harness.
+"""Read answers that another tool computed: tables, samples of lm-evaluation-harness, logs of decision services.
 
 A table (CSV, JSON lines or Parquet) has a row for each request. The harness logs samples_TASK_DATE.jsonl with a row for
 each document.
@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError, shown
-from evaluator.imports.answers import ImportedDataset, ImportedRow
+from evaluator.imports.answers import ANSWERS, IMPORTED, ImportedDataset, Reported, reported_probabilities
+from evaluator.imports.decision_logs import log_kind, read_log
 
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",
@@ -27,9 +30,6 @@ SCORES: Mapping[str, Numbers] = {
 
 LABEL_NAMES = "label_names"
 """Column with the label space, a list in each row."""
-
-SUM_TOLERANCE = 1e-3
-"""Largest deviation of the sum of probabilities from 1, for tables with rounded ones; they are then normalised."""
 
 SAMPLES = ("doc_id", "target", "arguments", "resps", "filter")
 """Columns of the samples of lm-evaluation-harness."""
@@ -70,11 +70,14 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
     """
     datasets: list[ImportedDataset] = []
     for path in paths:
-        is_samples = path.suffix == ".jsonl" and {*SAMPLES} <= {*column_names(path)}
-        datasets += [_read_samples(path)] if is_samples else _read_table(path, columns)
+        keys = column_names(path) if path.suffix == ".jsonl" else []
+        if path.suffix == ".json" or log_kind(keys):
+            datasets += read_log(path, columns.gold)
+        else:
+            datasets += [_read_samples(path)] if {*SAMPLES} <= {*keys} else _read_table(path, columns)
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
-    names = [dataset.name for dataset in datasets]
+    names = [dataset.name for dataset in datasets if dataset.part == IMPORTED]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"Two of the files have a dataset {repeated!r}. Rename one of them, or import it by itself.")
     kinds = {dataset.numbers for dataset in datasets}
@@ -138,22 +141,26 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
             raise row.error(LABEL_NAMES, f"the labels of the dataset's first row, {list(labels)}", list(names))
     label_columns = [columns.gold, *(columns.scores if columns.numbers == "labels" else ())]
     indices = _label_indices(rows, label_columns, labels)
-    imported = []
-    for place, row in enumerate(rows):
-        if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
-            predicted = indices[columns.scores[0]][place]
-            log_likelihoods = [0.0 if index == predicted else -math.inf for index in range(len(labels))]
-        else:
-            log_likelihoods = _table_log_likelihoods(row, labels, columns)
-        imported.append(
-            ImportedRow(
-                query=row.text(columns.query) if columns.query else str(row.number),
-                prompt=str(row.cells[columns.prompt] or "") if columns.prompt else "",
-                gold=indices[columns.gold][place],
-                log_likelihoods=log_likelihoods,
-            )
+    if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
+        predicted = indices[columns.scores[0]]
+        numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
+    else:
+        numbers = [_table_numbers(row, labels, columns) for row in rows]
+    reported = Reported(numbers)
+    if columns.numbers == "probabilities":
+        where = ",".join(columns.scores)
+        reported = reported_probabilities(
+            numbers, lambda place, allowed: rows[place].error(where, allowed, numbers[place])
         )
-    return ImportedDataset(name, labels, columns.numbers, imported, rows[0].path.name)
+    content = {
+        "query": [row.text(columns.query) if columns.query else str(row.number) for row in rows],
+        "prompt": [str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
+        "gold": indices[columns.gold],
+        "label_names": [labels] * len(rows),
+        "log_likelihoods": reported.log_likelihoods,
+    }
+    answers = pl.DataFrame(content, schema=ANSWERS)
+    return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, reported.notes)
 
 
 def _label_names(row: _Row) -> tuple[str, ...]:
@@ -204,7 +211,7 @@ def _not_a_label(
     return row.error(column, f"{allowed}, since other rows have names", row.cells[column])
 
 
-def _table_log_likelihoods(row: _Row, labels: Sequence[str], columns: _Columns) -> list[float]:
+def _table_numbers(row: _Row, labels: Sequence[str], columns: _Columns) -> list[float]:
     cells = [row.cells[name] for name in columns.scores]
     cell = cells if len(cells) > 1 else cells[0]
     values = parsed(cell) if isinstance(cell, str) else cell
@@ -212,13 +219,9 @@ def _table_log_likelihoods(row: _Row, labels: Sequence[str], columns: _Columns) 
     if not isinstance(values, list) or len(values) != len(labels):
         raise row.error(where, f"{len(labels)} numbers, one for each of {', '.join(labels)}", cell)
     numbers = [_number(value) for value in values]
-    if columns.numbers == "log-likelihoods":
-        if not all(-math.inf < value <= 0 for value in numbers):
-            raise row.error(where, "log-likelihoods in nats: finite numbers of at most 0", cell)
-        return numbers
-    if not all(0 <= value <= 1 for value in numbers) or abs(math.fsum(numbers) - 1) > SUM_TOLERANCE:
-        raise row.error(where, f"probabilities: 0 to 1, with a sum of 1 within {SUM_TOLERANCE:g}", cell)
-    return [math.log(value) if value else -math.inf for value in numbers]
+    if columns.numbers == "log-likelihoods" and not all(-math.inf < value <= 0 for value in numbers):
+        raise row.error(where, "log-likelihoods in nats: finite numbers of at most 0", cell)
+    return numbers
 
 
 def _number(value: Any) -> float:
@@ -243,12 +246,15 @@ def _read_samples(path: Path) -> ImportedDataset:
             raise row.error("arguments", same, list(choices))
     log_likelihoods = [_sample_log_likelihoods(row, len(labels)) for row in rows]
     golds = _sample_golds(rows, labels, [numbers.index(max(numbers)) for numbers in log_likelihoods])
-    imported = [
-        ImportedRow(str(row.cells["doc_id"]), str(row.cells["arguments"]["gen_args_0"]["arg_0"]), gold, numbers)
-        for row, gold, numbers in zip(rows, golds, log_likelihoods, strict=True)
-    ]
+    content = {
+        "query": [str(row.cells["doc_id"]) for row in rows],
+        "prompt": [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows],
+        "gold": golds,
+        "label_names": [labels] * len(rows),
+        "log_likelihoods": log_likelihoods,
+    }
     name = path.stem.partition("_")[2].rpartition("_")[0] or path.stem
-    return ImportedDataset(name, labels, "log-likelihoods", imported, path.name)
+    return ImportedDataset(name, "log-likelihoods", pl.DataFrame(content, schema=ANSWERS), path.name)
 
 
 def _choices(row: _Row) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ DEFINITIONS: dict[str, DefinitionRules] = {
     "paper": DefinitionRules(predictions="paper", check=None, last_bin_closed=True),
     "released": DefinitionRules(predictions="released", check=passes_released_check, last_bin_closed=False),
     "published": DefinitionRules(predictions="released", check=passes_published_check, last_bin_closed=False),
+    "floored": DefinitionRules(predictions="floored", check=None, last_bin_closed=True),
 }
 
 

@@ -21,6 +21,7 @@ DEFINITIONS = {
         "a second softmax wherever one row misses a sum of 1."
     ),
     "published": "what the published tables were made with, to compare with: as released, without the second softmax.",
+    "floored": "the papers' formulas, with reported zeros raised to half the step that probabilities were rounded to.",
 }
 """Definition -> its meaning in one line, in the order of the control that switches between them."""
 

@@ -23,7 +23,7 @@ from evaluator.run.replacement import check_comparison, check_configuration, che
 from evaluator.run.score import Scored
 from evaluator.run.stage_records import prompts_record, record_build, record_scores
 from evaluator.run_log import now, seconds_since
-from evaluator.schemas import TOKEN_SCORES, TOKENS
+from evaluator.schemas import TOKEN_SCORES, TOKENS, Definition
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
@@ -62,9 +62,12 @@ def import_answers(
     datasets = read_files(paths, columns)
     yield Progress(stage="Reading answers", done=len(paths), total=len(paths), unit="files")
     digest, rows = fingerprint(*(file_digest(path) for path in paths)), answer_rows(datasets)
-    names = tuple(dataset.name for dataset in datasets)
+    names = tuple(dict.fromkeys(dataset.name for dataset in datasets))
+    definitions: tuple[Definition, ...] = ("paper",)
+    if any(dataset.floor is not None for dataset in datasets):
+        definitions = ("paper", "floored")
     config = RunConfig(
-        suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=("paper",)
+        suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=definitions
     )
     with writing_to(out):
         check_comparison(out, [], force=force)
@@ -73,12 +76,13 @@ def import_answers(
         check_datasets(out, earlier, dict.fromkeys(names, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
-        part = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
-        parts = {IMPORTED: PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)}
+        scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
+        part = PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)
+        parts = dict.fromkeys((dataset.part for dataset in datasets), part)
         built = Built(config, store, {IMPORTED: parts})
         described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
         elapsed_s = seconds_since(clock)
-        notes = {dataset.name: [f"imported from {dataset.file}"] for dataset in datasets}
+        notes = {dataset.name: [f"imported from {dataset.file}", *dataset.notes] for dataset in reversed(datasets)}
         prompts = replace(
             prompts_record(built, described),
             datasets=list(names),
@@ -86,7 +90,7 @@ def import_answers(
             dataset_fingerprints=dict.fromkeys(names, digest),
         )
         record = record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
-        scored = Scored(built, [part], {}, ENGINE, {})
+        scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,
             kind="imported",
@@ -99,9 +103,11 @@ def import_answers(
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
-    kinds = pl.DataFrame([(dataset.name, dataset.numbers) for dataset in datasets], schema=NUMBERS, orient="row")
+    kinds = [(dataset.name, dataset.part, dataset.numbers, dataset.floor) for dataset in datasets]
     return write_store(
-        folder, rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()), {IMPORTED: kinds}
+        folder,
+        rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()),
+        {IMPORTED: pl.DataFrame(kinds, schema=NUMBERS, orient="row")},
     )
 
 

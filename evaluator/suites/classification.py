@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from evaluator.imports.answers import IMPORTED, NUMBERS
+from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.methods.predictions import predict
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.schemas import METRICS_KEY
+from evaluator.schemas import METRICS_KEY, PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table
 
 if TYPE_CHECKING:  # building prompts does not need SciPy
     from evaluator.metrics.groups import Diagnostic, PredictionGroup
+
+
+ANSWERED_METRICS = ("accuracy", "macro_f1")
+"""Metrics of predicted labels alone, without probabilities."""
 
 
 def classification_tables(
@@ -21,6 +25,7 @@ def classification_tables(
     *,
     shared: str = "",
     further: "Callable[[PredictionGroup], None] | None" = None,
+    changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
     """Write the predictions of a run, and yield the tables that are made of them: metrics and those derived from them.
 
@@ -29,13 +34,14 @@ def classification_tables(
         diagnostics: what to measure on other parts.
         shared: what was drawn once for all queries, so that intervals over queries do not cover it.
         further: reads every group of predictions, before the first table, for further tables of a suite.
+        changed: adds predictions, as under definitions that methods do not have.
     """
     from evaluator import metrics
     from evaluator.compare.differences import method_differences
     from evaluator.methods.training_states import missing_classes
     from evaluator.metrics.label_mass import label_mass_metrics
 
-    predictions = run.keep("predictions", predict(run.scored, run.methods, run.config.definitions))
+    predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
     groups = metrics.measured_groups(predictions, parts, diagnostics, further)
     requested = pl.col("definition").is_in(run.config.definitions)
@@ -64,17 +70,34 @@ def classification_page(run: MeasuredRun) -> Iterator[Section]:
 
 def imported_tables(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
-    numbers = run.store.table(IMPORTED, NUMBERS).select("numbers").collect().item(0, 0)
+    imported = run.store.table(IMPORTED, NUMBERS).collect()
+    numbers = imported["numbers"][0]
     kept = {
         "log-likelihoods": pl.lit(True),
         "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
-        "labels": pl.col("metric").is_in(["accuracy", "macro_f1"]),
-    }[numbers]
-    for name, table in classification_tables(run):
+        "labels": pl.col("metric").is_in(ANSWERED_METRICS),
+    }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
+    for name, table in classification_tables(run, changed=lambda rows: _with_floored(rows, imported)):
         if name == "metrics":
             yield name, table.filter(kept)
+        elif name == "reliability":
+            yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
         else:
-            yield name, table.clear() if name == "reliability" and numbers == "labels" else table
+            yield name, table
+
+
+def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:
+    """Add predictions under the definition `floored`, if a dataset has a reported zero: none is below the floor."""
+    floors = imported.with_columns(pl.col("floor").fill_null(0.0)).partition_by("floor", as_dict=True)
+    if [*floors] == [(0.0,)]:
+        return predictions
+    tables = [predictions]
+    for (floor,), datasets in floors.items():
+        raised = pl.max_horizontal(pl.element(), pl.lit(floor))
+        of_datasets = predictions.join(datasets.select("dataset", "part").lazy(), on=["dataset", "part"], how="semi")
+        floored = pl.col("label_probs").list.eval(raised / raised.sum())
+        tables.append(of_datasets.with_columns(label_probs=floored, definition=pl.lit("floored")))
+    return pl.concat(tables).sort(PREDICTIONS_KEY)
 
 
 IMPORTED_ANSWERS = Family(measure=imported_tables, sections=classification_page)

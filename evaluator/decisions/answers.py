@@ -1,0 +1,127 @@
+"""Read one answer of a decision service: a probability for each option of a typed question.
+
+Three wire formats are read, each by its own fields: System One (`noul`, `choice` and `score` with a map of
+probabilities), OpenAI's Decisions (`predicate`, and lists of values with probabilities) and Gemini's (System One's
+names). `confidence` is never read: servers compute it in seven ways.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evaluator.errors import DatasetError, shown
+
+NO, YES = "no", "yes"
+"""Options of a question that asks for yes or no, in this order."""
+
+_TRUTH = {"true": YES, "yes": YES, "1": YES, "false": NO, "no": NO, "0": NO}
+"""How a gold value says yes or no, in lower case."""
+
+
+class TypedAnswer(NamedTuple):
+    """The probability of each option, as it was reported."""
+
+    options: tuple[str, ...]  # in the order of the answer; of a score, its levels from 0
+    probabilities: tuple[float, ...]
+    legend: Mapping[str, str] = {}  # text of a level -> the level
+
+
+def typed_answer(answer: object) -> TypedAnswer | None:
+    """Return the probabilities of an answer, or None for a refusal and for a missing answer.
+
+    Raises DatasetError for an answer without two options, and for values that are no probabilities.
+    """
+    if answer is None or (isinstance(answer, Mapping) and answer.get("type") == "refusal"):
+        return None
+    if not isinstance(answer, Mapping):
+        raise DatasetError(f"an answer is an object, found {shown(answer)}")
+    yes = answer.get("noul", answer.get("probability"))
+    if yes is not None:
+        _require_probabilities([yes], answer)
+        return TypedAnswer((NO, YES), (1.0 - yes, float(yes)))
+    pairs = _pairs(answer)
+    options = tuple(option_text(option) for option, _ in pairs)
+    values = [value for _, value in pairs]
+    if len({*options}) < len(options) or len(options) < 2:
+        raise DatasetError(f"an answer has two options or more, each once; found {shown(list(options))}")
+    _require_probabilities(values, answer)
+    return TypedAnswer(options, tuple(map(float, values)), _legend(answer))
+
+
+def option_text(option: object) -> str:
+    """Return an option as a text: true and false, which are values of their own, as JSON writes them."""
+    return option if isinstance(option, str) else json.dumps(option)
+
+
+def gold_option(gold: object, answer: TypedAnswer) -> str | None:
+    """Return the option that a gold value names, or None: by its text, its level, or as yes or no."""
+    text = option_text(gold)
+    if text in answer.options:
+        return text
+    if answer.options == (NO, YES):
+        return _TRUTH.get(text.strip().lower())
+    return answer.legend.get(text)
+
+
+def _pairs(answer: Mapping[str, Any]) -> Sequence[tuple[object, Any]]:
+    """Return options with their probabilities, from a map or from a list of values; levels in their order."""
+    reported = answer.get("probabilities")
+    if isinstance(reported, Mapping):
+        pairs: list[tuple[object, Any]] = list(reported.items())
+    elif isinstance(reported, list) and all(isinstance(entry, Mapping) and "value" in entry for entry in reported):
+        pairs = [(entry["value"], entry.get("probability")) for entry in reported]
+    else:
+        raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
+    is_score = "score" in answer and all(option_text(level).isdecimal() for level, _ in pairs)
+    return sorted(pairs, key=lambda pair: int(option_text(pair[0]))) if is_score else pairs
+
+
+def _legend(answer: Mapping[str, Any]) -> dict[str, str]:
+    """Return text -> level, from System One's legend or from labels beside the values of OpenAI's Decisions."""
+    if isinstance(legend := answer.get("legend"), Mapping):
+        return {str(text): level for level, text in legend.items()}
+    listed = answer.get("probabilities")
+    entries = listed if isinstance(listed, list) else []
+    return {str(entry["label"]): option_text(entry["value"]) for entry in entries if entry.get("label") is not None}
+
+
+def _require_probabilities(values: Sequence[object], answer: Mapping[str, Any]) -> None:
+    for value in values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not 0 <= value <= 1:  # type: ignore[arg-type, operator]
+            raise DatasetError(f"probabilities are numbers from 0 to 1; found {shown(value)} in {shown(dict(answer))}")
+
+
+SUM_TOLERANCE = 1e-3
+"""Least deviation of a sum of probabilities from 1 that is taken for rounding."""
+
+
+def resolution(probabilities: np.ndarray) -> float | None:
+    """Return the step that all probabilities are multiples of, 0.01 to 1e-9, or None where there is no such step.
+
+    Args:
+        probabilities: in [0, 1], of any shape.
+    """
+    steps = (10.0**-digits for digits in range(2, 10))
+    return next(
+        (step for step in steps if np.all(np.abs(probabilities - np.round(probabilities / step) * step) < 1e-12)), None
+    )
+
+
+def sum_tolerance(n_options: int, step: float | None) -> float:
+    """Return how far the sum of n_options probabilities that are rounded to `step` may be from 1."""
+    return max(SUM_TOLERANCE, n_options * (step or 0.0) / 2 + 1e-9)
+
+
+def least_probability(probabilities: np.ndarray, step: float | None) -> float | None:
+    """Return what a reported zero stands for: half the step, else half the least positive value; None without a zero.
+
+    Source: a value is rounded to zero below half a step; a service that reports the most probable options alone gives
+    zero to options below the least value that it reports.
+    """
+    if probabilities.min() > 0:
+        return None
+    return (step or float(probabilities[probabilities > 0].min())) / 2

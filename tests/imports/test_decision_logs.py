@@ -1,0 +1,314 @@
+"""Logs of decision services: numbers of scikit-learn, rounding, refusals, and rows that do not fit."""
+
+import json
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+
+from evaluator.config import ImportColumns
+from evaluator.decisions.answers import resolution, sum_tolerance, typed_answer
+from evaluator.errors import DatasetError
+from evaluator.imports.answers import WITH_REFUSALS
+from evaluator.imports.files import read_files
+from tests.command_line import command
+
+QUEUES = ["billing", "technical", "spam"]
+N = 60
+
+
+def write(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """Probabilities of three options [n, 3], of yes [n] and of three levels [n, 3], with the true options."""
+    rng = np.random.default_rng(5)
+    queue, anger = rng.dirichlet([0.6] * 3, N), rng.dirichlet([1.0] * 3, N)
+    gold = [int(rng.choice(3, p=row)) for row in queue], [int(rng.choice(3, p=row)) for row in anger]
+    yes = rng.beta(0.8, 0.8, N)
+    return queue, yes, anger, (*gold, rng.random(N) < yes)
+
+
+QUESTIONS = {
+    "queue": {"type": "choice", "instructions": "Which queue?", "criteria": dict.fromkeys(QUEUES)},
+    "refund": {"type": "noul", "instructions": "A refund?"},
+    "anger": {"type": "score", "instructions": "How angry?", "criteria": ["calm", "cross", "furious"]},
+}
+
+
+def exchanges(answers, protocol):
+    """Return requests and replies as each service writes them."""
+    queue, yes, anger, (gold_queue, gold_anger, gold_yes) = answers
+    for n in range(N):
+        true = {
+            "queue": QUEUES[gold_queue[n]],
+            "refund": bool(gold_yes[n]),
+            "anger": ["calm", "cross", "furious"][gold_anger[n]],
+        }
+        if protocol == "decisions":
+            listed = [
+                {"type": "choice", "name": "queue", "choices": [{"value": name} for name in QUEUES]},
+                {"type": "predicate", "name": "refund"},
+                {"type": "score", "name": "anger", "levels": [{"label": one} for one in ("calm", "cross", "furious")]},
+            ]
+            pairs = sorted(zip(QUEUES, queue[n], strict=True), key=lambda pair: -pair[1])
+            replied = [
+                {
+                    "type": "choice",
+                    "name": "queue",
+                    "probabilities": [{"value": v, "probability": p} for v, p in pairs],
+                },
+                {"type": "predicate", "name": "refund", "probability": yes[n]},
+                {
+                    "type": "score",
+                    "name": "anger",
+                    "score": 1.0,
+                    "probabilities": [
+                        {"value": level, "label": label, "probability": anger[n][level]}
+                        for level, label in enumerate(("calm", "cross", "furious"))
+                    ],
+                },
+            ]
+            yield {
+                "request": {"model": "m", "input": f"Ticket {n}", "questions": listed},
+                "response": {"model": "m-1", "answers": replied},
+                "gold": true,
+            }
+        else:
+            replied = {
+                "queue": {
+                    "type": "choice",
+                    "choice": "x",
+                    "confidence": 0.1,
+                    "probabilities": dict(zip(QUEUES, queue[n], strict=True)),
+                },
+                "refund": {"type": "noul", "noul": yes[n]},
+                "anger": {
+                    "type": "score",
+                    "score": 1.0,
+                    "legend": {"0": "calm", "1": "cross", "2": "furious"},
+                    "probabilities": {str(k): anger[n][k] for k in (2, 0, 1)},
+                },
+            }
+            reply = {"answers": replied} if protocol == "gemini" else {"model": "jev-1.14.0", "answers": replied}
+            asked = {"state": f"Ticket {n}"} if protocol == "systemone" else {"input": f"Ticket {n}"}
+            yield {"request": {**asked, "questions": QUESTIONS}, "response": reply, "labels": true}
+
+
+@pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
+def test_every_question_of_a_log_is_measured_as_scikit_learn_has_it(tmp_path, answers, protocol):
+    path = write(tmp_path / "log.jsonl", exchanges(answers, protocol))
+    command("import", path, "--out", tmp_path / "run")
+    rows = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet").filter(definition="paper")
+    queue, yes, anger, (gold_queue, gold_anger, gold_yes) = answers
+    for question, probs, gold in (
+        ("queue", queue, gold_queue),
+        ("anger", anger, gold_anger),
+        ("refund", np.stack([1 - yes, yes], axis=1), gold_yes.astype(int)),
+    ):
+        measured = dict(rows.filter(dataset=question).select("metric", "value").iter_rows())
+        assert measured["accuracy"] == pytest.approx(accuracy_score(gold, probs.argmax(axis=1)))
+        assert measured["log_loss"] == pytest.approx(log_loss(gold, probs, labels=range(probs.shape[1])))
+    assert measured["brier_score"] == pytest.approx(2 * brier_score_loss(gold_yes, yes))
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert ("answered by jev-1.14.0" in page) == (protocol == "systemone")
+
+
+def records(kind, probs, gold):
+    """Return the same answers as four evaluators keep them."""
+    for n, (row, true) in enumerate(zip(probs, gold, strict=True)):
+        by_name = dict(zip(QUEUES, row, strict=True))
+        yield {
+            "jev-eval": {
+                **{"model": "jev-latest", "row": n, "state_hash": f"s{n}", "id": "queue", "type": "choice"},
+                **{"question_hash": "q", "question": QUESTIONS["queue"], "gold": QUEUES[true]},
+                "answer": {"type": "choice", "choice": "x", "probabilities": by_name, "confidence": 0.5},
+            },
+            "decguard": {
+                **{"id": f"r{n}", "decision": "queue", "probabilities": by_name, "selected": "x"},
+                **{"outcome": QUEUES[true], "model_version": "v2", "confidence": 0.5},
+            },
+            "sys1bench": {
+                **{"row_id": f"r{n}", "question_key": "queue", "primitive": "choice", "option_keys": QUEUES},
+                **{
+                    "probs": row.tolist(),
+                    "argmax": "x",
+                    "ground_truth": QUEUES[true],
+                    "error": None,
+                    "model_id": "jev",
+                },
+            },
+            "promptfoo": {
+                "vars": {"ticket": f"Ticket {n}", "gold": json.dumps({"queue": QUEUES[true]})},
+                "prompt": {"raw": f"Ticket {n}"},
+                "response": {
+                    "output": json.dumps({"answers": {"queue": {"type": "choice", "probabilities": by_name}}})
+                },
+            },
+        }[kind]
+
+
+@pytest.mark.parametrize("kind", ["jev-eval", "decguard", "sys1bench", "promptfoo", "promptfoo file"])
+def test_records_of_other_evaluators_are_read(tmp_path, answers, kind):
+    queue, _, _, (gold, _, _) = answers
+    rows = list(records(kind.split()[0], queue, gold))
+    if kind == "promptfoo file":
+        path = tmp_path / "results.json"
+        path.write_text(json.dumps({"version": 3, "results": {"results": rows}}))
+    else:
+        path = write(tmp_path / "log.jsonl", rows)
+    [dataset] = read_files([path], ImportColumns())
+    assert dataset.name == "queue"
+    assert dataset.rows["gold"].to_list() == gold
+    assert dataset.rows["query"].n_unique() == N
+    found = np.exp(np.array(dataset.rows["log_likelihoods"].to_list()))
+    np.testing.assert_allclose(found, queue, rtol=1e-12)
+
+
+@given(st.integers(2, 30), st.integers(2, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=200, deadline=None)
+def test_probabilities_that_a_service_rounded_are_taken(k, decimals, seed):
+    """Each of k values is rounded by half a step at most, so that no sum of them is further away than k halves."""
+    probs = np.random.default_rng(seed).dirichlet([0.3] * k, 40).round(decimals)
+    step = resolution(probs)
+    assert step is not None
+    assert step >= 10.0**-decimals * (1 - 1e-9)
+    if step == pytest.approx(10.0**-decimals):
+        assert (np.abs(probs.sum(axis=1) - 1) <= sum_tolerance(k, step)).all()
+
+
+def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, answers):
+    queue, _, _, (gold, _, _) = answers
+    rounded = queue.round(2)
+    rounded[0], true = [0.0, 0.01, 1.0], [0, *gold[1:]]
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"queue": {}}},
+            "response": {"answers": {"queue": {"probabilities": dict(zip(QUEUES, row.tolist(), strict=True))}}},
+            "gold": QUEUES[one],
+        }
+        for n, (row, one) in enumerate(zip(rounded, true, strict=True))
+    ]
+    command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
+    metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet").filter(dataset="queue")
+    value = {(row["definition"], row["metric"]): row["value"] for row in metrics.to_dicts()}
+    assert value["paper", "log_loss"] == math.inf
+    floored = np.maximum(rounded / rounded.sum(axis=1, keepdims=True), 0.005)
+    floored /= floored.sum(axis=1, keepdims=True)
+    assert value["floored", "log_loss"] == pytest.approx(log_loss(true, floored, labels=range(3)))
+    assert value["floored", "accuracy"] == value["paper", "accuracy"]
+    n_zero = int((rounded == 0).any(axis=1).sum())
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert f"{n_zero} of {N} rows have a probability of 0" in page
+    assert "multiples of 0.01" in page
+    assert "every file is as it was written" in command("verify", tmp_path / "run")
+
+
+def test_refusals_count_as_wrong_and_are_left_out(tmp_path, answers):
+    queue, _, _, (gold, _, _) = answers
+    rows = list(records("jev-eval", queue, gold))
+    for n in range(0, 20, 2):
+        rows[n]["answer"] = None if n % 4 else {"type": "refusal", "name": "queue"}
+    command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
+    metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet").filter(
+        dataset="queue", metric="accuracy"
+    )
+    right = queue.argmax(axis=1) == gold
+    answered = np.ones(N, bool)
+    answered[range(0, 20, 2)] = False
+    assert metrics.filter(part="imported")["value"].item() == pytest.approx(right[answered].mean())
+    assert metrics.filter(part=WITH_REFUSALS)["value"].item() == pytest.approx((right & answered).mean())
+    assert metrics["n_queries"].to_list() == [N - 10, N]
+
+
+def test_label_mass_makes_likelihoods_over_the_vocabulary(tmp_path):
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"q": {}}},
+            "response": {
+                "answers": {"q": {"probabilities": {"a": 0.25, "b": 0.75}}},
+                "diagnostics": {"q": {"label_mass": 0.1}},
+            },
+            "gold": "b",
+        }
+        for n in range(4)
+    ]
+    [dataset] = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert dataset.numbers == "log-likelihoods"
+    assert dataset.rows["log_likelihoods"][0].to_list() == pytest.approx([math.log(0.025), math.log(0.075)])
+
+
+def test_options_that_differ_in_number_are_datasets_of_their_own(tmp_path):
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"q": {}}},
+            "response": {"answers": {"q": {"probabilities": probs}}},
+            "gold": "a",
+        }
+        for n, probs in enumerate([{"a": 0.5, "b": 0.5}, {"b": 0.9, "a": 0.1}, {"a": 0.2, "b": 0.3, "c": 0.5}])
+    ]
+    two, three = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert (two.name, three.name) == ("q (2 options)", "q (3 options)")
+    assert two.rows["label_names"].to_list() == [["a", "b"]] * 2
+    assert np.exp(two.rows["log_likelihoods"][1].to_list()) == pytest.approx([0.1, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"probabilities": {"a": 0.5, "b": math.nan}}, "probabilities are numbers from 0 to 1"),
+        ({"probabilities": {"a": 0.5, "b": "much"}}, "found 'much'"),
+        ({"probabilities": {"a": 1.2, "b": -0.2}}, "found 1.2"),
+        ({"probabilities": {"a": 1.0}}, "two options or more"),
+        ({"noul": 1.5}, "found 1.5"),
+        ({"choice": "a"}, "`probabilities`, `noul` or `probability`"),
+        ("yes", "an answer is an object"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_refused(answer, said):
+    with pytest.raises(DatasetError) as error:
+        typed_answer(answer)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"gold": "c"}, "row 1 (from 0), question 'q': the true option 'c' is none of a, b"),
+        ({"gold": None}, None),
+        (
+            {"response": {"answers": {"q": {"probabilities": {"a": 0.5, "b": 0.2}}}}},
+            "row 1 (from 0), question 'q': found [0.5, 0.2]",
+        ),
+        ({"request": {}}, "row 1 (from 0): this is no row of a log of decisions"),
+        ({"response": {"answers": 3}}, "row 1 (from 0)"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
+    row = {
+        "request": {"state": "T", "questions": {"q": {}}},
+        "response": {"answers": {"q": {"probabilities": {"a": 0.5, "b": 0.5}}}},
+        "gold": "a",
+    }
+    path = write(tmp_path / "log.jsonl", [row, row | changed])
+    if said is None:
+        [dataset] = read_files([path], ImportColumns())
+        assert dataset.rows.height == 1
+        assert "1 answers have no true option" in " ".join(dataset.notes)
+    else:
+        with pytest.raises(DatasetError) as error:
+            read_files([path], ImportColumns())
+        assert said in str(error.value)
+
+
+def test_a_log_without_true_options_says_how_to_give_them(tmp_path):
+    rows = [{"request": {"state": "T", "questions": {"q": {}}}, "response": {"answers": {"q": {"noul": 0.5}}}}]
+    with pytest.raises(DatasetError, match="name another with --gold-column"):
+        read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
