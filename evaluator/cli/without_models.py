@@ -25,8 +25,9 @@ from evaluator.reproductions import REPRODUCTIONS
 def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force: bool, **given: Any) -> None:
     """Measure answers from elsewhere: a run with every metric, baseline, interval and the report.
 
-    A FILE is a table (CSV, JSON lines, Parquet) with a row for each answer, or samples_TASK_DATE.jsonl as
-    lm-evaluation-harness logs them, whose log-likelihoods are read. Of predicted labels without probabilities, only
+    A FILE is a table (CSV, JSON lines, Parquet) with a row for each answer, samples_TASK_DATE.jsonl as
+    lm-evaluation-harness logs them, whose log-likelihoods are read, or a log of a decision service: requests with
+    their replies, or the records of jev-eval, decguard, sys1bench or promptfoo. Of predicted labels without probabilities, only
     accuracy and macro-F1 are measured.
     """
     from evaluator.run.report import summary_lines

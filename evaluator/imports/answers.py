@@ -5,6 +5,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import Numbers
@@ -55,7 +56,7 @@ class ImportedDataset(NamedTuple):
 class Reported(NamedTuple):
     """Probabilities as log-likelihoods, and what was found about them."""
 
-    log_likelihoods: Sequence[Sequence[float]]  # nats, [rows, labels]; -inf for a reported zero
+    log_likelihoods: npt.ArrayLike  # nats, [rows, labels]; -inf for a reported zero
     floor: float | None = None  # what a reported zero stands for; None where there is none
     notes: tuple[str, ...] = ()
 
@@ -85,7 +86,28 @@ def reported_probabilities(numbers: Sequence[Sequence[float]], error: Callable[[
             f"definition `floored`, probabilities below {floor:g} are raised to it"
         )
     with np.errstate(divide="ignore"):
-        return Reported(np.log(values / sums[:, None]).tolist(), floor, tuple(notes))
+        return Reported(np.log(values / sums[:, None]), floor, tuple(notes))
+
+
+def answers_frame(
+    queries: Sequence[str],
+    prompts: Sequence[str],
+    golds: Sequence[int],
+    spaces: Sequence[Sequence[str]],
+    numbers: npt.ArrayLike,
+) -> pl.DataFrame:
+    """Return ANSWERS, of label spaces of one size and log-likelihoods [rows, labels]."""
+    distinct = {space: place for place, space in enumerate(dict.fromkeys(map(tuple, spaces)))}
+    # Lists of a row each are slow to convert: a space is converted once, and numbers as one matrix.
+    labels = pl.Series([list(space) for space in distinct], dtype=pl.List(pl.String()))
+    content = {
+        "query": queries,
+        "prompt": prompts,
+        "gold": golds,
+        "label_names": labels.gather([distinct[tuple(space)] for space in spaces]),
+        "log_likelihoods": pl.Series(np.asarray(numbers, dtype=np.float64)).arr.to_list(),
+    }
+    return pl.DataFrame(content, schema=ANSWERS)
 
 
 def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import Numbers
@@ -23,7 +24,7 @@ from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
-from evaluator.imports.answers import ANSWERS, IMPORTED, WITH_REFUSALS, ImportedDataset, reported_probabilities
+from evaluator.imports.answers import IMPORTED, WITH_REFUSALS, ImportedDataset, answers_frame, reported_probabilities
 
 KEYS = {
     "request and reply": ("request", "response"),
@@ -142,7 +143,7 @@ def _dataset(path: Path, name: str, rows: Sequence[_Known], notes: Sequence[str]
         ),
     )
     golds = [_gold(row, answer, options) for row, answer, options in zip(rows, answers, spaces, strict=True)]
-    frame = _answers([row.row for row in rows], golds, spaces, reported.log_likelihoods)
+    frame = _answers(rows, golds, spaces, reported.log_likelihoods)
     masses = [row.row.mass for row in rows]
     kind: Numbers = "probabilities"
     if all(mass and mass > 0 for mass in masses):  # p x mass is then the likelihood over the vocabulary
@@ -158,7 +159,7 @@ def _with_refusals(dataset: ImportedDataset, refused: Sequence[_Known]) -> Impor
     wrong = [
         [0.0 if place == (gold + 1) % len(options) else -math.inf for place in range(len(options))] for gold in golds
     ]
-    rows = _answers([row.row for row in refused], golds, [options] * len(refused), wrong)
+    rows = _answers(refused, golds, [options] * len(refused), wrong)
     return dataset._replace(rows=pl.concat([dataset.rows, rows]), part=WITH_REFUSALS, floor=None)
 
 
@@ -171,10 +172,9 @@ def _gold(known: _Known, answer: TypedAnswer, options: Sequence[str]) -> int:
 
 
 def _answers(
-    rows: Sequence[Answered], golds: Sequence[int], spaces: Sequence[Sequence[str]], numbers: Sequence[Sequence[float]]
+    rows: Sequence[_Known], golds: Sequence[int], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
 ) -> pl.DataFrame:
-    content = {"query": [row.query for row in rows], "prompt": [row.prompt for row in rows], "gold": golds}
-    return pl.DataFrame({**content, "label_names": spaces, "log_likelihoods": numbers}, schema=ANSWERS)
+    return answers_frame([row.row.query for row in rows], [row.row.prompt for row in rows], golds, spaces, numbers)
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:

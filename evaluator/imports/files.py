@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import polars as pl
-
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError, shown
-from evaluator.imports.answers import ANSWERS, IMPORTED, ImportedDataset, Reported, reported_probabilities
+from evaluator.imports.answers import IMPORTED, ImportedDataset, Reported, answers_frame, reported_probabilities
 from evaluator.imports.decision_logs import log_kind, read_log
 
 SCORES: Mapping[str, Numbers] = {
@@ -152,14 +150,13 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         reported = reported_probabilities(
             numbers, lambda place, allowed: rows[place].error(where, allowed, numbers[place])
         )
-    content = {
-        "query": [row.text(columns.query) if columns.query else str(row.number) for row in rows],
-        "prompt": [str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
-        "gold": indices[columns.gold],
-        "label_names": [labels] * len(rows),
-        "log_likelihoods": reported.log_likelihoods,
-    }
-    answers = pl.DataFrame(content, schema=ANSWERS)
+    answers = answers_frame(
+        [row.text(columns.query) if columns.query else str(row.number) for row in rows],
+        [str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
+        indices[columns.gold],
+        [labels] * len(rows),
+        reported.log_likelihoods,
+    )
     return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, reported.notes)
 
 
@@ -246,15 +243,15 @@ def _read_samples(path: Path) -> ImportedDataset:
             raise row.error("arguments", same, list(choices))
     log_likelihoods = [_sample_log_likelihoods(row, len(labels)) for row in rows]
     golds = _sample_golds(rows, labels, [numbers.index(max(numbers)) for numbers in log_likelihoods])
-    content = {
-        "query": [str(row.cells["doc_id"]) for row in rows],
-        "prompt": [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows],
-        "gold": golds,
-        "label_names": [labels] * len(rows),
-        "log_likelihoods": log_likelihoods,
-    }
+    answers = answers_frame(
+        [str(row.cells["doc_id"]) for row in rows],
+        [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows],
+        golds,
+        [labels] * len(rows),
+        log_likelihoods,
+    )
     name = path.stem.partition("_")[2].rpartition("_")[0] or path.stem
-    return ImportedDataset(name, "log-likelihoods", pl.DataFrame(content, schema=ANSWERS), path.name)
+    return ImportedDataset(name, "log-likelihoods", answers, path.name)
 
 
 def _choices(row: _Row) -> tuple[str, ...]:
