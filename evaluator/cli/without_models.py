@@ -27,8 +27,8 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
 
     A FILE is a table (CSV, JSON lines, Parquet) with a row for each answer, samples_TASK_DATE.jsonl as
     lm-evaluation-harness logs them, whose log-likelihoods are read, or a log of a decision service: requests with
-    their replies, or the records of jev-eval, decguard, sys1bench or promptfoo. Of predicted labels without probabilities, only
-    accuracy and macro-F1 are measured.
+    their replies, or the records of jev-eval, decguard, sys1bench or promptfoo. Of predicted labels
+    without probabilities, only accuracy and macro-F1 are measured.
     """
     from evaluator.run.report import summary_lines
     from evaluator.runs.import_answers import import_answers as import_files
