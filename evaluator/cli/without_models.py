@@ -50,16 +50,17 @@ class ReproduceCommand(click.Command):
             for name, load in REPRODUCTIONS.items():
                 reproduction = load()
                 files = ", ".join(file.name for file in reproduction.files)
-                rows.append((name, f"{reproduction.title}. Needs {files} ({reproduction.source})."))
+                needs = f"Needs {files}" if files else "Needs no data"
+                rows.append((name, f"{reproduction.title}. {needs} ({reproduction.source})."))
             formatter.write_dl(rows)
         super().format_epilog(ctx, formatter)
 
 
 @click.command(cls=ReproduceCommand)
 @click.argument("name", metavar="NAME", type=click.Choice(list(REPRODUCTIONS)))
-@click.option("--data", required=True, type=FOLDER, help="Folder of the released results, as Parquet files.")
+@click.option("--data", type=FOLDER, help="Folder of the released results, as Parquet files, where NAME needs them.")
 @click.option("--out", required=True, type=FOLDER, help="Folder for tables (Parquet and CSV) and a page.")
-def reproduce(name: str, data: Path, out: Path) -> None:
+def reproduce(name: str, data: Path | None, out: Path) -> None:
     """Recompute a paper's published tables from the results that its authors released.
 
     Where files are missing, an error says which columns they must have and where they were released.

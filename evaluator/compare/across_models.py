@@ -1,17 +1,17 @@
 """Relate the measures of several models: rank correlations, and least-squares lines over the number of parameters."""
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 
 import polars as pl
-from scipy.special import stdtrit
-from scipy.stats import linregress
 
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY, SCALING, SCALING_KEY
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, NO_VARIATION
+from evaluator.metrics.intervals import NO_VARIATION
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.correlation import rank_correlation
+from evaluator.statistics.least_squares import least_squares
 
 RANKED_BY = "accuracy"
 """Metric that ranks datasets when two models are compared."""
@@ -124,10 +124,11 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
     if n_counts < MIN_COUNTS:
         reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {MIN_COUNTS}"
         return {"n_models": fitted.height, "reason": reason}
-    fit = linregress(fitted["n_parameters"].log10().to_numpy(), fitted["value"].to_numpy())
-    slope = float(fit.slope)
-    line: dict[str, object] = {"slope": slope, "intercept": float(fit.intercept), "n_models": fitted.height}
-    if not fit.stderr >= NO_VARIATION:  # NaN where all values are the same
+    fit = least_squares([fitted["n_parameters"].log10().to_numpy()], fitted["value"].to_numpy())
+    slope = fit.estimate()
+    line: dict[str, object] = {
+        "slope": slope.value, "intercept": float(fit.coefficients[0]), "n_models": fitted.height,
+    }  # fmt: skip
+    if not math.sqrt(fit.covariance[1, 1]) >= NO_VARIATION:  # where all values are the same
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
-    half_width = float(stdtrit(fitted.height - 2, (1 + CONFIDENCE_LEVEL) / 2) * fit.stderr)
-    return line | {"ci_low": slope - half_width, "ci_high": slope + half_width}
+    return line | {"ci_low": slope.low, "ci_high": slope.high}

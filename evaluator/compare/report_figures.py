@@ -126,7 +126,7 @@ def scaling_figure(
     """
     ends, size = limits or value_limits([points, line], reference), LARGE if is_large else SMALL
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
-    x, y = _parameter_axis(points["n_parameters"].to_list()), Axis(domain=ends, form=f".{decimals}f")
+    x, y = parameter_axis(points["n_parameters"].to_list()), Axis(domain=ends, form=f".{decimals}f")
     shifts = _label_shifts(_pixels(points, ends, size))
     shifted = points.with_columns(dx=pl.Series([dx for dx, _ in shifts]), dy=pl.Series([dy for _, dy in shifts]))
     across = pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64})
@@ -174,7 +174,7 @@ def value_limits(frames: Sequence[pl.DataFrame], reference: float | None = None)
     return min(shown) - margin, max(shown) + margin
 
 
-def _parameter_axis(counts: Sequence[int]) -> Axis:
+def parameter_axis(counts: Sequence[int]) -> Axis:
     low, high = _parameter_limits(counts)
     steps = (1,) if high / low > 500 else (1, 3) if high / low > 50 else (1, 2, 5)
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -35,7 +35,23 @@ def _lu_2023() -> Reproduction:
     )
 
 
+def _cho_inoue_2025() -> Reproduction:
+    from evaluator.reproductions.cho_inoue_2025 import page, recompute
+    from evaluator.suites.staicc.published import printed_tables
+
+    return Reproduction(
+        title="Cho & Inoue 2025, StaICC: figures 4, 5, 7 and 8 recomputed from the printed tables, sentences tested, "
+        "tables compared with each other",
+        source="arXiv 2501.15708, tables 2, 3, 7 and 8",
+        read=lambda _folder: printed_tables(),
+        recompute=recompute.recompute,
+        write_page=page.write_published_page,
+        summary_lines=recompute.summary_lines,
+    )
+
+
 REPRODUCTIONS: dict[str, Callable[[], Reproduction]] = {
     "yauney-mimno-2024": _yauney_mimno_2024,
     "lu-2023": _lu_2023,
+    "cho-inoue-2025": _cho_inoue_2025,
 }

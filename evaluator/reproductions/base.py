@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evaluator.errors import DatasetError
+from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import write_bytes, write_table
 from evaluator.progress import Progress, Stage
@@ -30,22 +30,27 @@ class Reproduction:
     """
 
     title: str  # authors, year, and the recomputed tables
-    source: str  # repository of the released results
-    files: tuple[ReleasedFile, ...]  # that the data folder must have
-    read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError
+    source: str  # repository of the released results, or the paper
+    files: tuple[ReleasedFile, ...] = ()  # that the data folder must have; none: the results are in the package
+    read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError. Without files its argument is not used
     recompute: Callable[[Any], Stage[Any]]
     write_page: Callable[[Any, Path], Path]
     summary_lines: Callable[[Any], Iterator[str]]  # shown in a terminal
 
 
-def reproduce(reproduction: Reproduction, data: Path, out: Path) -> Stage[Any]:
+def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage[Any]:
     """Recompute a paper's tables and write OUT/tables/*.parquet, the same as *.csv, and OUT/report.html.
 
     Equal input files give equal output, byte for byte. Raises DatasetError for files that are missing or have other
-    columns or rows, before OUT is made.
+    columns or rows, before OUT is made, and ConfigError where a data folder is missing or not needed.
     """
-    require_files(reproduction, data)
-    released = reproduction.read(data)
+    if (data is None) == bool(reproduction.files):
+        needed = "needs the folder of the released results" if reproduction.files else "has its data in the package"
+        hint = "Name it with" if reproduction.files else "Leave out"
+        raise ConfigError(f"{reproduction.title}: it {needed}. {hint} --data.")
+    folder = data or Path()
+    require_files(reproduction, folder)
+    released = reproduction.read(folder)
     with writing_to(out):
         recomputed = yield from reproduction.recompute(released)
         yield Progress(stage="Writing tables and figures", done=0, total=1, unit="pages")

@@ -1,9 +1,12 @@
-"""Transcribe printed tables as cells, and judge each cell by its recomputed number."""
+"""Transcribe printed tables as cells, judge each cell by its recomputed number, and show both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import polars as pl
+
+from evaluator.report.section import Block, List
+from evaluator.report.table import Column, Row, Table, marked, number, text_column
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
 """`equal`: to the printed decimals. `within rounding`: different, but the rounding of the released numbers from which
@@ -25,6 +28,10 @@ PRINTED = pl.Schema(
 JUDGED = pl.Schema({"verdict": pl.String(), "note": pl.String()})  # Verdict
 
 
+MARKS = {"within rounding": "≈ ", "differs": "≠ "}
+"""Verdict on a printed number -> its mark; others have none."""
+
+
 class PrintedTable(NamedTuple):
     """A table of a paper."""
 
@@ -39,20 +46,20 @@ def printed_cells(tables: Iterable[PrintedTable], *, decimals: int) -> pl.DataFr
     cells = []
     for table in tables:
         for line in table.body.strip().splitlines():
-            name, *numbers = line.rsplit(maxsplit=len(table.columns))
-            for column, number in zip(table.columns, numbers, strict=True):
-                cells.append((table.number, name, column, *_parsed(number, decimals)))
+            name, *values = line.rsplit(maxsplit=len(table.columns))
+            for column, value in zip(table.columns, values, strict=True):
+                cells.append((table.number, name, column, *_parsed(value, decimals)))
     return pl.DataFrame(cells, schema=PRINTED, orient="row")
 
 
-def _parsed(number: str, decimals: int) -> tuple[float | None, int]:
+def _parsed(value: str, decimals: int) -> tuple[float | None, int]:
     """Return a printed number, a percentage as a share, and its decimals."""
-    if number in ("?", "n/a"):
+    if value in ("?", "n/a"):
         return None, decimals
-    decimals = len(number.rstrip("%").partition(".")[2])
-    if number.endswith("%"):
-        return round(float(number[:-1]) / 100, decimals + 2), decimals + 2
-    return float(number), decimals
+    decimals = len(value.rstrip("%").partition(".")[2])
+    if value.endswith("%"):
+        return round(float(value[:-1]) / 100, decimals + 2), decimals + 2
+    return float(value), decimals
 
 
 def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFrame:
@@ -64,15 +71,15 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
             `recomputed` from the rounding of released numbers.
     """
     cells = printed.join(recomputed, on=CELL, how="left", maintain_order="left")
-    number, published = pl.col("recomputed"), pl.col("published")
-    difference = (number - published).abs()
+    value, published = pl.col("recomputed"), pl.col("published")
+    difference = (value - published).abs()
     half_unit = 0.5 * pl.lit(10.0).pow(-pl.col("decimals")) + TOLERANCE
     verdict = (
-        pl.when(number.is_null())
+        pl.when(value.is_null())
         .then(pl.lit("not in the data"))
         .when(published.is_null())
         .then(pl.lit("not printed"))
-        .when(number.is_nan())
+        .when(value.is_nan())
         .then(pl.lit("not in the data"))
         .when(difference <= half_unit)
         .then(pl.lit("equal"))
@@ -80,4 +87,41 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
         .then(pl.lit("within rounding"))
         .otherwise(pl.lit("differs"))
     )
-    return cells.with_columns(verdict=verdict).with_columns(number.fill_nan(None))
+    return cells.with_columns(verdict=verdict).with_columns(value.fill_nan(None))
+
+
+def table_blocks(cells: pl.DataFrame) -> Iterator[Block]:
+    """Yield a paper's table, recomputed and as printed, and the notes that its cells share.
+
+    Args:
+        cells: PRINTED with recomputed and JUDGED, of one table.
+    """
+
+    def recomputed(cell: Row) -> str:
+        decimals = cell["decimals"] + 2 if cell["decimals"] else 0
+        return MARKS.get(cell["verdict"], "") + number(cell["recomputed"], decimals)
+
+    structs = cells.select("row", "column", cell=pl.struct(pl.exclude("row", "column")))
+    columns = [
+        Column(
+            column,
+            cell=recomputed,
+            of=column,
+            below=(lambda cell: number(cell["published"], cell["decimals"]),),
+            style=lambda cell: f"number {cell['verdict'].replace(' ', '-')}",
+            data={"verdict": "verdict", "value": "recomputed"},
+        )
+        for column in cells["column"].unique(maintain_order=True)
+    ]
+    yield Table(
+        structs.pivot(on="column", index="row", values="cell", maintain_order=True),
+        [text_column("", "row"), *columns],
+        caption="Recomputed, and below it what the paper prints; ≈ within rounding, ≠ differs.",
+        data={"table": cells["table"][0]},
+    )
+    noted = cells.filter(pl.col("note") != "").group_by("note", maintain_order=True)
+    items = []
+    for note, places in noted.agg(pl.format("{}, {}", "row", "column")).iter_rows():
+        listed = "; ".join(places) if len(places) <= 4 else f"{places[0]}; and {len(places) - 1} more"
+        items.append(marked("{} <em>({})</em>", note, listed))
+    yield List(items)

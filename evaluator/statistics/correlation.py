@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc
+from scipy.special import betainc, ndtri
 from scipy.stats import rankdata
 
 from evaluator.arrays import Floats, Ints
@@ -35,6 +35,19 @@ def correlation_p(r: npt.ArrayLike, n: npt.ArrayLike) -> Floats:
     half_df = np.where(size > 2, (size - 2) / 2, np.nan)
     # With t = r sqrt(df / (1 - r^2)), 1 - r^2 = df / (df + t^2), and Student's tails are a beta function of that.
     return np.asarray(betainc(half_df, 0.5, np.clip((1 - correlation) * (1 + correlation), 0, 1)), dtype=np.float64)
+
+
+def correlation_interval(r: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of a correlation of n independent pairs by Fisher's transformation, as in SciPy's pearsonr.
+
+    For rank correlations it is an approximation. NaN for fewer than four pairs, and r itself where it is 1 or -1.
+    """
+    if n <= MIN_POINTS:
+        return math.nan, math.nan
+    if abs(r) >= 1:
+        return r, r
+    reach = float(ndtri((1 + level) / 2)) / math.sqrt(n - 3)
+    return math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)
 
 
 class RankCorrelation(NamedTuple):

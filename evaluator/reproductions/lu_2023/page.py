@@ -7,8 +7,8 @@ import polars as pl
 
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import Block, List, PackageFile, Section, texts
-from evaluator.report.table import Column, Row, Table, marked, number, text_column
-from evaluator.reproductions.cells import PrintedTable
+from evaluator.report.table import Column, Table, number, text_column
+from evaluator.reproductions.cells import table_blocks
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
 from evaluator.reproductions.lu_2023.paper import GPT3, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published
@@ -17,9 +17,6 @@ from evaluator.reproductions.lu_2023.tried_rules import FIT
 TEXTS = texts("evaluator.reproductions.lu_2023")
 
 SIGNIFICANT = 0.05
-
-MARKS = {"within rounding": "≈ ", "differs": "≠ "}
-"""Verdict on a printed number -> its mark; others have none."""
 
 TOTALS = [
     text_column("Table", "table"),
@@ -86,7 +83,7 @@ def published_sections(published: Published) -> Iterator[Section]:
     totals = Table(tables.totals, TOTALS, caption=TEXTS["totals_caption"], foot=_sums(published))
     yield _section("totals", "Cell by cell", totals)
     for place, table in enumerate(TABLES, 1):
-        content = _table_blocks(table, tables.cells.filter(table=table.number))
+        content = table_blocks(tables.cells.filter(table=table.number))
         also: list[Block] = []
         if table.number == "2":
             also = [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)]
@@ -120,39 +117,6 @@ def _section(anchor: str, title: str, *content: Block, subtitle: str = "") -> Se
 def _sums(published: Published) -> pl.DataFrame:
     """Sum the counts of all tables."""
     return published.tables.totals.select(pl.exclude("table").sum(), table=pl.lit("all"))
-
-
-def _table_blocks(table: PrintedTable, cells: pl.DataFrame) -> Iterator[Block]:
-    """Yield one of the paper's tables, recomputed and as printed, and the notes that its cells share."""
-
-    def recomputed(cell: Row) -> str:
-        decimals = cell["decimals"] + 2 if cell["decimals"] else 0
-        return MARKS.get(cell["verdict"], "") + number(cell["recomputed"], decimals)
-
-    structs = cells.select("row", "column", cell=pl.struct(pl.exclude("row", "column")))
-    columns = [
-        Column(
-            column,
-            cell=recomputed,
-            of=column,
-            below=(lambda cell: number(cell["published"], cell["decimals"]),),
-            style=lambda cell: f"number {cell['verdict'].replace(' ', '-')}",
-            data={"verdict": "verdict", "value": "recomputed"},
-        )
-        for column in table.columns
-    ]
-    yield Table(
-        structs.pivot(on="column", index="row", values="cell", maintain_order=True),
-        [text_column("", "row"), *columns],
-        caption="Recomputed, and below it what the paper prints; ≈ within rounding, ≠ differs.",
-        data={"table": table.number},
-    )
-    noted = cells.filter(pl.col("note") != "").group_by("note", maintain_order=True)
-    items = []
-    for note, places in noted.agg(pl.format("{}, {}", "row", "column")).iter_rows():
-        listed = "; ".join(places) if len(places) <= 4 else f"{places[0]}; and {len(places) - 1} more"
-        items.append(marked("{} <em>({})</em>", note, listed))
-    yield List(items)
 
 
 def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:

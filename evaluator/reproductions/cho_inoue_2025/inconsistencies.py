@@ -1,0 +1,270 @@
+"""Find by program where the paper's four tables contradict each other, and what can have caused it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import polars as pl
+from scipy.special import pdtrc
+
+from evaluator.reproductions.cells import JUDGED, PRINTED, with_verdicts
+
+CELLS = pl.Schema({**PRINTED, "recomputed": pl.Float64(), "input_reach": pl.Float64(), **JUDGED})
+FINDINGS = pl.Schema(
+    {
+        "kind": pl.String(),  # "unit" | "cell" | "block" | "equal values" | "heading" | "caption"
+        "table": pl.String(),
+        "place": pl.String(),  # row and column
+        "finding": pl.String(),  # one sentence
+        "cause": pl.String(),  # or UNEXPLAINED
+    }
+)
+UNEXPLAINED = "unexplained"
+
+APPENDIX_DECIMALS = 4
+ROW = ["table", "method", "measure"]
+BLOCK = ["table", "block", "model", "model_b"]
+ROW_NAME = pl.concat_str("method", "measure", separator=", ", ignore_nulls=True)
+Found: TypeAlias = tuple[str, str, str, str, str]
+"""A row of FINDINGS."""
+
+COMPARABLE = ({"Contextual Bias", "Domain Bias"}, {"Template Robust.", "Sample Robust."})
+"""Measures of table 7 with one unit."""
+
+CHANCE_LEVEL = 0.05
+"""Equal values that chance gives with at least this probability are called chance."""
+
+UNIT_CAUSES = {("%", 100): "percent in place of shares", ("/0.1", 10): "the slope is divided by 0.1"}
+"""End of a printed unit and factor -> cause."""
+
+HEADINGS = {
+    7: "GPT2 0.137|Llama2 6.74|GPT2 0.38|GPT2 0.812|GPT2 1.61|Pythia 0.014|Pythia 0.07|Pythia 0.16|Pythia 0.41|"
+    "Pythia 1.08|Pythia 1.52|Pythia 2.91|Pythia 6.9|OPT 2.7|OPT 1.3|OPT 6.7|GPT-J 6.05|NEO 1.3|NEO 2.7|NEO 0.125|"
+    "Falcon 7.22|Falcon* 7.22|Qwen2 7.6|Qwen 7.7|Qwen2 7.6|Llama2 13|Llama2 34|Qwen2* 72|Llama3 8",
+    8: "GPT2 0.137|Llama2 6.74|GPT2 0.38|GPT2 0.812|GPT2 1.61|Pythia 0.014|Pythia 0.07|Pythia 0.16|Pythia 0.41|"
+    "Pythia 1.08|Pythia 1.52|Pythia 2.91|Pythia 6.9|OPT 2.7|OPT 1.3|OPT 6.7|GPT-J 6.05|NEO 1.3|NEO 2.7|NEO 0.125|"
+    "Falcon 7.22|Falcon* 7.22|Qwen2 7.6|Qwen2* 7.7|Qwen2 7.6|Llama2 13|Llama2* 34|Qwen2* 72|Llama3 8",
+}
+"""Table of the appendix -> headings of its columns as printed; a star is for instruction-tuned models."""
+
+MAIN_HEADINGS = "GPT-2 0.14|GPT-2 1.6|OPT 2.7|Llama2 6.7|Qwen2* 7.6|Qwen2 7.6|Llama3 8.0|Llama2 13|Llama2 34|Qwen2* 72"
+"""Headings of tables 2 and 3."""
+
+AUGMENTED = {7: 2, 8: 2}
+"""Table of the appendix -> table of the main text that its caption names."""
+
+
+def findings(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
+    """Return FINDINGS of all kinds.
+
+    Args:
+        main, appendix: of published.printed_tables.
+    """
+    cells, pairs = judged_cells(main, appendix), _equal_pairs(main, appendix)
+    found = [
+        *_units(main, appendix),
+        *_differing(cells),
+        *_blocks(pairs, dict(appendix.select("model", "parameters_b").iter_rows())),
+        *_equal_values(pairs),
+        *_equal_rows(appendix),
+        *_headings(main, appendix),
+        *_captions(main, appendix),
+    ]
+    return pl.DataFrame(found, schema=FINDINGS, orient="row")
+
+
+def judged_cells(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
+    """Return CELLS: every cell of tables 2 and 3 next to the cell of the appendix, in the main table's unit."""
+    cells = _in_units(main, appendix)
+    named = cells.select(
+        row=ROW_NAME,
+        column="model",
+        table=pl.col("table").cast(pl.String),
+        published="value",
+        decimals="decimals",
+        recomputed=pl.col("appendix") * pl.col("unit_factor"),
+        input_reach=0.5 * 10.0**-APPENDIX_DECIMALS * pl.col("unit_factor"),
+    )
+    judged = with_verdicts(named.select(PRINTED.names()).cast(PRINTED), named.drop("published", "decimals"))
+    differs = judged["verdict"] == "differs"
+    causes = [
+        _cause(cell, cells, appendix) if is_other else None
+        for cell, is_other in zip(cells.iter_rows(named=True), differs, strict=True)
+    ]
+    return judged.with_columns(note=pl.Series(causes, dtype=pl.String)).select(CELLS.names()).cast(CELLS)
+
+
+def _in_units(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
+    """Return the cells of the main text with those of the `appendix`, and `decimals` and `unit_factor` of each row.
+
+    The factor is the power of ten nearest to the median ratio of a row's cells.
+    """
+    key = ["model", "method", "measure"]
+    others = appendix.select(*key, appendix="value")
+    cells = main.join(others, on=key, how="left", nulls_equal=True, maintain_order="left")
+    printed = pl.col("value")
+    factor = pl.lit(10.0).pow((printed / pl.col("appendix")).abs().log10().median().over(ROW).round())
+    decimals = pl.sum_horizontal((printed.round(n) - printed).abs() > 1e-9 for n in range(APPENDIX_DECIMALS))
+    return cells.with_columns(unit_factor=factor.fill_null(1.0), decimals=decimals.max().over(ROW).cast(pl.Int64))
+
+
+def _cause(cell: Mapping[str, Any], cells: pl.DataFrame, appendix: pl.DataFrame) -> str:
+    """Return why a printed cell differs: its digits were cut, or it is the value of another column or row."""
+    printed: float = abs(cell["value"])
+    decimals, factor = cell["decimals"], cell["unit_factor"]
+    units: float = 10.0**decimals
+    if math.floor(abs(cell["appendix"] * factor) * units + 1e-9) == round(printed * units):
+        return "the digits were cut, not rounded"
+
+    def is_printed(value: pl.Expr) -> pl.Expr:
+        return (value.abs() - printed).abs() <= 0.5 / units + 1e-9
+
+    of_row = [pl.col(name).eq_missing(pl.lit(cell[name])) for name in ("method", "measure")]
+    row = appendix.filter(*of_row, pl.col("model") != cell["model"], is_printed(pl.col("value") * factor))
+    if row.height:
+        return f"the value of another column: {' or '.join(row['model'])}"
+    column = cells.filter(
+        is_printed(pl.col("appendix") * pl.col("unit_factor")), model=cell["model"], table=cell["table"]
+    )
+    if column.height:
+        return f"the value of another row: {' or '.join(column.select(ROW_NAME).to_series())}"
+    return UNEXPLAINED
+
+
+def _units(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
+    rows = _in_units(main, appendix).unique(ROW, keep="first", maintain_order=True)
+    others = rows.filter(pl.col("unit_factor") != 1).with_columns(name=ROW_NAME, unit=pl.col("unit").fill_null(""))
+    for (table, factor, unit), of_unit in others.group_by("table", "unit_factor", "unit", maintain_order=True):
+        names = "every row" if of_unit.height == rows.filter(table=table).height else ", ".join(of_unit["name"])
+        causes = [cause for (end, by), cause in UNIT_CAUSES.items() if end in str(unit) and by == factor]
+        text = f"Table {table} prints {factor:g} times the values of the appendix ({unit})."
+        yield "unit", str(table), names, text, (causes or [UNEXPLAINED])[0]
+
+
+def _differing(cells: pl.DataFrame) -> Iterator[Found]:
+    for cell in cells.filter(verdict="differs").iter_rows(named=True):
+        printed, other = (f"{cell[name]:.{cell['decimals']}f}" for name in ("published", "recomputed"))
+        if printed == other:
+            other = f"{cell['recomputed']:.{cell['decimals'] + 2}f}"
+        text = f"Table {cell['table']} prints {printed}, and the appendix {other}."
+        yield "cell", cell["table"], f"{cell['row']}, {cell['column']}", text, cell["note"]
+
+
+def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
+    """Return every two models with the same value in a row of a table, where the appendix does not say so already.
+
+    `chance` is the probability that two models have the same digits if values are normal: 1 / (2 sqrt(pi) s), with
+    the standard deviation s of the row in units of the last digit. In a `block`, at least two rows are equal that
+    chance makes equal in less than one case of a hundred.
+    """
+    columns = [*ROW, "model", "value", "decimals", "is_new"]
+    of_main = _in_units(main, appendix).with_columns(is_new=pl.col("appendix").is_null())
+    of_appendix = appendix.with_columns(decimals=pl.lit(APPENDIX_DECIMALS, pl.Int64), is_new=pl.lit(True))
+    cells = pl.concat([of_appendix.select(columns), of_main.select(columns)]).drop_nulls("value")
+    deviation = pl.col("value").std().over(ROW) * pl.lit(10.0).pow(pl.col("decimals"))
+    cells = cells.with_columns(
+        chance=(1 / (2 * math.sqrt(math.pi) * deviation)).clip(upper_bound=1),
+        place=pl.int_range(pl.len()).over(ROW),
+        n_models=pl.len().over(ROW),
+        block=pl.when(pl.col("table") == 2).then(pl.lit("")).otherwise(pl.col("method").fill_null("")),
+        name=ROW_NAME,
+    )
+    pairs = cells.join(cells, on=[*ROW, "value"], suffix="_b", nulls_equal=True).filter(
+        pl.col("place") < pl.col("place_b"), pl.col("is_new") | pl.col("is_new_b")
+    )
+    n_telling = (pl.col("chance") < 0.01).sum().over(BLOCK)
+    return pairs.with_columns(is_block=n_telling > 1, is_neighbour=pl.col("place_b") == pl.col("place") + 1).sort(
+        *ROW, "place", "place_b"
+    )
+
+
+def _blocks(pairs: pl.DataFrame, parameters: Mapping[str, float]) -> Iterator[Found]:
+    """Yield the pairs of models that share several values of a method, which chance does not give."""
+    for (table, method, model, other), rows in pairs.filter("is_block").group_by(*BLOCK, maintain_order=True):
+        text = f"{model} and {other} have the same values in {rows.height} rows{f' of {method}' if method else ''}."
+        is_same = parameters[str(model)] == parameters[str(other)]
+        cause = f"both columns are headed {parameters[str(model)]:g} B, and one repeats the other: which is not known"
+        yield "block", str(table), f"{model}, {other}", text, cause if is_same else UNEXPLAINED
+
+
+def _equal_values(pairs: pl.DataFrame) -> Iterator[Found]:
+    """Yield other equal values of two models, and how many of them chance gives."""
+    others = pairs.filter(~pl.col("is_block")).group_by("table", "name", "is_neighbour", maintain_order=True)
+    for (table, name, is_neighbour), rows in others:
+        n_models, chance = rows.select("n_models", "chance").row(0)
+        expected = chance * (n_models - 1 if is_neighbour else math.comb(n_models, 2))
+        shown = rows.head(3).select("model", "model_b", "value").rows()
+        listed = "; ".join(f"{model} and {other} {value:g}" for model, other, value in shown)
+        listed += f"; and {rows.height - 3} pairs more" if rows.height > 3 else ""
+        where = "neighbouring columns" if is_neighbour else "two columns"
+        text = f"The same value in {where}: {listed}."
+        yield "equal values", str(table), str(name), text, _by_chance(rows.height, expected)
+
+
+def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
+    """Yield models with the same value in two rows of one measure, and how many of them chance gives.
+
+    The difference of two rows is taken for normal: with mean m and standard deviation s over n models, in units of the
+    last digit, n exp(-(m / s)^2 / 2) / (s sqrt(2 pi)) models are expected to have a difference of 0.
+    """
+    for (table,), rows in appendix.group_by("table", maintain_order=True):
+        wide = rows.with_columns(name=ROW_NAME).pivot("name", index="model", values="value")
+        names = rows.select("measure", name=ROW_NAME).unique(maintain_order=True).rows()
+        groups = [kinds for kinds in COMPARABLE if kinds & set(rows["measure"])] or [{kind} for kind, _ in names]
+        for group in {tuple(sorted(kinds)) for kinds in groups}:
+            expected, equal = 0.0, []
+            for a, b in combinations([name for kind, name in names if kind in group], 2):
+                both = wide.drop_nulls([a, b])
+                units = ((both[a] - both[b]) * 10**APPENDIX_DECIMALS).round()
+                mean, deviation = float(units.mean() or 0), float(units.std() or math.inf)
+                expected += both.height * math.exp(-((mean / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
+                equal += [
+                    f"{model} {value:g} ({a} and {b})" for model, value in both.filter(units == 0)["model", a].rows()
+                ]
+            if equal:
+                text = f"The same value in two rows: {'; '.join(equal)}."
+                yield "equal values", str(table), ", ".join(group), text, _by_chance(len(equal), expected)
+
+
+def _by_chance(n: int, expected: float) -> str:
+    """Return the cause of n equal values where a Poisson number with mean `expected` is expected."""
+    expectation = f"{expected:.2g} are expected by chance"
+    return (
+        f"chance, of which {expected:.2g} are expected"
+        if pdtrc(n - 1, expected) >= CHANCE_LEVEL
+        else f"{UNEXPLAINED}, for {expectation}"
+    )
+
+
+def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
+    """Yield columns whose headings differ between the tables in the star, the name or the number of parameters."""
+    models = appendix.sort("order")["model"].unique(maintain_order=True).to_list()
+    of_main = dict(zip(main["model"].unique(maintain_order=True), MAIN_HEADINGS.split("|"), strict=True))
+    for place, model in enumerate(models):
+        headings = {f"table {table}": texts.split("|")[place] for table, texts in HEADINGS.items()}
+        headings |= {"tables 2 and 3": of_main[model]} if model in of_main else {}
+        if len({heading.replace("-", "").rsplit(" ", 1)[0] for heading in headings.values()}) < 2:
+            continue
+        listed = "; ".join(f"{heading} ({where})" for where, heading in headings.items())
+        cause = UNEXPLAINED
+        if model in of_main:
+            cause = f"the values are those of {of_main[model]} in the main text"
+        elif place and (before := of_main.get(models[place - 1])):
+            names = [name for name, heading in headings.items() if heading.split()[0] == before.split()[0]]
+            cause = f"{' and '.join(names)} has the star of the column before it, {before}" if names else UNEXPLAINED
+        yield "heading", "7, 8", model, f"The headings of one column differ: {listed}.", cause
+
+
+def _captions(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
+    """Yield tables of the appendix that augment another table than their caption says."""
+    for number, named in AUGMENTED.items():
+        measures = set(appendix.filter(table=number)["measure"])
+        sources = [table for table in sorted({*main["table"]}) if measures & set(main.filter(table=table)["measure"])]
+        if sources != [named]:
+            text = f"Table {number} is captioned as augmenting table {named} and has the rows of table {sources[0]}."
+            yield "caption", str(number), "caption", text, f"the caption of table {_other(number)}, whose table it is"
+
+
+def _other(number: int) -> int:
+    return next(table for table in AUGMENTED if table != number)

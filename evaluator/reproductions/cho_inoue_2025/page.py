@@ -1,0 +1,156 @@
+"""Write the page of StaICC's recomputed figures, tested sentences and compared tables."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.compare.report import triangle
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.page import Header, write_page
+from evaluator.report.section import Block, Group, Legend, Matrices, PackageFile, Panel, Panels, Section, texts
+from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
+from evaluator.reproductions.cells import table_blocks
+from evaluator.reproductions.cho_inoue_2025.figures import COUNTED, Counted
+from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
+from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed, StaiccTables, outcome
+from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
+from evaluator.suites.staicc.published import METHODS, METRICS
+from evaluator.suites.staicc.published_figures import KEYS, size_panel
+
+TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
+TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+
+STYLE = PackageFile("evaluator.reproductions.cho_inoue_2025", "assets/page.css")
+COMPARISON_STYLE = PackageFile("evaluator.compare", "assets/compare.css")
+
+FINDINGS = [
+    text_column("Table", "table"),
+    text_column("Where", "place", style="text"),
+    text_column("Finding", "finding", style="text"),
+    Column("Cause", "cause", style=lambda row: f"text {'unexplained' * (UNEXPLAINED in row['cause'])}", head="text"),
+]
+
+FIGURES = {
+    4: ("Performance by size", "figure 4, and the other metrics"),
+    5: ("Improvement of accuracy by size", "figure 5"),
+    7: ("Diagnostics by size", "figure 7"),
+}
+
+
+def write_published_page(recomputed: Recomputed, path: Path) -> Path:
+    """Write the page and return its path. Equal data give equal bytes."""
+    findings = recomputed.tables.findings
+    n_unexplained = findings["cause"].str.contains(UNEXPLAINED).sum()
+    header = Header(
+        kicker="Cho & Inoue 2025, StaICC, recomputed from its printed tables",
+        heading="What 29 models say",
+        subject=f"{findings.height} findings where tables contradict each other or repeat values, {n_unexplained} of "
+        "them unexplained",
+    )
+    return write_page(path, "StaICC, recomputed", header, list(published_sections(recomputed)))
+
+
+def published_sections(recomputed: Recomputed) -> Iterator[Section]:
+    """Yield the tested sentences, the tables against each other, and the figures."""
+    tables = recomputed.tables
+    yield _section("sentences", "The paper's sentences, tested", "", TEXTS["sentences_note"], *_sentences(tables))
+    table = Table(tables.findings, FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
+    yield _section("findings", "Tables against each other", "tables 2, 3, 7 and 8", table, navigation="Findings")
+    for (name,), cells in tables.cells.group_by("table", maintain_order=True):
+        title = f"Table {name} against the appendix"
+        yield _section(f"table-{name}", title, "cell by cell", *table_blocks(cells), navigation=f"Table {name}")
+    for figure, (title, subtitle) in FIGURES.items():
+        panels = list(_panels(recomputed, figure))
+        content = Legend(KEYS), TEXTS["figures_note"], Panels(panels, style="scaling")
+        yield _section(f"figure-{figure}", title, subtitle, *content, navigation=f"Figure {figure}")
+    yield _section("figure-8", "Rank correlations", "figure 8", *_correlations(tables), navigation="Figure 8")
+    yield _section("source", "Source", "", TEXTS["source"])
+
+
+def _section(anchor: str, title: str, subtitle: str, *content: Block, navigation: str = "") -> Section:
+    return Section(
+        anchor,
+        title,
+        content,
+        subtitle=subtitle,
+        navigation=navigation or title,
+        style=COMPARISON_STYLE if anchor.startswith("figure") else STYLE,
+    )
+
+
+def _sentences(tables: StaiccTables) -> Iterator[Block]:
+    """Yield a table with a row for each sentence, and a folded one with a row for each quantity."""
+    key, results = ["section", "sentence"], tables.sentences
+    rows = [
+        {"section": section, "sentence": sentence}
+        | {one.name: outcome(rows.filter(counted=one.name)["outcome"]) for one in COUNTED}
+        for (section, sentence), rows in results.group_by(*key, maintain_order=True)
+    ]
+    about = [Column("§", "section", show=str, style=""), text_column("Sentence", "sentence", style="text")]
+    counted = [Column(_counted(one), one.name, style=_style(one.name), head="text") for one in COUNTED]
+    yield Table(pl.DataFrame(rows), [*about, *counted], style="metrics sentences", data={"table": "sentences"})
+    cells = results.select(*key, "quantity", "counted", cell=pl.struct(pl.exclude(*key, "quantity", "counted")))
+    wide = cells.pivot("counted", index=[*key, "quantity"], values="cell", maintain_order=True)
+    numbers = [
+        Column(
+            _counted(one),
+            "value",
+            of=one.name,
+            show=signed,
+            below=(
+                lambda row: signed_interval(row["ci_low"], row["ci_high"]),
+                lambda row: f"p {p_text(row['p_holm'])}, {row['n_models']} models",
+                lambda row: row["outcome"],
+            ),
+            style=lambda row: f"number {row['outcome'].replace(' ', '-')}",
+            data={"outcome": "outcome", "low": "ci_low", "high": "ci_high", "p": "p_holm"},
+        )
+        for one in COUNTED
+    ]
+    columns = [*about, Column("Quantity", "quantity", show=_in_words, style="text"), *numbers]
+    yield Group([Table(wide, columns, data={"table": "quantities"})], "Every quantity, with intervals", is_folded=True)
+
+
+def _counted(counted: Counted) -> str:
+    return f"{counted.name[0].upper()}{counted.name[1:]}"
+
+
+def _style(name: str) -> Callable[[Row], str]:
+    return lambda row: f"text {row[name].replace(' ', '-')}"
+
+
+def _in_words(quantity: str) -> str:
+    names = {method: printed for printed, method in METHODS.items()}
+    return " ".join(
+        names.get(word) or (TITLES.title(word) if word in TITLES.named else word) for word in quantity.split(" ")
+    )
+
+
+def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
+    """Yield the panels of a figure, each with the slopes of its line."""
+    lines = recomputed.tables.lines.filter(figure=figure)
+    for (method, metric), rows in lines.group_by("method", "metric", maintain_order=True):
+        points = recomputed.points.filter(figure=figure, method=method, metric=metric)
+        slopes = [
+            f"{row['counted']} {signed(row['value'])} ({signed_interval(row['ci_low'], row['ci_high'])}), "
+            f"p {p_text(row['p_holm'])}"
+            for row in rows.iter_rows(named=True)
+        ]
+        title = _in_words(str(metric if method == REFERENCE_METHOD else method))
+        yield size_panel(title, points, about=f"{rows['n_models'][0]} models; slope {'; '.join(slopes)}")
+
+
+def _correlations(tables: StaiccTables) -> Iterator[Block]:
+    titles = {metric: TITLES.title(metric) for metric in METRICS.values()}
+    pairs = tables.correlations.with_columns(
+        rho="value", p_value="p_holm", n_points="n_models", reason=pl.lit(None, pl.String)
+    )
+    matrices = [
+        triangle(pairs.filter(counted=one.name), titles, _counted(one), {"counted": one.name}, points="models")
+        for one in COUNTED
+    ]
+    yield TEXTS["correlations_note"]
+    yield Matrices([matrix for matrix in matrices if matrix])

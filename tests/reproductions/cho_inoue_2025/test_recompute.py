@@ -1,0 +1,170 @@
+"""`evaluator reproduce cho-inoue-2025`: slopes, correlations and corrections against SciPy and statsmodels."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import statsmodels.api as sm
+from scipy.stats import linregress, rankdata, spearmanr, t
+from statsmodels.stats.multitest import multipletests
+
+import evaluator
+from evaluator.errors import ConfigError
+from evaluator.progress import finish
+from evaluator.reproductions import REPRODUCTIONS
+from evaluator.reproductions.base import reproduce
+from evaluator.reproductions.cho_inoue_2025.figures import CORRELATIONS, LINES
+from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed
+from evaluator.reproductions.cho_inoue_2025.sentences import SENTENCE_RESULTS, SENTENCES
+from evaluator.suites.staicc.published import METHODS, METRICS, figure_points, predicted
+from tests.command_line import command_outputs
+
+TOLERANCE = 1e-9
+FILE = Path(evaluator.__file__).parent / "suites/staicc/assets/appendix_c.parquet"
+COUNTED = ("independent", "by family", "without AWQ")
+
+
+@pytest.fixture(scope="module")
+def recomputed(tmp_path_factory: pytest.TempPathFactory) -> Recomputed:
+    found: Recomputed = finish(
+        reproduce(REPRODUCTIONS["cho-inoue-2025"](), None, tmp_path_factory.mktemp("staicc") / "out")
+    )
+    return found
+
+
+def printed(measure: str, method: str | None, counted: str) -> pl.DataFrame:
+    """Return the cells of a row of the appendix, read without the program, with the family of each model."""
+    rows = pl.read_parquet(FILE).filter(
+        pl.col("measure") == measure, pl.col("method").eq_missing(pl.lit(method)), pl.col("value").is_not_null()
+    )
+    family = pl.col("model").str.replace(r" [0-9.]+[MB].*", "")
+    rows = rows.with_columns(family=family, x=(pl.col("parameters_b") * 1e9).log10()).sort("order")
+    return rows.filter(~pl.col("awq")) if counted == "without AWQ" else rows
+
+
+def wanted_slope(rows: pl.DataFrame, counted: str) -> tuple[float, float, float, float]:
+    x, y = rows["x"].to_numpy(), rows["value"].to_numpy()
+    if counted == "by family":
+        groups = np.unique(rows["family"].to_list(), return_inverse=True)[1]
+        fit = sm.OLS(y, sm.add_constant(x)).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
+        return fit.params[1], *fit.conf_int()[1], fit.pvalues[1]
+    line = linregress(x, y)
+    reach = t.ppf(0.975, len(x) - 2) * line.stderr
+    return line.slope, line.slope - reach, line.slope + reach, line.pvalue
+
+
+NUMBERS = ("value", "ci_low", "ci_high", "p_value")
+
+
+@pytest.mark.parametrize("counted", COUNTED)
+def test_slopes_of_figures_4_and_7_are_those_of_scipy_and_statsmodels(recomputed: Recomputed, counted: str) -> None:
+    assert recomputed.tables.lines.schema == LINES
+    for measure, metric in METRICS.items():
+        figure = 4 if measure in ("Accuracy", "ATL", "F1", "ECE-1") else 7
+        rows = printed(measure, "Vanilla ICL" if figure == 4 else None, counted)
+        line = recomputed.tables.lines.filter(figure=figure, metric=metric, counted=counted)
+        assert line.select(NUMBERS).row(0) == pytest.approx(wanted_slope(rows, counted), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("counted", COUNTED)
+@pytest.mark.parametrize(
+    "method", ["Noisy Channel", "Contextual Calibration", "Domain Calibration", "Batch Calibration", "PPL-ICL"]
+)
+def test_slopes_of_improvements_are_those_of_scipy_and_statsmodels(
+    recomputed: Recomputed, counted: str, method: str
+) -> None:
+    vanilla = printed("Accuracy", "Vanilla ICL", counted)
+    rows = printed("Accuracy", method, counted).with_columns(pl.col("value") - vanilla["value"])
+    line = recomputed.tables.lines.filter(figure=5, method=METHODS[method], counted=counted)
+    assert line.select(NUMBERS).row(0) == pytest.approx(wanted_slope(rows, counted), abs=TOLERANCE)
+
+
+def test_the_accuracies_that_the_copy_of_the_appendix_lacks_are_those_of_table_2(recomputed: Recomputed) -> None:
+    lines = recomputed.tables.lines.filter(figure=5, counted="independent")
+    counts = dict(lines.select("method", "n_models").iter_rows())
+    assert counts == {
+        "noisy_channel": 29, "contextual_calibration": 29, "domain_calibration": 29, "batch_calibration": 29,
+        "ppl_icl": 29, "topk": 21, "sa_icl": 11, "knn_centroid": 21, "hidden_calibration": 21,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("counted", COUNTED)
+def test_correlations_are_those_of_scipy_and_statsmodels(recomputed: Recomputed, counted: str) -> None:
+    assert recomputed.tables.correlations.schema == CORRELATIONS
+    table = recomputed.tables.correlations.filter(counted=counted)
+    assert table.height == 45
+    columns = {
+        metric: printed(measure, "Vanilla ICL" if measure in ("Accuracy", "ATL", "F1", "ECE-1") else None, counted)
+        for measure, metric in METRICS.items()
+    }
+    for a, b in combinations(columns, 2):
+        x, y = (columns[name]["value"].to_numpy() for name in (a, b))
+        row = table.row(by_predicate=(pl.col("a") == a) & (pl.col("b") == b), named=True)
+        expected = spearmanr(x, y)
+        assert row["value"] == pytest.approx(expected.statistic, abs=TOLERANCE)
+        if counted == "by family":
+            groups = np.unique(columns[a]["family"].to_list(), return_inverse=True)[1]
+            ranks = [(rankdata(side) - (len(x) + 1) / 2) / rankdata(side).std() for side in (x, y)]
+            fit = sm.OLS(ranks[0], sm.add_constant(ranks[1])).fit(
+                cov_type="cluster", cov_kwds={"groups": groups}, use_t=True
+            )
+            assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(fit.conf_int()[1]), abs=TOLERANCE)
+            assert row["p_value"] == pytest.approx(fit.pvalues[1], abs=TOLERANCE)
+        else:
+            assert row["p_value"] == pytest.approx(expected.pvalue, abs=TOLERANCE)
+
+
+def test_holms_correction_is_that_of_statsmodels(recomputed: Recomputed) -> None:
+    groups = [
+        *recomputed.tables.lines.partition_by("figure", "counted"),
+        *recomputed.tables.correlations.partition_by("counted"),
+    ]
+    for rows in groups:
+        corrected = multipletests(rows["p_value"].to_numpy(), method="holm")[1]
+        assert rows["p_holm"].to_numpy() == pytest.approx(corrected, abs=TOLERANCE)
+        assert set(rows["n_tests"]) == {rows.height}
+
+
+def test_every_sentence_has_a_result_and_the_bias_falls_significantly_against_what_the_paper_says(
+    recomputed: Recomputed,
+) -> None:
+    results = recomputed.tables.sentences
+    assert results.schema == SENTENCE_RESULTS
+    assert results["sentence"].unique(maintain_order=True).to_list() == [sentence.text for sentence in SENTENCES]
+    assert set(results["outcome"]) <= {"holds", "does not hold", "not shown"}
+    # linregress of empirical bias over log10 of parameters: slope -0.0742, p 0.0007, and 0.0035 among six slopes.
+    bias = results.filter(quantity="slope of empirical_bias", counted="independent").row(0, named=True)
+    assert (round(bias["value"], 4), round(bias["p_holm"], 4)) == (-0.0742, 0.0035)
+    assert bias["outcome"] == "does not hold"
+    laws = results.filter(pl.col("sentence").str.contains("figure 4"), pl.col("sentence").str.contains("slope"))
+    assert set(laws["outcome"]) == {"holds"}
+
+
+def test_the_documented_number_of_published_models_is_within_the_prediction_of_the_others() -> None:
+    points = figure_points().filter(figure=4, metric="true_label_probability")
+    inside = 0
+    for model in points["model"]:
+        others, one = points.filter(pl.col("model") != model), points.filter(model=model)
+        limits = predicted(others, one["n_parameters"].to_list())
+        inside += limits["low"][0] <= one["value"][0] <= limits["high"][0]
+    # 27.6 are expected; the smallest models lie above the line, because the law is curved.
+    assert f"{inside} of the 29" in (Path(__file__).parents[3] / "docs/reproductions.md").read_text()
+
+
+def test_the_command_needs_no_data_and_refuses_a_folder_of_them(tmp_path: Path) -> None:
+    said = command_outputs("reproduce", "cho-inoue-2025", "--out", tmp_path / "out").out
+    assert "The GLER has a significant ascending correlation" in said
+    assert "k-NN, Accuracy, OPT 2.7B" in said
+    assert {path.stem for path in (tmp_path / "out/tables").iterdir()} == {
+        "findings", "cells", "lines", "correlations", "sentences",
+    }  # fmt: skip
+    page = (tmp_path / "out/report.html").read_text()
+    assert all(sentence.text.replace("&", "&amp;") in page for sentence in SENTENCES)
+    assert (
+        "Leave out --data"
+        in command_outputs("reproduce", "cho-inoue-2025", "--data", tmp_path, "--out", tmp_path / "other", exits=2).err
+    )
+    with pytest.raises(ConfigError, match="Name it with --data"):
+        finish(reproduce(REPRODUCTIONS["lu-2023"](), None, tmp_path / "third"))
