@@ -173,8 +173,8 @@ QUERIES = pl.Schema(  # every prompt that a method answered a query with; PREDIC
 TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines/significance.py has the rules
     "p_value": pl.Float64(),  # probability that the best of `tries` random classifiers is at least as accurate
     "p_holm": pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests
-    "n_tests": pl.Int64(),  # accuracies of the table that are tested together
-    "better_than_guessing": pl.Boolean(),  # p_holm is 0.05 at most
+    "n_tests": pl.Int64(),  # tests of the table that are corrected together
+    "better_than_uniform": pl.Boolean(),  # than uniform guessing: p_holm is 0.05 at most
     "accuracy_lower_bound": pl.Float64(),  # of the true accuracy, with 80% confidence, also where the best was chosen
     "n_needed": pl.Int64(),  # queries that tell an accuracy of that bound from guessing with 80% power, corrected
 }
@@ -202,10 +202,13 @@ METRICS = pl.Schema(
         "chance": pl.Float64(),  # expected accuracy of one random classifier
         "majority": pl.Float64(),  # share of the most frequent gold label
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
-        "tries": pl.Int64(),  # different prompts that a query was tried with by this method
-        "log10_tail": pl.Float64(),  # log10 of the probability that the best of them is at least as accurate
-        "verdict": pl.String(),  # random_baselines.significance.Verdict: compares with expectations, and is no test
-        **TEST_OF_GUESSING,  # over all accuracies of the run under this definition
+        "tries": pl.Int64(),  # 1: the mean over a query's prompts is not the best of several
+        "log10_tail": pl.Float64(),  # log10 of the probability that a random classifier is at least as accurate
+        "verdict": pl.String(),  # metrics.guessing.VERDICTS, by both tests
+        **TEST_OF_GUESSING,  # both tests of all accuracies of the run under this definition
+        "p_majority": pl.Float64(),  # one-sided, paired: not more accurate than always the most frequent gold label
+        "p_majority_holm": pl.Float64(),  # corrected together with p_value
+        "better_than_guessing": pl.Boolean(),  # p_holm and p_majority_holm are 0.05 at most
         # 95% Bayesian interval of the accuracy under Jeffreys' prior, for n_queries independent queries:
         "credible_low": pl.Float64(),
         "credible_high": pl.Float64(),

@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.errors import MetricError
 from evaluator.metrics.base import Measured, metric_values, statistic_sums
 from evaluator.metrics.classification import METRICS
-from evaluator.metrics.guessing import guesses, prompts_tried
+from evaluator.metrics.guessing import guesses
 from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
 from evaluator.metrics.score_decomposition import score_parts
 from evaluator.schemas import GROUP_METRICS, LABEL_SPACES, LABEL_SPACES_KEY, PREDICTIONS, Definition
@@ -164,7 +164,7 @@ def measured_groups(
         diagnostics: each names the part that it measures, and the column that the part varies.
         further: reads every group as well, for tables of its suite.
 
-    Raises MetricError: no predictions at all, rows that the definition does not accept, or rows without prompt_id.
+    Raises MetricError: no predictions at all, rows that the definition does not accept.
     """
     measures, groups = list(diagnostics), []
     for group in prediction_groups(predictions):
@@ -198,7 +198,7 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     return replace(
         diagnosed,
         measured=group.metrics | score_parts(requests, group.n_labels) | measured,
-        guesses=guesses(requests, group.n_labels, prompts_tried(group.rows)["tries"].item()),
+        guesses=guesses(requests, group.n_labels),
         bins=by_bin.agg(n_requests, pl.col("confidence", "correct").sum()),
         confusion=requests.group_by("gold", "pred").agg(n_requests),
         queries=by_query.agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("true_label_prob").mean()),

@@ -1,4 +1,4 @@
-"""Compare every accuracy with random classifiers.
+"""Compare every accuracy with uniform guessing, and with the best constant answer.
 
 Three rules define the random classifiers that an accuracy is compared with (Yauney & Mimno 2024, section 3: "an
 experiment evaluates t different classifiers (or prompts, or hyperparameter settings)" on n examples, each guessed
@@ -7,15 +7,17 @@ uniformly).
 - n is the number of distinct queries. A query with two demonstration sets is one example: its answers share its text,
   and to count them as two would make tails too small.
 - The number of right answers is the mean over a query's prompts, summed over queries and rounded down to a whole count.
-- tries is the number of different prompts that a query was tried with for the accuracy that the row reports: one method
-  on one dataset under one definition (prompts_tried). Two demonstration sets are 2; without demonstrations, where both
-  prompts are the same text, 1. Methods, datasets and parts are not tries of each other, so that nothing added to a run
-  changes another row's baseline. That a reader may pick the best of them is what the correction over all tests of the
-  run is for (p_holm of random_baselines/significance.py). Prompt search and in-context PVI count by the same rule.
+- tries is the number of prompts among which the accuracy is the best: 1 for a mean over a query's prompts, which is
+  compared with one random classifier, and for the best of several the number of different ones (prompts_tried).
+  Methods, datasets and parts are not tries of each other, so that nothing added to a run changes another row's
+  baseline. That a reader may pick the best of them is what the correction over all tests of the run is for.
 
-So a tail is never too small, as long as guesses at one query's prompts are independent or identical: a mean over
-prompts is at most the best of them, so guessing reaches it no more often than the best of `tries` independent guesses
-does.
+So a tail of an accuracy above chance is never too small, as long as guesses at one query's prompts are independent or
+identical: a mean of several guesses is no more often far above chance than one guess is.
+
+A constant answer is better than uniform guessing where labels are unequally frequent. So every accuracy is also tested
+against the best constant answer, the majority label of the evaluated queries, query by query; "better than guessing" is
+said only where both tests say so.
 """
 
 from collections import Counter
@@ -29,8 +31,12 @@ from scipy.special import betaincinv
 from evaluator.arrays import Floats
 from evaluator.errors import MetricError
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import verdict, with_tests
+from evaluator.random_baselines.significance import TAIL_TO_TELL, verdict, with_tests
 from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.statistics.paired import paired_test
+
+VERDICTS = ("better than guessing", "better than uniform guessing", "not better than uniform guessing")
+"""Verdicts of both tests, from best to worst: the first needs both, the second the test against uniform guessing."""
 
 MEAN = ["suite", "part", "method", "metric", "definition"]
 """Columns that identify a mean over datasets."""
@@ -42,6 +48,9 @@ GUESSES = pl.Schema(
         "label_counts": pl.List(pl.Int64()),  # size of the label space; of a mean over datasets, one size a dataset
         "n_correct": pl.Int64(),  # correct requests; null where queries differ in their number of requests
         "tries": pl.Int64(),
+        # Correct less that of the majority label, mean over a query's prompts: the different values, and their queries.
+        "margins": pl.List(pl.Float64()),
+        "margin_counts": pl.List(pl.Int64()),
     }
 )
 """Columns of an accuracy row that its baselines are computed from."""
@@ -72,21 +81,33 @@ def prompts_tried(
     return tried.group_by(*choice).agg(most).sort(*choice) if choice else tried.select(most)
 
 
-def guesses(requests: pl.DataFrame, n_labels: int, tries: int) -> dict[str, object]:
+def guesses(requests: pl.DataFrame, n_labels: int) -> dict[str, object]:
     """Return GUESSES of one dataset, method and definition from its per-request columns.
 
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
     majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
     """
     requests_of_query = requests.group_by("query_id").len()["len"]
-    most_frequent = requests["gold"].value_counts().select(pl.col("count").max()).item()
+    counts = requests["gold"].value_counts()
+    most_frequent: int = counts.select(pl.col("count").max()).item()
+    margins = [_margins(requests, label) for label in counts.filter(count=most_frequent)["gold"]]
+    # Of labels that are equally frequent, the constant answer that is hardest to tell from, whatever their order is.
+    hardest = max(margins, key=lambda table: (sum(margin**2 * n for margin, n in table.rows()), table.rows()))
     return {
         "chance": 1 / n_labels,
         "majority": most_frequent / requests.height,
         "label_counts": [n_labels],
         "n_correct": int(requests["correct"].sum()) if requests_of_query.n_unique() == 1 else None,
-        "tries": tries,
+        "tries": 1,
+        "margins": hardest["margin"].to_list(),
+        "margin_counts": hardest["count"].to_list(),
     }
+
+
+def _margins(requests: pl.DataFrame, label: int) -> pl.DataFrame:
+    """Count the queries by how much more accurate their requests are than always answering `label`: margin, count."""
+    margin = pl.col("correct").cast(pl.Float64) - (pl.col("gold") == label)
+    return requests.group_by("query_id").agg(margin=margin.mean())["margin"].value_counts().sort("margin")
 
 
 def mean_guesses() -> dict[str, pl.Expr]:
@@ -101,7 +122,7 @@ def mean_guesses() -> dict[str, pl.Expr]:
     return {
         "chance": pl.col("chance").mean(),
         "majority": pl.col("majority").mean(),
-        "label_counts": pl.col("label_counts").explode(),
+        **{name: pl.col(name).explode() for name in ("label_counts", "margins", "margin_counts")},
         "n_correct": pl.when(is_count).then(pl.col("n_correct").sum()),
         "tries": pl.col("tries").max(),
     }
@@ -133,11 +154,11 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFrame:
-    """Return both frames, one below the other, with schemas.TEST_OF_GUESSING, credible_low and credible_high.
+    """Return both frames, one below the other, with the tests of schemas.METRICS, `verdict` and the credible interval.
 
-    All accuracies of a definition are tested together: those of all suites, parts, datasets and methods, and the means
-    over datasets. A mean over a single dataset is that dataset's test again, not another one. No accuracy of a run is
-    the highest of several: each is the mean over a query's prompts.
+    Both tests of all accuracies of a definition are corrected together: those of all suites, parts, datasets and
+    methods, and the means over datasets. A mean over a single dataset is that dataset's test again, not another one. No
+    accuracy of a run is the highest of several: each is the mean over a query's prompts.
 
     Args:
         datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
@@ -148,8 +169,21 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     rows = rows.with_columns(
         n_chosen_from=1, tail="log10_tail", log10_tail=pl.when(~pl.col("is_repeat")).then("log10_tail")
     )
-    test = pl.when("is_repeat").then(pl.col(*TEST_OF_GUESSING).first().over(MEAN)).otherwise(pl.col(*TEST_OF_GUESSING))
-    rows = with_tests(rows, ["definition"]).with_columns(test, log10_tail="tail")
+    rows = rows.with_columns(p_majority=pl.Series(map(_majority_test, *rows.select(_TESTED)), dtype=pl.Float64))
+    rows = with_tests(rows, ["definition"], ["p_majority"])
+    both = pl.col("better_than_uniform") & (pl.col("p_majority_holm") <= TAIL_TO_TELL)
+    rows = rows.with_columns(
+        better_than_guessing=both,
+        verdict=pl.when(both)
+        .then(pl.lit(VERDICTS[0]))
+        .when("better_than_uniform")
+        .then(pl.lit(VERDICTS[1]))
+        .when(pl.col("p_holm").is_not_null())
+        .then(pl.lit(VERDICTS[2])),
+    )
+    names = (*TEST_OF_GUESSING, "p_majority", "p_majority_holm", "better_than_guessing", "verdict")
+    test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
+    rows = rows.with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
     right = pl.select(pl.when(has_test).then(rows["value"] * rows["n_queries"]).otherwise(0)).to_series()
     low, high = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())
@@ -157,6 +191,16 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
         credible_low=pl.when(has_test).then(pl.Series(low)),
         credible_high=pl.when(has_test).then(pl.Series(high)),
     )
+
+
+_TESTED = ("log10_tail", "margins", "margin_counts")
+
+
+def _majority_test(log10_tail: float | None, margins: pl.Series, counts: pl.Series) -> float | None:
+    """Return the one-sided p-value of the best constant answer; None without a test against uniform guessing."""
+    if log10_tail is None:
+        return None
+    return paired_test(np.repeat(margins.to_numpy(), counts.to_numpy()), one_sided=True).p_value
 
 
 def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:

@@ -34,7 +34,7 @@ class Result:
     max_tail: float  # probability that the best of `tries` reaches it
     log10_max_tail: float
     verdict: Verdict
-    better_than_guessing: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
+    better_than_uniform: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
     accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in significance.with_tests
     n_needed: int | None  # examples that tell an accuracy of this bound from guessing; None: it is not above chance
 
@@ -68,7 +68,7 @@ def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: flo
         max_tail=tails[1],
         log10_max_tail=logs[1],
         verdict=pl.select(verdict(pl.lit(accuracy), pl.lit(standard), pl.lit(max_random))).item(),
-        better_than_guessing=tails[1] <= TAIL_TO_TELL,
+        better_than_uniform=tails[1] <= TAIL_TO_TELL,
         accuracy_lower_bound=bound,
         n_needed=queries_needed(bound, standard, tries, 1),
     )
@@ -98,13 +98,13 @@ def _probability(tail: float, log10_tail: float) -> str:
 
 
 def _sentences(summary: Summary, result: Result) -> str:
-    told = "better" if result.better_than_guessing else "not better"
+    told = "better" if result.better_than_uniform else "not better"
     sentence = {
         "below both": "Below both baselines: not better than guessing once.",
         "between": f"Between the baselines: above chance, and not above the {_best_of(summary)}.",
         "above both": f"Above both baselines. The {_best_of(summary)} has as many right\nwith probability "
-        f"{_probability(result.max_tail, result.log10_max_tail)}: {told} than guessing at the {TAIL_TO_TELL:.0%} "
-        "level, as one test.",
+        f"{_probability(result.max_tail, result.log10_max_tail)}: {told} than uniform guessing at the "
+        f"{TAIL_TO_TELL:.0%} level, as one test.",
     }[result.verdict]
     bound = (
         f"The true accuracy of the best is at least {result.accuracy_lower_bound:.5f} with {ASSURANCE:.0%} confidence"

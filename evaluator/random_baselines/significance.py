@@ -1,9 +1,9 @@
-"""Test whether accuracies are better than guessing, and compute how many queries such a test needs.
+"""Test whether accuracies are better than uniform guessing, and compute how many queries such a test needs.
 
 The test is the tail of the maximum random baseline: the probability that the best of as many random classifiers as
 prompts were tried has at least as many right answers (Yauney & Mimno 2024, appendix A). A run makes many such tests, so
 the p-values are corrected for their number by Holm's procedure: the probability that any accuracy that is guessing is
-called better than guessing is TAIL_TO_TELL at most.
+called better than that is TAIL_TO_TELL at most.
 """
 
 import math
@@ -25,8 +25,8 @@ from evaluator.statistics.paired import holm
 Verdict = Literal["below both", "between", "above both"]
 """Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline.
 
-It compares with expected accuracies, as Yauney & Mimno 2024 do, and is no test: guessing is "above both" in about half
-of all experiments. The test is with_tests."""
+It compares with expected accuracies, as Yauney & Mimno 2024 do, and is no test: guessing is "above both" in a third to
+a half of all experiments. The test is with_tests."""
 
 TAIL_TO_TELL = 0.05
 """A result is distinguished from guessing when the best random classifier reaches it with at most this probability."""
@@ -132,10 +132,11 @@ def _require(accuracy: float, chance: float, tries: float) -> None:
         raise BaselineError(f"tries must be 1 or more; received {tries:g}.")
 
 
-def with_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
+def with_tests(rows: pl.DataFrame, family: Sequence[str] = (), further: Sequence[str] = ()) -> pl.DataFrame:
     """Add schemas.TEST_OF_GUESSING to accuracies.
 
-    The family of tests that p-values are corrected over are all rows with a tail that agree in the columns `family`.
+    The family of tests that p-values are corrected over are all rows with a tail that agree in the columns `family`,
+    and the p-values in the columns `further` of the same rows, which get a column NAME_holm each.
 
     Args:
         rows: log10_tail (null where there is no test), n_right (whole number of correct queries), n_queries, chance,
@@ -146,28 +147,31 @@ def with_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
     best of several (winner's curse), and as likely too high as too low where it is not. The bound is Clopper and
     Pearson's at error (1 - ASSURANCE) / n_chosen_from, which by Bonferroni's inequality holds for all prompts at once
     and so for the best, with confidence ASSURANCE. n_needed is the number of queries on which a run with as many tries
-    and tests calls a classifier of that accuracy better than guessing with probability POWER. It is null where the
-    bound is not above chance: such a run does not say whether any number of queries is enough.
+    and tests calls a classifier of that accuracy better than uniform guessing with probability POWER. It is null where
+    the bound is not above chance: such a run does not say whether any number of queries is enough.
 
     Source of planning by a lower bound: Perugini, Gallucci & Costantini 2014, "Safeguard power as a protection against
     imprecise power estimates", Perspectives on Psychological Science 9.
     """
-    p_value = pl.lit(10.0).pow(pl.col("log10_tail"))
-    corrected, n_tests = holm(p_value), p_value.count().cast(pl.Int64)
+    tested = rows.with_columns(p_value=pl.lit(10.0).pow(pl.col("log10_tail")))
+    # All p-values one below the other, so that they are corrected together.
+    stacked = pl.concat([tested.select(*family, p=name) for name in ("p_value", *further)])
+    corrected, n_tests = holm(pl.col("p")), pl.col("p").count().cast(pl.Int64)
     if family:
         corrected, n_tests = corrected.over(family), n_tests.over(family)
+    stacked = stacked.select(p_holm=corrected, n_tests=n_tests)
+    names = ("p_holm", *(f"{name}_holm" for name in further))
     has_test = pl.col("log10_tail").is_not_null()
     right, n_queries, chosen_from = (rows[name].to_numpy() for name in ("n_right", "n_queries", "n_chosen_from"))
     bounds = pl.Series(lower_confidence_bound(right, n_queries, (1 - ASSURANCE) / chosen_from), dtype=pl.Float64)
-    tested = rows.with_columns(
-        p_value=p_value,
-        p_holm=corrected,
-        n_tests=pl.when(has_test).then(n_tests),
+    tested = tested.with_columns(
+        *(stacked["p_holm"].slice(i * rows.height, rows.height).alias(name) for i, name in enumerate(names)),
+        n_tests=pl.when(has_test).then(stacked["n_tests"].head(rows.height)),
         accuracy_lower_bound=pl.when(has_test).then(bounds),
     )
     planned = tested.select("accuracy_lower_bound", "chance", "tries", "n_tests").iter_rows()
     return tested.with_columns(
-        better_than_guessing=pl.col("p_holm") <= TAIL_TO_TELL,
+        better_than_uniform=pl.col("p_holm") <= TAIL_TO_TELL,
         n_needed=pl.Series([queries_needed(*row) for row in planned], dtype=pl.Int64),
     ).cast(TEST_OF_GUESSING)  # type: ignore[arg-type]
 

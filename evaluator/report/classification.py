@@ -30,12 +30,12 @@ from evaluator.report.table import DATASET, Column, Row, Table, interval, marked
 from evaluator.report.tables import (
     DEFINITIONS,
     GROUP,
+    MAJORITY_TESTED,
     TESTED,
     VERDICT_MARKS,
     baseline_columns,
     by_definition,
     dataset_order,
-    guessers,
     in_order,
     lower_is_better,
     metric_column,
@@ -221,11 +221,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
         ]
         yield Filled(core_template("summary.html"), {"items": items})
     accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
-    tries = (
-        []
-        if accuracies is None
-        else sorted({*accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)["tries"].drop_nulls()})
-    )
+    is_judged = accuracies is not None and bool(accuracies["verdict"].count())
     sizes = pl.struct(
         pl.coalesce(pl.col(name).struct.field(size) for name in present).alias(size)
         for size in ("n_queries", "n_requests")
@@ -240,9 +236,12 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
         Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests"),
     ]
     yield Table(
-        rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=_caption(results, definition, names, tries)
+        rows.with_columns(sizes=sizes),
+        columns,
+        is_mean_last=True,
+        caption=_caption(results, definition, names, is_judged),
     )
-    if accuracies is not None and tries:
+    if accuracies is not None and is_judged:
         yield from _against_guessing(accuracies)
 
 
@@ -251,17 +250,11 @@ def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None)
     lines = [interval(cell["ci_low"], cell["ci_high"])]
     lines += [f"debiased {number(cell['debiased'])}"] if cell["debiased"] is not None else []
     if metric == "accuracy":
-        baselines = {"chance": "chance", "max random": "max_random", "majority label": "majority"}
-        known = {
-            name: cell[column] for name, column in baselines.items() if name != "max random" or cell[column] is not None
-        }
-        lines.append(", ".join(f"{name} {number(value)}" for name, value in known.items()))
+        lines.append(f"chance {number(cell['chance'])}, majority label {number(cell['majority'])}")
         if verdict := cell["verdict"]:
-            both = "the random baselines" if verdict == "between" else "random baselines"
-            lines.append(f"{VERDICT_MARKS[verdict]} {verdict} {both}")
-        if cell["p_holm"] is not None:
-            better = "better" if cell["better_than_guessing"] else "not better"
-            lines.append(f"{better} than guessing, p {p_text(cell['p_holm'])}")
+            lines.append(f"{VERDICT_MARKS[verdict]} {verdict}")
+            p_values = p_text(cell["p_holm"]), p_text(cell["p_majority_holm"])
+            lines.append("against uniform guessing p {}, against the majority label p {}".format(*p_values))
     elif metric == "true_label_probability" and accuracy:
         lines.append(f"chance {number(accuracy['chance'])}")
     else:
@@ -269,41 +262,37 @@ def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None)
     return {"name": texts.title(metric), "number": number(cell["value"]), "lines": lines}
 
 
-def _caption(results: PartResults, definition: str, names: Sequence[str], tries: Sequence[int]) -> Markup:
+def _caption(results: PartResults, definition: str, names: Sequence[str], is_judged: bool) -> Markup:
     ece = TEXTS["calibration_meaning"]
-    guessed = guessers(tries[-1]) if len(tries) == 1 else "the best of several random classifiers"
-    baselines = TEXTS["baselines_meaning"].format(guessed)
     verdict = TEXTS["verdict_meaning"].format(TAIL_TO_TELL)
     return TEXTS["results_caption"].format(
         results.about,
         definition,
         lower_is_better(names, results.texts),
         ece if "expected_calibration_error" in names else "",
-        baselines if tries else "",
-        verdict if tries else "",
+        verdict if is_judged else "",
     )
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
-    """Yield the number of accuracies that are better than guessing, and the table of the tests."""
+    """Yield the number of accuracies with each verdict, and the table of the tests."""
     of_datasets = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     n_datasets = of_datasets.height
     judged = [
         f"{mark} {verdict} on {of_datasets.filter(verdict=verdict).height}" for verdict, mark in VERDICT_MARKS.items()
     ]
-    text = f"Accuracy against guessing: {', '.join(judged)} of {plural(n_datasets, 'dataset')}."
+    text = f"{', '.join(judged)} of {plural(n_datasets, 'dataset')}".capitalize()
+    tested = accuracies.filter(pl.col("p_holm").is_not_null())
+    if tested.height:
+        text += (
+            f", at the {100 * TAIL_TO_TELL:g}% level after Holm's correction for {plural(tested['n_tests'][0], 'test')}"
+        )
+    text += "."
     no_better = of_datasets.filter(pl.col("value") <= pl.col("majority"))["dataset"].to_list()
     if no_better:
         named = ", ".join(no_better) if len(no_better) <= 3 else f"{len(no_better)} of them"
         named = "every dataset" if len(no_better) == n_datasets > 1 else named
         text += f" Always answering with the majority label is at least as accurate on {named}."
-    tested = accuracies.filter(pl.col("p_holm").is_not_null())
-    if tested.height:
-        n_better = of_datasets["better_than_guessing"].sum()
-        text += (
-            f" Better than guessing on {n_better} of {n_datasets}, at the {100 * TAIL_TO_TELL:g}% level after Holm's "
-            f"correction for {plural(tested['n_tests'][0], 'test')}."
-        )
     yield Group([text], style="judged")
     if tested.height:
         yield Group([_tests_table(tested)], "Tests against guessing, and the queries they need", is_folded=True)
@@ -314,10 +303,12 @@ def _tests_table(tested: pl.DataFrame) -> Table:
         tested,
         [
             DATASET,
-            Column("Tries", "tries"),
-            Column("p", "log10_tail", show=probability),
-            Column("p after Holm", "p_holm", show=p_text),
+            Column("p, uniform", "log10_tail", show=probability),
+            Column("after Holm", "p_holm", show=p_text),
             replace(TESTED, note="", below=(), tip=None, data={}, style=""),
+            Column("p, majority", "p_majority", show=p_text),
+            Column("after Holm", "p_majority_holm", show=p_text),
+            replace(MAJORITY_TESTED, note="", below=(), tip=None, data={}, style=""),
             Column("Lower bound", "accuracy_lower_bound"),
             Column("Queries needed", "n_needed"),
             Column(
@@ -371,7 +362,6 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
     keys = {
         "value": "value and 95% interval",
         "chance": "chance, 1 / labels",
-        "guessed": "from there to max random (accuracy)",
         "majority": "majority label (accuracy)",
     }
     groups = [
@@ -401,18 +391,17 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
 
 
 def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of a figure of intervals; max random and the majority label are baselines of accuracy only."""
+    """Return the rows of a figure of intervals; the majority label is a baseline of accuracy only."""
     values = rows.select("dataset", metric).drop_nulls().unnest(metric)
     if metric == "accuracy":
-        baselines = values.select("dataset", "chance", "max_random", "majority", "verdict")
+        baselines = values.select("dataset", "chance", "majority", "verdict")
     else:
-        nothing = [pl.lit(None, pl.Float64).alias(name) for name in ("max_random", "majority")]
         chance = (
             rows.select("dataset", pl.col("accuracy").struct.field("chance"))
             if "accuracy" in rows.columns
             else rows.select("dataset", chance=pl.lit(None, pl.Float64))
         )
-        baselines = chance.with_columns(*nothing, verdict=pl.lit(None, pl.String))
+        baselines = chance.with_columns(majority=pl.lit(None, pl.Float64), verdict=pl.lit(None, pl.String))
     joined = values.select("dataset", "value", "ci_low", "ci_high").join(
         baselines, on="dataset", how="left", maintain_order="left"
     )
@@ -420,7 +409,7 @@ def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
     def description(row: Row) -> str:
         text = f"{value_text(row)}; chance {recorded(row['chance'])}"
         if metric == "accuracy":
-            text += f", max random {recorded(row['max_random'])}, majority label {recorded(row['majority'])}"
+            text += f", majority label {recorded(row['majority'])}"
         return f"{text}; verdict: {row['verdict']}" if row["verdict"] else text
 
     return joined.drop("verdict").with_columns(described(joined, description))

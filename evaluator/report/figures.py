@@ -125,7 +125,7 @@ def interval_rows(rows: pl.DataFrame, dots: pl.DataFrame | None = None) -> Drawi
     """Draw values with their intervals, one row a dataset, on a scale from 0 to 1. A null is not drawn.
 
     Args:
-        rows: dataset, value, ci_low, ci_high and description, in drawing order; chance, max_random and majority are
+        rows: dataset, value, ci_low, ci_high and description, in drawing order; chance and majority are
             drawn where they are columns.
         dots: dataset and value, further values of a dataset.
     """
@@ -286,13 +286,8 @@ def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> 
     axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
     y = alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
     base, x = alt.Chart(alt.NamedData("rows")).encode(y=y), _unit_x
-    guessed = base.transform_filter("isValid(datum.max_random)")
     ticks = {"color": VERMILION, "size": TICK, "opacity": 1, "aria": False}
     baselines = [
-        guessed.mark_bar(color=VERMILION, opacity=0.3, height=TICK, aria=False).encode(
-            x=x("chance"), x2="max_random:Q"
-        ),
-        guessed.mark_tick(thickness=1, **ticks).encode(x=x("max_random")),
         base.mark_tick(thickness=2, **ticks).encode(x=x("chance")),
         base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
     ]

@@ -6,7 +6,8 @@ from dataclasses import replace
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.random_baselines.significance import Verdict
+from evaluator.metrics.guessing import VERDICTS
+from evaluator.random_baselines.significance import TAIL_TO_TELL, Verdict
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.table import Column, Row, interval, line, number, p_text, plural, probability
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -25,8 +26,11 @@ DEFINITIONS = {
 }
 """Definition -> its meaning in one line, in the order of the control that switches between them."""
 
-VERDICT_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
-"""Verdict -> its mark in table 1 of Yauney & Mimno 2024, from best to worst."""
+VERDICT_MARKS = dict(zip(VERDICTS, "●◐○", strict=True))
+"""Verdict on a mean accuracy -> its mark, from best to worst."""
+
+_POSITION_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
+"""Position of a best accuracy among two expected ones -> its mark in table 1 of Yauney & Mimno 2024."""
 
 
 def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list[str]:
@@ -91,19 +95,19 @@ def lower_is_better(metrics: Sequence[str], texts: MetricTexts) -> str:
     return "".join(f" {texts.title(name)}: lower is better." for name in metrics if texts.lower_is_better(name))
 
 
-VERDICT = Column(
-    title="Verdict",
+POSITION = Column(
+    title="Position",
     value="log10_tail",
-    cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
+    cell=lambda row: f"{_POSITION_MARKS[row['verdict']]} {row['verdict']}",
     style="verdict",
     data={"verdict": "verdict"},
 )
-"""The column of verdicts on accuracies; a reader sorts by the tail."""
+"""The column of where a best accuracy is among expected ones, which is no test; a reader sorts by the tail."""
 
 TESTED = Column(
-    title="Better than guessing",
+    title="Better than uniform guessing",
     value="p_holm",
-    cell=lambda row: "yes" if row["better_than_guessing"] else "no",
+    cell=lambda row: "yes" if row["better_than_uniform"] else "no",
     note="after Holm",
     below=(line("p_holm", lambda p: f"p {p_text(p)}"),),
     tip=lambda row: (
@@ -111,14 +115,28 @@ TESTED = Column(
     ),
     style="tested",
     data={
-        "better": "better_than_guessing",
+        "better": "better_than_uniform",
         "p": "p_value",
         "tests": "n_tests",
         "lower": "accuracy_lower_bound",
         "needed": "n_needed",
     },
 )
-"""The column of tests of accuracies against guessing."""
+"""The column of tests of accuracies against uniform guessing."""
+
+MAJORITY_TESTED = replace(
+    TESTED,
+    title="Better than majority",
+    value="p_majority_holm",
+    cell=lambda row: "yes" if row["p_majority_holm"] <= TAIL_TO_TELL else "no",
+    below=(line("p_majority_holm", lambda p: f"p {p_text(p)}"),),
+    tip=lambda row: (
+        f"p {row['p_majority']}, paired, of the best constant answer; {row['p_majority_holm']} after Holm's correction "
+        f"for {plural(row['n_tests'], 'test')}."
+    ),
+    data={"p": "p_majority"},
+)
+"""The column of tests of mean accuracies against the majority label."""
 
 NEEDED = Column(
     title="Queries needed",
@@ -132,36 +150,26 @@ NEEDED = Column(
 
 
 def baseline_columns(of: str) -> list[Column]:
-    """Return the columns next to an accuracy: its baselines, its verdict and its test against guessing."""
+    """Return the columns next to a mean accuracy: its baselines, its verdict, and the tests that the verdict is by."""
 
     def tip(row: Row) -> str:
         return (
-            f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries "
-            f"{guessers(row['tries'])} is expected to get {row['max_random']}, and gets at least this far with "
-            f"probability 10^{row['log10_tail']:.3f}."
+            f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries one random classifier "
+            f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
         )
 
     return [
-        Column(
-            title="Chance",
-            value="chance",
-            of=of,
-            note="max random",
-            below="max_random",
-            data={"chance": "chance", "random": "max_random"},
-        ),
+        Column(title="Chance", value="chance", of=of, data={"chance": "chance", "random": "max_random"}),
         Column(title="Majority", value="majority", of=of, data={"majority": "majority"}),
         replace(
-            VERDICT,
+            POSITION,
+            title="Verdict",
+            cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
             of=of,
             below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
             tip=tip,
             data={"verdict": "verdict", "tries": "tries"},
         ),
-        replace(TESTED, of=of),
+        replace(TESTED, title="Uniform", of=of),
+        replace(MAJORITY_TESTED, title="Majority", of=of, style="against-majority"),
     ]
-
-
-def guessers(tries: int) -> str:
-    """Return random classifiers in words, one for each try."""
-    return f"the best of {tries:,} random classifiers" if tries > 1 else "one random classifier"

@@ -1,23 +1,24 @@
 """Summarise the metrics of a run in a few lines for a terminal."""
 
 from collections.abc import Iterator
-from typing import get_args
 
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.random_baselines.significance import TAIL_TO_TELL, Verdict
+from evaluator.metrics.guessing import VERDICTS
+from evaluator.random_baselines.significance import TAIL_TO_TELL
 from evaluator.record import ScoresRecord
 from evaluator.report.facts import arithmetic_rate
+from evaluator.report.table import plural
 from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
     """Return for each suite and part a line about vanilla, and a table of the other methods.
 
-    The line has the mean accuracy, the baselines, and the number of datasets on which the accuracy is better than
-    guessing (after correction for all tests of the run) and with each verdict; the table has the mean accuracy of each
-    method and its difference to vanilla. Without vanilla, each method has such a line.
+    The line has the mean accuracy, the baselines, and the number of datasets with each verdict, which is by the tests
+    against uniform guessing and the majority label, after correction for all tests of the run; the table has the mean
+    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line.
     Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
     there are no lines.
     """
@@ -72,23 +73,13 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
     suite, part, method = key
     datasets = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
-    total = f"{datasets.height} dataset{'s' * (datasets.height != 1)}"
-    n_datasets = [(verdict, datasets.filter(verdict=verdict).height) for verdict in reversed(get_args(Verdict))]
-    counts = ", ".join(f"{verdict} on {n}" for verdict, n in n_datasets)
+    counts = ", ".join(f"{verdict} on {datasets.filter(verdict=verdict).height}" for verdict in VERDICTS)
     means = [
-        f"mean accuracy {value:.3f}, chance {chance:.3f}, max random {max_random:.3f}, majority label {majority:.3f}; "
-        for value, chance, max_random, majority in rows.filter(dataset=MEAN_OVER_DATASETS)
-        .select("value", "chance", "max_random", "majority")
+        f"mean accuracy {value:.3f}, chance {chance:.3f}, majority label {majority:.3f}; "
+        for value, chance, majority in rows.filter(dataset=MEAN_OVER_DATASETS)
+        .select("value", "chance", "majority")
         .iter_rows()
     ]
-    return f"{suite} / {part}, {method}: {''.join(means)}{_tested(datasets)}{counts} of {total}"
-
-
-def _tested(datasets: pl.DataFrame) -> str:
-    """Return on how many datasets the accuracy is better than guessing after the correction; "" without tests."""
-    tested = datasets.filter(pl.col("p_holm").is_not_null())
-    if tested.is_empty():
-        return ""
-    n_tests = tested["n_tests"].item(0)
-    corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {n_tests:,} test{'s' * (n_tests != 1)}"
-    return f"better than guessing on {tested['better_than_guessing'].sum()} ({corrected}); "
+    n_tests = datasets["n_tests"].item(0)
+    corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {plural(n_tests, 'test')}"
+    return f"{suite} / {part}, {method}: {''.join(means)}{counts} of {plural(datasets.height, 'dataset')} ({corrected})"

@@ -47,11 +47,12 @@ class PairedTest(NamedTuple):
     test: str
 
 
-def paired_test(differences: Floats) -> PairedTest:
+def paired_test(differences: Floats, *, one_sided: bool = False) -> PairedTest:
     """Test that paired differences are as likely positive as negative, exactly where they are few or have a unit.
 
     Args:
         differences: [pairs], 1 or more.
+        one_sided: of the hypothesis that they are not more often or more strongly positive.
 
     Under the hypothesis, both sides of a pair are exchangeable, so every assignment of signs is equally likely: the
     p-value is the share of assignments whose sum is at least as far from 0. Where all differences are -1, 0 or 1, this
@@ -63,16 +64,18 @@ def paired_test(differences: Floats) -> PairedTest:
     Fisher 1935, "The Design of Experiments", section 21, for the test over all signs.
     """
     nonzero = np.abs(differences[differences != 0])
-    total = abs(float(differences.sum()))
-    if not len(nonzero) or total < 1e-12 * len(differences):
-        return PairedTest(1.0, "McNemar" if np.isin(differences, (-1, 0, 1)).all() else "sign flips")
+    if not len(nonzero):
+        return PairedTest(1.0, "McNemar")
+    sides, total = (1, float(differences.sum())) if one_sided else (2, abs(float(differences.sum())))
     unit = _common_unit(nonzero)
     if unit is not None and (units := np.rint(nonzero * unit).astype(np.int64)).sum() <= MAX_UNITS:
-        return PairedTest(_sign_flips(units, round(total * unit)), "McNemar" if unit == 1 else "sign flips")
+        p_value = min(1.0, sides * _sign_flips(units, round(total * unit)))
+        return PairedTest(p_value, "McNemar" if unit == 1 else "sign flips")
     if len(nonzero) <= MAX_ENUMERATED:
         signs = 1 - 2 * (np.arange(2 ** len(nonzero))[:, None] >> np.arange(len(nonzero)) & 1)
-        return PairedTest(float((np.abs(signs @ nonzero) >= total * (1 - 1e-12)).mean()), "sign flips")
-    return PairedTest(t_test(adjusted_estimate(differences)), "t")
+        as_far = signs @ nonzero >= total - 1e-12 * nonzero.sum()
+        return PairedTest(min(1.0, sides * float(as_far.mean())), "sign flips")
+    return PairedTest(t_test(adjusted_estimate(differences), one_sided=one_sided), "t")
 
 
 def plain_estimate(differences: Floats) -> Estimate:
@@ -135,12 +138,14 @@ def mean_estimate(estimates: list[Estimate]) -> Estimate:
     return Estimate(mean, math.sqrt(total) / len(estimates), degrees)
 
 
-def t_test(estimate: Estimate) -> float:
-    """Return the two-sided p-value of Student's test; 0 where the error is 0 and the difference is not."""
+def t_test(estimate: Estimate, *, one_sided: bool = False) -> float:
+    """Return the p-value of Student's test, two-sided, or of a difference of 0 or less; 1 where the error is 0."""
     difference, error, freedom = estimate
-    if error == 0 or difference == 0:
-        return float(difference == 0)
-    return 2 * float(stdtr(freedom, -abs(difference) / error))
+    if error == 0:
+        return 1.0
+    return (
+        float(stdtr(freedom, -difference / error)) if one_sided else 2 * float(stdtr(freedom, -abs(difference) / error))
+    )
 
 
 class Equivalence(NamedTuple):
@@ -282,7 +287,7 @@ def _common_unit(absolute: Floats) -> int | None:
 
 
 def _sign_flips(units: Ints, total: int) -> float:
-    """Return the share of signs of `units` (1 or more each) whose sum is `total` or more in absolute value."""
+    """Return the share of signs of `units` (1 or more each) whose sum is `total` or more."""
     masses: Floats = np.ones(1)  # of the sum of the units that are counted as positive
     for size, count in zip(*np.unique(units, return_counts=True), strict=True):
         of_size = np.zeros(size * count + 1)
@@ -290,7 +295,7 @@ def _sign_flips(units: Ints, total: int) -> float:
         masses = np.convolve(masses, of_size).astype(np.float64)
     # With P counted as positive, the sum is 2P - units.sum(), and it is symmetric about 0.
     least = (int(units.sum()) + total + 1) // 2
-    return min(1.0, 2 * float(masses[least:][::-1].sum()))
+    return float(masses[least:][::-1].sum())
 
 
 def _fair_coins(n: int) -> Floats:

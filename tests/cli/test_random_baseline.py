@@ -21,7 +21,7 @@ def test_a_result_is_printed_as_json_with_tails_and_verdict() -> None:
     assert record["standard_tail"] == pytest.approx(0.0666053, abs=5e-8)
     assert record["max_tail"] == pytest.approx(0.498058, abs=5e-7)
     assert record["verdict"] == "above both"
-    assert record["better_than_guessing"] is False
+    assert record["better_than_uniform"] is False
 
 
 def test_examples_with_different_numbers_of_choices_are_counted_together() -> None:

@@ -70,19 +70,23 @@ def test_without_demonstrations_each_prompt_is_scored_once_and_counts_as_one_try
 def test_a_run_ends_with_its_verdicts_and_the_place_of_its_report(tmp_path):
     said = fake_run(tmp_path).splitlines()
     verdicts = next(line for line in said if line.startswith("staicc-normal / normal, vanilla: mean accuracy "))
-    assert verdicts.endswith(" of 2 datasets")
     assert "better than guessing on " in verdicts
-    assert "Holm's correction for 3 tests" in verdicts  # two datasets and their mean
+    assert verdicts.endswith(
+        "of 2 datasets (5% level, Holm's correction for 6 tests)"
+    )  # two of each, and of their mean
     assert f"Report: {tmp_path / 'report.html'}" in said
 
 
 def test_every_accuracy_of_a_run_is_tested_against_guessing_and_corrected_for_all_of_them(finished):
     accuracies = pl.read_parquet(finished / "tables" / "metrics.parquet").filter(metric="accuracy")
     for rows in accuracies.partition_by("definition"):
-        assert rows["n_tests"].to_list() == [rows.height] * rows.height
+        assert rows["n_tests"].to_list() == [2 * rows.height] * rows.height
         assert rows["p_value"].to_list() == pytest.approx([10**tail for tail in rows["log10_tail"]])
-        assert rows["p_holm"].min() == pytest.approx(min(1, rows.height * rows["p_value"].min()))
-        assert rows["better_than_guessing"].to_list() == [p <= 0.05 for p in rows["p_holm"]]
+        smallest = min(rows["p_value"].min(), rows["p_majority"].min())
+        corrected = min(rows["p_holm"].min(), rows["p_majority_holm"].min())
+        assert corrected == pytest.approx(min(1, 2 * rows.height * smallest))
+        both = rows.select(pl.max_horizontal("p_holm", "p_majority_holm") <= 0.05).to_series()
+        assert rows["better_than_guessing"].to_list() == both.to_list()
         assert (rows["accuracy_lower_bound"] <= rows["value"]).all()
         assert ((rows["credible_low"] <= rows["value"]) & (rows["value"] <= rows["credible_high"])).all()
 

@@ -33,7 +33,6 @@ def test_it_is_an_ordinary_llama_folder_with_its_own_tokenizer():
 
 @pytest.mark.slow
 def test_seven_of_ten_datasets_lie_above_the_random_baseline(accuracies):
-    # The run's own tail is that of the best of two guesses at each query: higher than that of one, so no easier.
     assert accuracies.height == 10
     assert accuracies.filter(pl.col("log10_tail") < -6).height >= 7
 

@@ -77,7 +77,7 @@ def test_the_best_prompts_of_all_searches_are_tested_against_guessing_together(f
     assert results["n_tests"].to_list() == [results.height] * results.height
     assert results["p_value"].to_list() == pytest.approx([10**tail for tail in results["log10_tail"]])
     assert results["p_holm"].min() == pytest.approx(min(1, results.height * results["p_value"].min()))
-    assert results["better_than_guessing"].to_list() == [p <= 0.05 for p in results["p_holm"]]
+    assert results["better_than_uniform"].to_list() == [p <= 0.05 for p in results["p_holm"]]
     assert (results["accuracy_lower_bound"] < results["best_accuracy"]).all()
 
 

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
@@ -60,62 +62,48 @@ def baselines(predictions: pl.DataFrame, dataset: str = "a", **of: str) -> dict[
 YES, NO = True, False
 
 
-def test_two_queries_behind_two_prompts_are_two_examples_and_two_tries() -> None:
-    # 3 of 4 right, 1.5 of 2 queries, rounded down to 1. Of two guesses at two labels F = 1/4, 3/4, 1:
-    # expected best of two (1 - 1/16 + 1 - 9/16) / 2 = 11/16; one or more right 1 - (1/4)^2 = 15/16.
+def test_a_mean_over_two_prompts_of_a_query_is_compared_with_one_random_classifier() -> None:
+    # 3 of 4 right, 1.5 of 2 queries, rounded down to 1: one guess at each query gets that with 1 - (1/2)^2.
     found = baselines(answers([[YES, YES], [YES, NO]]))
     assert found == {
         "chance": 0.5,
         "majority": 1.0,
-        "max_random": pytest.approx(11 / 16, rel=1e-12),
-        "tries": 2,
-        "log10_tail": pytest.approx(math.log10(15 / 16), rel=1e-12),
-        "verdict": "above both",
+        "max_random": pytest.approx(0.5, rel=1e-12),
+        "tries": 1,
+        "log10_tail": pytest.approx(math.log10(3 / 4), rel=1e-12),
+        "verdict": "not better than uniform guessing",
         "n_needed": None,
     }
 
 
-def test_what_lies_between_has_a_tail_of_as_many_whole_queries_as_were_right() -> None:
-    # One query of three labels: the best of two guesses gets 1 - (2/3)^2 = 5/9, and half a query right is none.
-    found = baselines(answers([[YES, NO]], n_labels=3))
-    assert found["max_random"] == pytest.approx(5 / 9, rel=1e-12)
-    assert (found["log10_tail"], found["verdict"], found["n_needed"]) == (0.0, "between", None)
+def test_half_a_query_right_is_none() -> None:
+    assert baselines(answers([[YES, NO]], n_labels=3))["log10_tail"] == 0.0
 
 
 def test_an_accuracy_whose_lower_bound_is_above_chance_says_how_many_queries_would_tell_whatever_its_verdict() -> None:
     found = baselines(answers([[query < 18] for query in range(20)]))
-    # 18 of 20, not chosen among prompts: the 80% bound of Clopper and Pearson; told by exact tails at level .05.
+    # 18 of 20, not chosen among prompts: the 80% bound of Clopper and Pearson; by exact tails at .05 / 2 (two tests).
     bound = stats.binomtest(18, 20, alternative="greater").proportion_ci(0.8, method="exact").low
     sizes = range(1, 60)
-    critical = [next(c for c in range(n + 2) if stats.binom.sf(c - 1, n, 0.5) <= 0.05) for n in sizes]
+    critical = [next(c for c in range(n + 2) if stats.binom.sf(c - 1, n, 0.5) <= 0.025) for n in sizes]
     power = [stats.binom.sf(c - 1, n, bound) for n, c in zip(sizes, critical, strict=True)]
-    assert found["verdict"] == "above both"
+    assert found["verdict"] == "better than uniform guessing"  # always answering 0 has all right
     assert isinstance(found["n_needed"], int)
     assert power[found["n_needed"] - 1] >= 0.8 > power[found["n_needed"] - 2]
 
 
-def test_an_accuracy_at_chance_is_below_both_and_needs_no_number() -> None:
+def test_an_accuracy_at_chance_is_not_better_and_needs_no_number() -> None:
     found = baselines(answers([[YES, NO], [NO, YES]]))
-    assert (found["verdict"], found["n_needed"]) == ("below both", None)
+    assert (found["verdict"], found["n_needed"]) == ("not better than uniform guessing", None)
 
 
 @pytest.mark.parametrize(("n_right", "n_labels"), [(200, 4), (64, 3), (140, 2)])
 def test_baseline_and_tail_are_those_of_scipys_binomial(n_right: int, n_labels: int) -> None:
-    n, tries = 200, 2
+    n = 200
     found = baselines(answers([[query < n_right] * 2 for query in range(n)], n_labels=n_labels))
-    guesses = stats.binom(n, 1 / n_labels)
-    expected = sum(1 - guesses.cdf(range(n)) ** tries) / n
-    assert found["max_random"] == pytest.approx(expected, rel=1e-9)
-    # 1 - (1 - s)^2 = s (2 - s) with s = P(X >= n_right), kept from cancelling.
-    log10_survival = guesses.logsf(n_right - 1) / math.log(10)
-    assert found["log10_tail"] == pytest.approx(log10_survival + math.log10(2 - 10**log10_survival), rel=1e-9)
-
-
-def test_without_demonstrations_both_prompts_are_one_try_and_the_baseline_is_chance() -> None:
-    same = answers([[YES, YES], [NO, NO]], prompt_id=pl.col("query_id").cast(pl.String))
-    found = baselines(same)
-    assert (found["tries"], found["max_random"]) == (1, 0.5)
-    assert found["log10_tail"] == pytest.approx(math.log10(3 / 4), rel=1e-12)
+    assert found["max_random"] == pytest.approx(1 / n_labels, rel=1e-9)
+    log10_survival = stats.binom(n, 1 / n_labels).logsf(n_right - 1) / math.log(10)
+    assert found["log10_tail"] == pytest.approx(log10_survival, rel=1e-9)
 
 
 def test_a_method_that_is_added_to_a_run_changes_no_baseline_of_another_but_the_number_of_tests() -> None:
@@ -126,35 +114,108 @@ def test_a_method_that_is_added_to_a_run_changes_no_baseline_of_another_but_the_
         metrics_of(run).filter(metric="accuracy", method="vanilla") for run in (alone, pl.concat([alone, *others]))
     ]
     assert vanilla[0].select(columns).equals(vanilla[1].select(columns))
-    assert vanilla[0]["tries"].unique().to_list() == [2]
-    assert [table["n_tests"].unique().to_list() for table in vanilla] == [[1], [3]]
+    assert [table["n_tests"].unique().to_list() for table in vanilla] == [[2], [6]]
 
 
 def test_definitions_are_no_tries_and_are_tested_by_themselves() -> None:
     one = answers([[YES, NO], [YES, YES]])
     table = metrics_of(pl.concat([one, one.with_columns(definition=pl.lit("released"))])).filter(metric="accuracy")
-    assert table["tries"].unique().to_list() == [2]
-    assert table["n_tests"].unique().to_list() == [1]
+    assert table["n_tests"].unique().to_list() == [2]
 
 
-def test_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_several_datasets() -> None:
-    right = [[query < 9] for query in range(10)]
-    rows = [answers(right, dataset=dataset, method=method) for dataset in ("a", "b") for method in ("vanilla", "other")]
+def answered(rows: pl.DataFrame, gold: pl.Expr, pred: pl.Expr) -> pl.DataFrame:
+    """The same prompts with other gold labels and predictions, of probability 1."""
+    n_labels = len(rows["label_names"][0])
+    probs = pl.concat_list([(pl.col("pred") == label).cast(pl.Float64) for label in range(n_labels)])
+    return rows.with_columns(gold=gold, pred=pred).with_columns(label_probs=probs).cast(PREDICTIONS)
+
+
+def by_query(column: np.ndarray[Any, Any]) -> pl.Expr:
+    return pl.col("query_id").replace_strict(range(len(column)), column.tolist(), return_dtype=pl.Int64)
+
+
+def test_both_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_several_datasets() -> None:
+    gold = np.arange(10) % 2
+    pred = np.where(np.arange(10) < 9, gold, 1 - gold)
+    rows = [
+        answered(answers([[YES]] * 10, dataset=dataset, method=method), by_query(gold), by_query(pred))
+        for dataset in ("a", "b")
+        for method in ("vanilla", "other")
+    ]
     table = metrics_of(pl.concat(rows)).filter(metric="accuracy")
-    # 9 of 10 coin flips, four times: 11/1024 each. 18 of 20, twice.
+    # 9 of 10 coin flips, four times: 11/1024 each; 18 of 20, twice. Both labels are equally frequent. Always 1 has the
+    # five odd queries right, of which the last is wrong here: five more right, one fewer, 7/64. Twice as many of two
+    # datasets: ten and two, 79/4096.
     single, mean = 11 / 1024, stats.binom.sf(17, 20, 0.5)
-    expected = {"a": single, "b": single, MEAN_OVER_DATASETS: mean}
-    assert table["p_value"].to_list() == pytest.approx([expected[name] for name in table["dataset"]])
-    corrected = {"a": 4 * single, "b": 4 * single, MEAN_OVER_DATASETS: 6 * mean}
-    assert table["p_holm"].to_list() == pytest.approx([corrected[name] for name in table["dataset"]])
-    assert table["n_tests"].to_list() == [6] * 6
-    assert table["better_than_guessing"].to_list() == [name in ("a", "b", "mean") for name in table["dataset"]]
+    majority, of_mean = 7 / 64, 79 / 4096
+    is_mean = [name == MEAN_OVER_DATASETS for name in table["dataset"]]
+    assert table["p_value"].to_list() == pytest.approx([mean if each else single for each in is_mean])
+    assert table["p_majority"].to_list() == pytest.approx([of_mean if each else majority for each in is_mean])
+    # In order: two of 18 of 20 (times 12), four of 11/1024 (10), two of 79/4096 (6), four of 7/64 (4).
+    corrected = [12 * mean, 10 * single], [6 * of_mean, 4 * majority]
+    for name, (mean_p, single_p) in zip(("p_holm", "p_majority_holm"), corrected, strict=True):
+        assert table[name].to_list() == pytest.approx([mean_p if each else single_p for each in is_mean])
+    assert table["n_tests"].to_list() == [12] * 6
+    assert table["verdict"].to_list() == [
+        "better than uniform guessing" if each else "not better than uniform guessing" for each in is_mean
+    ]
+    assert not table["better_than_guessing"].any()
+
+
+def constant_answers(seed: int) -> pl.DataFrame:
+    """A run that answers every query of three datasets with one label, after one or two prompts of each query."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for place in range(3):
+        n_labels, n_queries = int(rng.integers(2, 6)), int(rng.integers(20, 300))
+        gold = rng.choice(n_labels, n_queries, p=rng.dirichlet([0.7] * n_labels))
+        asked = answers([[YES] * int(rng.integers(1, 3))] * n_queries, n_labels=n_labels, dataset=f"d{place}")
+        frames.append(answered(asked, by_query(gold), pl.lit(int(np.bincount(gold).argmax()))))
+    return pl.concat(frames)
+
+
+def test_a_constant_answer_is_never_better_than_guessing_though_it_is_better_than_uniform_guessing() -> None:
+    tables = [metrics_of(constant_answers(seed)).filter(metric="accuracy") for seed in range(20)]
+    table = pl.concat(tables).filter(pl.col("verdict").is_not_null())
+    assert table["better_than_uniform"].sum() > 20
+    assert table["p_majority"].min() >= 0.5
+    assert not table["better_than_guessing"].any()
+    assert "better than guessing" not in {*table["verdict"]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_test_against_the_majority_label_is_mcnemars_one_sided(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gold = rng.choice(3, 80, p=[0.6, 0.3, 0.1])
+    pred = np.where(rng.random(80) < rng.uniform(0.2, 0.9), gold, rng.integers(0, 3, 80))
+    rows = answered(answers([[YES]] * 80, n_labels=3), by_query(gold), by_query(pred))
+    found = metrics_of(rows).filter(metric="accuracy", dataset="a")
+    constant = gold == np.bincount(gold).argmax()
+    better, worse = ((pred == gold) & ~constant).sum(), ((pred != gold) & constant).sum()
+    expected = stats.binomtest(better, better + worse, alternative="greater").pvalue
+    assert found["p_majority"].item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_mean_over_six_prompts_is_tested_with_the_power_of_one_classifier_and_its_level() -> None:
+    # 100 queries of two labels, six prompts, guesses that are alike in half of the queries; accuracy .5 or .6.
+    rng = np.random.default_rng(7)
+    told = {}
+    for skill in (0.5, 0.6):
+        p_values = []
+        for _ in range(150):
+            first, others = rng.random((100, 1)) < skill, rng.random((100, 6)) < skill
+            right = np.where(rng.random((100, 6)) < 0.5, first, others)
+            p_values.append(10 ** baselines(answers(right.tolist()))["log10_tail"])  # type: ignore[operator]
+        told[skill] = np.mean(np.array(p_values) <= 0.05)
+    assert told[0.5] <= 0.06
+    assert told[0.6] > 0.35  # as the best of six it would be told about once in a hundred runs
 
 
 def test_a_mean_over_one_dataset_is_the_test_of_that_dataset_again() -> None:
     table = metrics_of(answers([[YES], [YES], [NO]])).filter(metric="accuracy")
-    assert table["n_tests"].to_list() == [1, 1]
-    assert table.select(TEST_OF_GUESSING.keys()).unique().height == 1
+    assert table["n_tests"].to_list() == [2, 2]
+    tests = [*TEST_OF_GUESSING, "p_majority", "p_majority_holm", "better_than_guessing", "verdict"]
+    assert table.select(tests).unique().height == 1
 
 
 def test_the_bayesian_interval_is_that_of_the_share_of_queries() -> None:
@@ -170,21 +231,6 @@ def test_a_prompt_counts_once_and_the_query_with_most_prompts_decides() -> None:
     assert prompts_tried(rows, ["choice"]).rows() == [("x", 2), ("y", 1)]
 
 
-def test_datasets_and_parts_have_their_own_tries() -> None:
-    elsewhere = {"dataset": "b", "part": "other"}
-    one = answers([[YES], [YES]])
-    parts = [answers([[YES, NO], [YES, YES]], **{name: value}) for name, value in elsewhere.items()]
-    table = metrics_of(pl.concat([one, *parts])).filter(metric="accuracy")
-    tries = {(part, dataset): tries for part, dataset, tries in table.select("part", "dataset", "tries").rows()}
-    assert tries == {
-        ("part", "a"): 1,
-        ("part", "b"): 2,
-        ("part", MEAN_OVER_DATASETS): 2,
-        ("other", "a"): 2,
-        ("other", MEAN_OVER_DATASETS): 2,
-    }
-
-
 @pytest.mark.parametrize("alike", [Fraction(0), Fraction(1, 2), Fraction(1)])
 def test_guessing_gets_a_row_of_the_table_no_more_often_than_its_tail_says(alike: Fraction) -> None:
     # Three queries of two labels, two prompts each. With probability `alike` a query's second guess repeats the first,
@@ -196,7 +242,7 @@ def test_guessing_gets_a_row_of_the_table_no_more_often_than_its_tail_says(alike
             sum((total[k - j] * one[j] for j in range(3) if 0 <= k - j < len(total)), Fraction(0))
             for k in range(len(total) + 2)
         ]
-    for n_right in range(7):
+    for n_right in range(4, 7):  # above chance
         flat = [place < n_right for place in range(6)]
         tail = baselines(answers([flat[0:2], flat[2:4], flat[4:6]]))["log10_tail"]
         assert isinstance(tail, float)
@@ -204,20 +250,17 @@ def test_guessing_gets_a_row_of_the_table_no_more_often_than_its_tail_says(alike
 
 
 def test_the_mean_over_label_spaces_is_compared_with_guesses_of_their_chances() -> None:
-    # A query of two labels and one of four, tried twice: none right 1/2 x 3/4, both 1/2 x 1/4; F = 3/8, 7/8, 1.
-    # Expected best of two (1 - 9/64 + 1 - 49/64) / 2 = 70/128. One right: 1 - (3/8)^2 = 55/64.
+    # A query of two labels and one of four: none right 1/2 x 3/4, so that one or more are with 5/8.
     two, four = answers([[YES, YES]]), answers([[NO, NO]], n_labels=4, dataset="b")
     found = baselines(pl.concat([two, four]), dataset=MEAN_OVER_DATASETS)
-    assert found["chance"] == 0.375
-    assert found["max_random"] == pytest.approx(70 / 128, rel=1e-12)
-    assert found["log10_tail"] == pytest.approx(math.log10(55 / 64), rel=1e-12)
-    assert (found["tries"], found["verdict"]) == (2, "between")  # accuracy 1/2
+    assert (found["chance"], found["max_random"]) == (0.375, pytest.approx(0.375, rel=1e-12))
+    assert found["log10_tail"] == pytest.approx(math.log10(5 / 8), rel=1e-12)
 
 
 def test_a_mean_over_datasets_of_different_size_is_no_share_of_right_answers() -> None:
     small, large = answers([[YES, YES]], n_labels=4), answers([[YES, YES], [NO, YES]], dataset="b")
     found = baselines(pl.concat([small, large]), dataset=MEAN_OVER_DATASETS)
-    assert found == {"chance": 0.375, "majority": 1.0, "tries": 2} | dict.fromkeys(
+    assert found == {"chance": 0.375, "majority": 1.0, "tries": 1} | dict.fromkeys(
         ("max_random", "log10_tail", "verdict", "n_needed")
     )
 
@@ -246,7 +289,7 @@ def test_only_accuracies_have_baselines() -> None:
     assert table.select(COLUMNS).null_count().row(0) == (table.height,) * len(COLUMNS)
 
 
-def test_predictions_that_do_not_name_their_prompt_are_refused() -> None:
-    unnamed = pl.when(pl.col("query_id") == 0).then(pl.col("prompt_id"))
+def test_tries_of_prompts_that_are_not_named_are_refused() -> None:
+    unnamed = pl.DataFrame({"query_id": [0, 0], "prompt_id": [None, "a"]})
     with pytest.raises(MetricError, match="1 of 2 predictions have no prompt_id"):
-        metrics_of(answers([[YES], [YES]], prompt_id=unnamed))
+        prompts_tried(unnamed)

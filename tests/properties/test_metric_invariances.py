@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -45,22 +46,25 @@ def test_every_metric_and_definition_is_there_within_its_range_and_inside_its_in
 
 @examples
 @given(score_tables())
-def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_baselines_and_no_other_metric_has(
+def test_every_accuracy_of_a_dataset_has_a_verdict_that_fits_its_tests_and_no_other_metric_has(
     predictions: pl.DataFrame,
 ) -> None:
     table = metrics_of(predictions).filter(pl.col("dataset") != MEAN_OVER_DATASETS)
-    value, chance, max_random = pl.col("value"), pl.col("chance"), pl.col("max_random")
-    expected = pl.when(value > max_random).then(pl.lit("above both"))
-    expected = expected.when(value > chance).then(pl.lit("between")).otherwise(pl.lit("below both"))
-    of_accuracy = table.filter(metric="accuracy").with_columns(expected=expected)
+    value, chance = pl.col("value"), pl.col("chance")
+    p_holm, p_majority = pl.col("p_holm"), pl.col("p_majority_holm")
+    expected = pl.when(p_holm > 0.05).then(pl.lit("not better than uniform guessing"))
+    expected = expected.when(p_majority > 0.05).then(pl.lit("better than uniform guessing"))
+    of_accuracy = table.filter(metric="accuracy").with_columns(
+        expected=expected.otherwise(pl.lit("better than guessing"))
+    )
     assert of_accuracy["verdict"].to_list() == of_accuracy["expected"].to_list()
-    assert of_accuracy.select((max_random >= chance) & (max_random < 1) & (pl.col("log10_tail") <= 0))[
-        "max_random"
-    ].all()
-    bound, p_holm = pl.col("accuracy_lower_bound"), pl.col("p_holm")
+    assert of_accuracy.filter((pl.col("value") <= pl.col("majority")) & (p_majority <= 0.05)).is_empty()
+    assert of_accuracy["max_random"].to_list() == pytest.approx(of_accuracy["chance"].to_list())
+    assert (of_accuracy["log10_tail"] <= 0).all()
+    bound = pl.col("accuracy_lower_bound")
     assert of_accuracy.filter(pl.col("n_needed").is_not_null() != (bound > chance + 1e-5)).is_empty()
     assert of_accuracy.filter((bound > value) | (p_holm < pl.col("p_value")) | (p_holm > 1)).is_empty()
-    assert of_accuracy.filter(pl.col("better_than_guessing") != (p_holm <= 0.05)).is_empty()
+    assert of_accuracy.filter(pl.col("better_than_uniform") != (p_holm <= 0.05)).is_empty()
     assert table.filter(pl.col("metric") != "accuracy")["verdict"].null_count() == table.height - of_accuracy.height
 
 
@@ -154,6 +158,14 @@ def test_another_dataset_moves_only_the_mean_and_what_is_corrected_for_the_numbe
 ) -> None:
     other = predictions.with_columns(dataset=pl.lit("another"))
     both, alone = metrics_of(pl.concat([predictions, other])), metrics_of(predictions)
-    corrected = ("n_tests", "p_holm", "better_than_guessing", "n_needed")
+    corrected = (
+        "n_tests",
+        "p_holm",
+        "better_than_uniform",
+        "n_needed",
+        "p_majority_holm",
+        "better_than_guessing",
+        "verdict",
+    )
     assert_frame_equal(*(table.filter(dataset="dataset-0").drop(corrected) for table in (both, alone)))
     assert both.select(METRICS_KEY).is_unique().all()

@@ -36,7 +36,7 @@ def test_p_values_are_tails_and_are_corrected_over_all_rows() -> None:
     assert found["p_value"].to_list() == pytest.approx(p_values)
     assert found["p_holm"].to_list() == pytest.approx([p_values[0], 3 * p_values[1], 2 * p_values[2]])
     assert found["n_tests"].to_list() == [3, 3, 3]
-    assert found["better_than_guessing"].to_list() == [False, True, True]  # p = .50, .00039 and .018
+    assert found["better_than_uniform"].to_list() == [False, True, True]  # p = .50, .00039 and .018
     assert {name: found.schema[name] for name in TEST_OF_GUESSING} == TEST_OF_GUESSING
 
 
@@ -90,15 +90,13 @@ N_RUNS = 500
 
 
 @pytest.mark.parametrize(("tries", "n_tests"), [(1, 12), (20, 12), (500, 3)])
-def test_of_runs_that_guess_at_most_one_in_twenty_has_an_accuracy_better_than_guessing(
-    tries: int, n_tests: int
-) -> None:
+def test_of_runs_that_guess_at_most_one_in_twenty_has_an_accuracy_better_than_uniform(tries: int, n_tests: int) -> None:
     random = np.random.default_rng(tries)
     best = random.binomial(200, 0.25, size=(N_RUNS * n_tests, tries)).max(axis=1)
     tails = max_random_tail(best, 200, 0.25, tries, log10=True)
     rows = pl.DataFrame({"run": np.arange(len(best)) // n_tests, "n_right": best, "log10_tail": tails})
     found = with_tests(rows.with_columns(n_queries=200, chance=0.25, tries=tries, n_chosen_from=tries), ["run"])
-    n_wrong = found.group_by("run").agg(pl.col("better_than_guessing").any())["better_than_guessing"].sum()
+    n_wrong = found.group_by("run").agg(pl.col("better_than_uniform").any())["better_than_uniform"].sum()
     # A procedure with an error of .05 exceeds this count once in a thousand times.
     assert n_wrong <= stats.binom.isf(0.001, N_RUNS, 0.05)
     # The comparison with the expected maximum alone would say so of nearly every run of twelve tests.
@@ -120,5 +118,5 @@ def test_the_bound_of_the_best_prompt_is_below_its_true_accuracy_as_often_as_sta
 
 def test_a_tail_too_small_for_a_float_is_a_p_value_of_zero_and_keeps_its_logarithm() -> None:
     found = with_tests(accuracies([2_000], 2_000, 0.5, 1)).row(0, named=True)
-    assert (found["p_value"], found["p_holm"], found["better_than_guessing"]) == (0, 0, True)
+    assert (found["p_value"], found["p_holm"], found["better_than_uniform"]) == (0, 0, True)
     assert found["log10_tail"] == pytest.approx(-2_000 * log10(2))

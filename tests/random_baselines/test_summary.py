@@ -51,14 +51,14 @@ def test_verdicts_lie_on_either_side_of_the_two_baselines(correct: int, verdict:
     )
 
 
-def test_a_result_is_better_than_guessing_where_the_tail_of_the_best_is_small_and_says_how_many_examples_tell() -> None:
+def test_a_result_is_better_than_uniform_where_the_tail_of_the_best_is_small_and_says_how_many_examples_tell() -> None:
     # P(X >= 68) of 100 coin flips is .000204, of the best of ten .00204; P(X >= 58) is .067, of the best of ten .50.
     told, not_told = (summarise(100, 0.5, 10, correct) for correct in (68, 58))
     assert told.result is not None
     assert not_told.result is not None
-    assert (told.result.better_than_guessing, not_told.result.better_than_guessing) == (True, False)
-    assert "better than guessing at the 5% level" in summary_text(told)
-    assert "not better than guessing at the 5% level" in summary_text(not_told)
+    assert (told.result.better_than_uniform, not_told.result.better_than_uniform) == (True, False)
+    assert "better than uniform guessing at the 5% level" in summary_text(told)
+    assert "not better than uniform guessing at the 5% level" in summary_text(not_told)
     n = told.result.n_needed
     assert n is not None
     assert f"{n:,} examples" in summary_text(told)

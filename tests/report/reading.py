@@ -18,9 +18,10 @@ GUESSING = """return [...document.querySelectorAll("table.metrics td.verdict")].
   const baseline = (name) => row.querySelector(`[data-${name}]`).dataset[name];
   const { verdict, tries, value } = cell.dataset;
   const tested = row.querySelector("td.tested").dataset;
+  const majority = row.querySelector("td.against-majority").dataset;
   return [row.closest("table").dataset.definition, row.dataset.dataset ?? "mean", baseline("chance"),
           baseline("majority"), baseline("random"), tries, value, tested.p, tested.value, tested.tests,
-          tested.lower, tested.needed ?? null, tested.better, verdict];
+          tested.lower, tested.needed ?? null, majority.p, majority.value, tested.better, verdict];
 });"""
 
 METHODS = """return [...document.querySelectorAll("table.methods tbody tr")].flatMap((row) => {
@@ -116,7 +117,7 @@ def guessing_as_shown(metrics: pl.DataFrame) -> dict[tuple[str, str], list[float
     """What the tables should hold beside the accuracies of schemas.METRICS."""
     columns = (
         *("chance", "majority", "max_random", "tries", "log10_tail", "p_value", "p_holm", "n_tests"),
-        *("accuracy_lower_bound", "n_needed", "better_than_guessing", "verdict"),
+        *("accuracy_lower_bound", "n_needed", "p_majority", "p_majority_holm", "better_than_uniform", "verdict"),
     )
     judged = metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null())
     return {(row["definition"], row["dataset"]): [row[name] for name in columns] for row in judged.to_dicts()}

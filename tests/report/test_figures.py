@@ -14,7 +14,7 @@ EVIL = "</text></svg><script>alert(1)</script>\"'&"
 def interval_rows(dataset: str = "zoo") -> pl.DataFrame:
     return pl.DataFrame(
         {"dataset": [dataset, "other"], "value": [0.25, 0.5], "ci_low": [0.125, 0.375], "ci_high": [0.5, 0.75]}
-        | {"chance": [0.5, 0.25], "max_random": [0.625, None], "majority": [None, None]}
+        | {"chance": [0.5, 0.25], "majority": [None, None]}
         | {"description": [f"{dataset}: 0.250", "other: 0.500"]},
         schema_overrides={"majority": pl.Float64},
     )
@@ -41,14 +41,6 @@ def test_points_and_intervals_lie_where_their_values_are() -> None:
     rules = [(x_of(mark), abs(float(mark.get("x2", "nan")))) for mark in marks(svg, "rule")]
     lengths = [length / figures.INTERVAL_WIDTH for _, length in rules]
     assert lengths == pytest.approx([0.375, 0.375])  # 0.5 - 0.125 and 0.75 - 0.375
-
-
-def test_the_way_from_chance_to_max_random_is_shaded_where_both_are_known() -> None:
-    svg = figures.interval_rows(interval_rows())
-    # Of two rows one has no max random; 0.5 to 0.625 of a width of 320 is 160 to 200.
-    shaded = [mark.get("d", "") for mark in marks(svg, "rect") if mark.get("opacity") == "0.3"]
-    assert [re.match(r"M([-\d.]+),[-\d.]+h([\d.]+)", path).groups() for path in shaded] == [("160", "40")]  # type: ignore[union-attr]
-    assert figures.INTERVAL_WIDTH == 320
 
 
 def test_an_empty_bin_draws_no_point() -> None:
@@ -84,7 +76,7 @@ def test_the_same_frame_is_drawn_the_same_way_twice() -> None:
 
 
 def strip_svg(dots: list[float]) -> str:
-    rows = interval_rows().drop("chance", "max_random", "majority")
+    rows = interval_rows().drop("chance", "majority")
     return figures.interval_rows(rows, pl.DataFrame({"dataset": ["zoo"] * len(dots), "value": dots}))
 
 

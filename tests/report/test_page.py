@@ -46,17 +46,19 @@ def test_what_guessing_gets_stands_beside_each_accuracy_as_in_the_metrics_frame(
     rows = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper]:not(.tests) tr:has(td)")
     columns = page.find_elements(By.CSS_SELECTOR, "table.metrics[data-definition=paper]:not(.tests) thead th")
     titles = [column.find_element(By.TAG_NAME, "button").text for column in columns]
-    assert titles[:6] == ["Dataset", "Accuracy", "Chance", "Majority", "Verdict", "Better than guessing"]
+    assert titles[:7] == ["Dataset", "Accuracy", "Chance", "Majority", "Verdict", "Uniform", "Majority"]
     shown = {
-        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:5]]
+        row.find_element(By.TAG_NAME, "th").text: [cell.text for cell in row.find_elements(By.TAG_NAME, "td")[1:6]]
         for row in rows
     }
     # 10^-0.0017 = 0.996, 10^-0.3125 = 0.487, 10^-1.5 = 0.0316; below a thousandth the exponent is shown.
     assert shown == {
-        "zoo": ["0.500\n0.637", "0.750", "○ below both\ntail 0.996", "no\np 1.000"],
-        "mid": ["0.500\n0.637", "0.750", "○ below both\ntail 0.487", "no\np 0.974"],
-        "abc": ["0.250\n0.365", "0.750", "● above both\ntail 10−45.3", "yes\np < 0.001"],
-        "Mean over datasets": ["0.417\n0.500", "0.750", "● above both\ntail 0.032", "no\np 0.095"],
+        "zoo": ["0.500", "0.750", "○ not better than uniform guessing\ntail 0.996", "no\np 1.000", "no\np 1.000"],
+        "mid": ["0.500", "0.750", "○ not better than uniform guessing\ntail 0.487", "no\np 0.974", "no\np 0.974"],
+        "abc": ["0.250", "0.750", "● better than guessing\ntail 10−45.3", "yes\np < 0.001", "yes\np < 0.001"],
+        "Mean over datasets": [
+            *("0.417", "0.750", "○ not better than uniform guessing\ntail 0.032", "no\np 0.095", "no\np 0.095")
+        ],
     }
 
 
@@ -66,9 +68,9 @@ def test_the_verdicts_are_summed_up_with_the_accuracies_that_are_better_than_gue
         return page.execute_script("return document.querySelector(arguments[0]).innerText", selector)
 
     assert judged("paper") == (
-        "Accuracy against guessing: ● above both on 1, ◐ between on 0, ○ below both on 2 of 3 datasets. "
-        "Always answering with the majority label is at least as accurate on zoo, mid. "
-        "Better than guessing on 1 of 3, at the 5% level after Holm's correction for 4 tests."
+        "● better than guessing on 1, ◐ better than uniform guessing on 0, "
+        "○ not better than uniform guessing on 2 of 3 datasets, at the 5% level after Holm's correction for 4 tests. "
+        "Always answering with the majority label is at least as accurate on zoo, mid."
     )
 
 
@@ -77,15 +79,16 @@ def test_the_folded_table_of_tests_has_what_the_next_run_needs(page: webdriver.C
     rows = page.find_elements(By.CSS_SELECTOR, "[data-definitions=paper] table.tests tbody tr")
     # 10^-0.0017 = .996, 10^-.3125 = .487, 10^-1.5 = .0316; the corrected p-values are made up.
     assert [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows] == [
-        ["zoo", "2", "0.996", "1.000", "no", "0.432", "–", "0.250–0.875"],
-        ["mid", "2", "0.487", "0.974", "no", "0.432", "–", "0.250–0.875"],
-        ["abc", "2", "10−45.3", "< 0.001", "yes", "0.432", "23", "0.250–0.875"],
-        ["Mean over datasets", "2", "0.032", "0.095", "no", "0.432", "1,370", "0.250–0.875"],
+        ["zoo", "0.996", "1.000", "no", "0.125", "1.000", "no", "0.432", "–", "0.250–0.875"],
+        ["mid", "0.487", "0.974", "no", "0.122", "0.974", "no", "0.432", "–", "0.250–0.875"],
+        ["abc", "10−45.3", "< 0.001", "yes", "< 0.001", "< 0.001", "yes", "0.432", "23", "0.250–0.875"],
+        ["Mean over datasets", "0.032", "0.095", "no", "0.012", "0.095", "no", "0.432", "1,370", "0.250–0.875"],
     ]
 
 
 def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: Opened, report_data: MadeRun) -> None:
     names = ("max_random", "tries", "log10_tail", "verdict", "credible_low", "credible_high", *TEST_OF_GUESSING)
+    names += ("p_majority", "p_majority_holm", "better_than_guessing")
     unknown = {name: pl.lit(None, METRICS[name]) for name in names}
     browser = opened(report_data.but(metrics=report_data.table("metrics").with_columns(**unknown)))
     assert browser.get_log("browser") == []
@@ -146,8 +149,8 @@ def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome
     webdriver.ActionChains(page).move_to_element(bands[0]).perform()
     # value 0.12346, interval value / 2 to value + 1/64 = 0.01563
     expected = (
-        "zoo: 0.123, 95% interval 0.062 to 0.139; chance 0.500, max random 0.637, majority label 0.750; "
-        "verdict: below both"
+        "zoo: 0.123, 95% interval 0.062 to 0.139; chance 0.500, majority label 0.750; "
+        "verdict: not better than uniform guessing"
     )
     assert page.find_element(By.CLASS_NAME, "tip").text == expected
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from evaluator.metrics.guessing import VERDICTS
 from evaluator.record import ThroughputRecord
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.schemas import METRICS
@@ -12,50 +13,49 @@ from tests.report.made_record import made_record
 ABOUT: dict[str, object] = {"suite": "s", "part": "p", "method": "vanilla", "metric": "accuracy"}
 
 
+BOTH, UNIFORM, NEITHER = VERDICTS
+
+
 def row(dataset: str, verdict: str | None, definition: str = "paper", value: float = 0.5) -> dict[str, object]:
-    guesses: dict[str, object] = {"chance": 0.25, "max_random": 0.3, "majority": 0.75} if verdict else {}
+    guesses: dict[str, object] = {"chance": 0.25, "majority": 0.75, "n_tests": 1200} if verdict else {}
     return ABOUT | {"dataset": dataset, "definition": definition, "value": value, "verdict": verdict} | guesses
 
 
-DATASETS = [row("a", "above both"), row("b", "above both"), row("c", "between"), row("d", "below both")]
+DATASETS = [row("a", BOTH), row("b", BOTH), row("c", UNIFORM), row("d", NEITHER)]
+COUNTED = (
+    "better than guessing on 2, better than uniform guessing on 1, not better than uniform guessing on 1 of 4 datasets "
+    "(5% level, Holm's correction for 1,200 tests)"
+)
 
 
 def test_a_line_has_the_mean_what_guessing_gets_and_the_verdicts_on_datasets() -> None:
-    metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
+    metrics = pl.DataFrame([*DATASETS, row("mean", BOTH)], schema=METRICS)
     assert verdict_lines(metrics) == [
-        "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
-        "above both on 2, between on 1, below both on 1 of 4 datasets"
-    ]
-
-
-def test_the_datasets_that_are_better_than_guessing_after_the_correction_are_counted_first() -> None:
-    tests = {"p_holm": [0.01, 0.2, 0.04, 1.0, 0.5], "better_than_guessing": [True, False, True, False, False]}
-    metrics = pl.DataFrame([*DATASETS, row("mean", "above both")], schema=METRICS)
-    metrics = metrics.with_columns(n_tests=pl.lit(1200, pl.Int64), **{k: pl.Series(v) for k, v in tests.items()})
-    assert verdict_lines(metrics) == [
-        "s / p, vanilla: mean accuracy 0.500, chance 0.250, max random 0.300, majority label 0.750; "
-        "better than guessing on 2 (5% level, Holm's correction for 1,200 tests); "
-        "above both on 2, between on 1, below both on 1 of 4 datasets"
+        f"s / p, vanilla: mean accuracy 0.500, chance 0.250, majority label 0.750; {COUNTED}"
     ]
 
 
 def test_a_mean_without_a_verdict_is_left_out_of_the_line() -> None:
     metrics = pl.DataFrame([*DATASETS, row("mean", None)], schema=METRICS)
-    assert verdict_lines(metrics) == ["s / p, vanilla: above both on 2, between on 1, below both on 1 of 4 datasets"]
+    assert verdict_lines(metrics) == [f"s / p, vanilla: {COUNTED}"]
 
 
 def test_without_vanilla_there_is_a_line_a_method_under_the_first_definition_that_was_measured() -> None:
-    rows = [row("a", "between", "published"), row("a", "above both", "released")]
+    rows = [row("a", UNIFORM, "published"), row("a", BOTH, "released")]
     methods = [entry | {"method": method} for method in ("topk", "batch") for entry in rows]
+    counted = (
+        "better than guessing on 1, better than uniform guessing on 0, not better than uniform guessing on 0 "
+        "of 1 dataset (5% level, Holm's correction for 1,200 tests)"
+    )
     assert verdict_lines(pl.DataFrame(methods, schema=METRICS)) == [
-        "s / p, topk: above both on 1, between on 0, below both on 0 of 1 dataset",
-        "s / p, batch: above both on 1, between on 0, below both on 0 of 1 dataset",
+        f"s / p, topk: {counted}",
+        f"s / p, batch: {counted}",
     ]
 
 
 def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> None:
     means = {"topk": 0.625, "vanilla": 0.5, "hidden_calibration": 0.375}
-    rows = [row("mean", "above both", value=value) | {"method": method} for method, value in means.items()]
+    rows = [row("mean", BOTH, value=value) | {"method": method} for method, value in means.items()]
     (about_vanilla, *table) = verdict_lines(pl.DataFrame([*DATASETS, *rows], schema=METRICS))
     assert about_vanilla.startswith("s / p, vanilla: mean accuracy 0.500, ")
     assert table == [

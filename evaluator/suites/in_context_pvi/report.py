@@ -42,7 +42,7 @@ from evaluator.report.table import (
     significant,
     text_column,
 )
-from evaluator.report.tables import NEEDED, TESTED, VERDICT, dataset_order, in_order
+from evaluator.report.tables import NEEDED, POSITION, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.in_context_pvi.correlations import PviAgreement
 from evaluator.suites.in_context_pvi.report_figures import (
@@ -284,7 +284,7 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
             Column("Accuracy", "accuracy", note="queries", below="n_queries"),
             difference("accuracy"),
             Column("Best set", "best_accuracy", note="max random", below="max_random"),
-            replace(VERDICT, note="tail", below=(line("log10_tail", probability),)),
+            replace(POSITION, note="tail", below=(line("log10_tail", probability),)),
             TESTED,
             NEEDED,
             Column("V-information", "v_information", note="bits"),

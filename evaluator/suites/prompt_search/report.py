@@ -21,7 +21,7 @@ from evaluator.report.section import (
     texts,
 )
 from evaluator.report.table import DATASET, Column, Row, Table, interval, line, marked, plural, probability, text_column
-from evaluator.report.tables import NEEDED, TESTED, VERDICT, dataset_order, in_order
+from evaluator.report.tables import NEEDED, POSITION, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
 
@@ -53,7 +53,7 @@ COLUMNS = [
     ),
     Column("Chance", "chance", note="tail", below=(line("log10_standard_tail", probability),)),
     Column("Max random", "max_random", note="tail", below=(line("log10_tail", probability),)),
-    VERDICT,
+    POSITION,
     TESTED,
     NEEDED,
     Column("Ties", "n_ties"),

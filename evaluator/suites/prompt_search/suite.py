@@ -109,7 +109,7 @@ def query_numbers(run: MeasuredRun) -> QueryNumbers:
 
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield a line for each dataset, number of shots and method: the best prompt's accuracy and the random baselines,
-    and whether it is better than guessing.
+    and whether it is better than uniform guessing.
 
     Args:
         run: with the table search_results.
@@ -119,7 +119,7 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         yield (
             f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of {row['n_prompts']:,} "
             f"prompts {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, max random {row['max_random']:.3f}: "
-            f"{row['verdict']}; {'' if row['better_than_guessing'] else 'not '}better than guessing, p {p_value} after "
+            f"{'' if row['better_than_uniform'] else 'not '}better than uniform guessing, p {p_value} after "
             f"Holm's correction for {row['n_tests']:,} test{'s' * (row['n_tests'] != 1)}"
         )
 

@@ -148,7 +148,7 @@ def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() 
     corrected = [min(1, 2 * p_values[0]), max(min(1, 2 * p_values[0]), p_values[1])]
     assert found["p_holm"].sort().to_list() == pytest.approx(corrected)
     assert found["n_tests"].to_list() == [2, 2]
-    assert found["better_than_guessing"].to_list() == [p <= 0.05 for p in found["p_holm"]]
+    assert found["better_than_uniform"].to_list() == [p <= 0.05 for p in found["p_holm"]]
 
 
 def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over_draws() -> None:

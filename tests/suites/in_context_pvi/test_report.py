@@ -443,7 +443,7 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
         {"below both": "○", "between": "◐", "above both": "●"}[table["verdict"]] + f" {table['verdict']}",
         f"{10 ** table['log10_tail']:.3f}",
     ]
-    assert cells[7] == f"{'yes' if table['better_than_guessing'] else 'no'}\np {table['p_holm']:.3f}"
+    assert cells[7] == f"{'yes' if table['better_than_uniform'] else 'no'}\np {table['p_holm']:.3f}"
     assert cells[8] == f"{table['n_needed'] or '–'}\n{table['accuracy_lower_bound']:.3f}"
     own = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 random']")
     assert [cell.text for cell in own.find_elements(By.CSS_SELECTOR, ".absent")] == ["–"] * 3

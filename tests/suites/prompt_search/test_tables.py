@@ -147,7 +147,7 @@ def test_the_best_of_all_searches_are_tested_together_and_bounded_as_the_highest
     p_values = [1 - cumulative[2] ** 3, 1 - cumulative[1] ** 3]
     assert [row["p_value"] for row in (one, two)] == pytest.approx(p_values)
     assert [row["p_holm"] for row in (one, two)] == pytest.approx([min(1, 2 * p_values[0]), min(1, 2 * p_values[0])])
-    assert [(row["n_tests"], row["better_than_guessing"]) for row in (one, two)] == [(2, False)] * 2
+    assert [(row["n_tests"], row["better_than_uniform"]) for row in (one, two)] == [(2, False)] * 2
     # Three prompts share the error of a fifth.
     bound = stats.binomtest(3, 4, alternative="greater").proportion_ci(1 - 0.2 / 3, method="exact").low
     assert one["accuracy_lower_bound"] == pytest.approx(bound)
