@@ -280,7 +280,7 @@ class ChatConfig(Options):
         name="chat_demonstrations",
     )
     system_instruction: str | None = option(
-        None, "With --chat-template: the text of the system message; none if left out."
+        None, 'With --chat-template: the text of the system message; the template\'s own if left out, "" for none.'
     )
 
     def __post_init__(self) -> None:
@@ -290,8 +290,6 @@ class ChatConfig(Options):
                 "--chat-demonstrations and --system-instruction are about conversations. Add --chat-template auto, or "
                 "leave them out."
             )
-        if self.system_instruction is not None and not self.system_instruction.strip():
-            raise ConfigError("--system-instruction is empty. Leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,6 +318,7 @@ class ModelConfig(Options):
     label_boundary: LabelBoundary | None = option(  # None: the default of the suites, or of a chat template
         None, "Tokenise prompt and label apart, or merged as one string; the suite's own if left out."
     )
+    add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, where it does not add it.")
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
     devices: DevicesConfig = DevicesConfig()

@@ -7,6 +7,7 @@ EvaluatorError
 ├── ModelError           a model that is missing, is not a causal language model, or does not fit the machine
 ├── PromptTooLongError   prompts longer than the model's context
 ├── LabelError           labels that no score can distinguish, or that a method cannot score
+│   └── VocabularyError  tokens that the model has no embedding for
 ├── StoreError           a store that is missing, damaged or of another version
 ├── ScoreError           scores that are missing, repeated or not finite
 ├── MetricError          probabilities, gold labels or a definition that a metric cannot take
@@ -85,6 +86,10 @@ class LabelError(EvaluatorError):
     def __init__(self, message: str, labels: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.labels = tuple(labels)  # the label space concerned, if the error concerns one
+
+
+class VocabularyError(LabelError):
+    """Prompts or labels have tokens that the model has no embedding for."""
 
 
 class StoreError(EvaluatorError):

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from evaluator.config import NO_TEMPLATE, OWN_TEMPLATE, ChatConfig
-from evaluator.errors import ConfigError, ModelError
+from evaluator.errors import ConfigError
 from evaluator.files.whole import read_bytes, reason
 from evaluator.models.source import ModelSource
 from evaluator.tokens.chat import ChatForm
@@ -18,7 +18,8 @@ def chat_form(source: ModelSource, chat: ChatConfig | None) -> ChatForm | None:
     With "auto", a model without a template gets plain prompts, and a warning says so; without a ChatConfig, a warning
     says that a model has a template which is not applied.
 
-    Raises ConfigError for a file that cannot be read, ModelError for a template that refuses conversations.
+    Raises ConfigError for a file that cannot be read, ModelError for no default among several templates, and for one
+    that refuses conversations.
     """
     if chat is None and source.has_chat_template:
         logger.warning(
@@ -36,30 +37,20 @@ def chat_form(source: ModelSource, chat: ChatConfig | None) -> ChatForm | None:
     form = ChatForm(
         model=source.name,
         tokenizer=tokenizer,
-        template=_own_template(source) if chat.template == OWN_TEMPLATE else _template_in(chat.template),
+        template=source.own_chat_template if chat.template == OWN_TEMPLATE else _template_in(chat.template),
         source=chat.template,
         demonstrations=chat.demonstrations,
         system_instruction=chat.system_instruction,
+        bos=(tokenizer.bos_token or "") if source.add_bos else "",
     )
     form.check()
     return form
 
 
-def _own_template(source: ModelSource) -> str:
-    try:
-        template: str = source.transformers_tokenizer.get_chat_template()
-    except ValueError as error:
-        raise ModelError(
-            f"{source.name} has chat templates, and transformers finds no default among them. Save the right one to a "
-            "file, and name it with --chat-template."
-        ) from error
-    return template
-
-
 def _template_in(name: str) -> str:
     path = Path(name).expanduser()
     try:
-        return read_bytes(path).decode()
+        return read_bytes(path).decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
             f"--chat-template {name}: the file cannot be read ({reason(error)}). Give auto, none or a Jinja file."

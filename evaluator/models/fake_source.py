@@ -49,6 +49,10 @@ class FakeModelSource(ModelSource):
     def tokenizer(self) -> TextTokenizer:
         return WordTokenizer()
 
+    @cached_property
+    def bos(self) -> None:
+        return None
+
     @property
     def has_chat_template(self) -> bool:
         return False
@@ -76,6 +80,13 @@ class WordTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [f"word {token}" for token in ids]  # a hash cannot be read back
+
+    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:  # noqa: ARG002
+        return []
+
+    @property
+    def control_tokens(self) -> dict[int, str]:
+        return {}
 
 
 def fake_model_source() -> FakeModelSource:

@@ -19,7 +19,8 @@ from evaluator.hub import hub_snapshot
 from evaluator.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
 from evaluator.models.adapters import Adapter
 from evaluator.models.weights import combined_digest, file_digests, first_not_finite, read_header, weight_files
-from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer
+from evaluator.tokens.boundary import tokens_around
+from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer, TokenizerWithBos
 
 if TYPE_CHECKING:
     from evaluator.models.skeleton import ModelSize
@@ -52,6 +53,7 @@ class ModelSource:
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
+    add_bos: bool = False  # whether every prompt begins with `bos`, also where the tokenizer does not add it
     adapter: Adapter | None = None  # what the model is scored with; None: the weights as they are
     adapters: tuple[Adapter, ...] = ()  # all that an engine is loaded with, so that models of one base share it
 
@@ -114,7 +116,8 @@ class ModelSource:
         """Digest of the files that can affect tokens, config.json among them, and of the libraries that read them."""
         files = [path for path in self._top_files(_TOKENIZER_SUFFIXES) if not path.name.endswith(".index.json")]
         digests = file_digests(self.folder, [*files, *self._files_of_code])
-        return combined_digest(digests | {name: version(name) for name in ("tokenizers", "transformers")})
+        bos = {"bos": "added"} if self.add_bos else {}
+        return combined_digest(digests | bos | {name: version(name) for name in ("tokenizers", "transformers")})
 
     def _top_files(self, suffixes: Sequence[str]) -> list[Path]:
         files = (path for path in self.folder.iterdir() if path.suffix in suffixes and path.is_file())
@@ -147,9 +150,51 @@ class ModelSource:
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The model's tokenizer. Raises ModelError if it cannot be loaded."""
+        """The model's tokenizer. Raises ModelError if it cannot be loaded, or has no BOS to add."""
+        if not self.add_bos:
+            return self._tokenizer
+        if self.transformers_tokenizer.bos_token_id is None:
+            raise ModelError(f"The tokenizer in {self.folder} has no BOS. Leave out --add-bos.")
+        return TokenizerWithBos(self._tokenizer, self.transformers_tokenizer.bos_token_id)
+
+    @cached_property
+    def _tokenizer(self) -> TextTokenizer:
         tokenizer = self.transformers_tokenizer
         return FastTokenizer(tokenizer.backend_tokenizer) if tokenizer.is_fast else SlowTokenizer(tokenizer)
+
+    @cached_property
+    def bos(self) -> int | None:
+        """The token that the model expects first: what its tokenizer puts in front of texts, else its BOS.
+
+        None without such a token, and where it also ends texts or opens every turn of the chat template, so that texts
+        of the model's training need not begin with it.
+        """
+        if n_front := tokens_around(self._tokenizer)[0]:
+            return self._tokenizer.token_ids(["a"], special_tokens=True)[0][:n_front][0]
+        tokenizer = self.transformers_tokenizer
+        text, token = tokenizer.bos_token, tokenizer.bos_token_id
+        if token is None or token in (tokenizer.eos_token_id, tokenizer.unk_token_id):
+            return None
+        opens_turns = str(tokenizer.chat_template or "").count(text) > 1
+        return None if opens_turns else int(token)
+
+    @property
+    def own_chat_template(self) -> str:
+        """The chat template of the tokenizer, else that of chat_template.json, where processors have theirs.
+
+        Raises ModelError where there are several and none is the default.
+        """
+        tokenizer, file = self.transformers_tokenizer, self.folder / "chat_template.json"
+        if tokenizer.chat_template is None and file.is_file():
+            return str(read_foreign_object(file).get("chat_template"))
+        try:
+            template: str = tokenizer.get_chat_template()
+        except ValueError as error:
+            raise ModelError(
+                f"{self.name} has chat templates, and transformers finds no default among them. Save the right one to "
+                "a file, and name it with --chat-template."
+            ) from error
+        return template
 
     @cached_property
     def transformers_tokenizer(self) -> Any:
@@ -229,6 +274,7 @@ def find_model(
         dtype=dtype if dtype in _DTYPES else "float32",
         quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
+        add_bos=config.add_bos,
     )
 
 

@@ -1,18 +1,31 @@
 """Name what a check before a run can find, and refuse what would spoil results."""
 
+import logging
 from collections.abc import Collection, Iterable, Iterator
 
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.source import ModelSource
 from evaluator.record import FindingLevel, FindingRecord
 
+logger = logging.getLogger(__name__)
+
 FINDINGS: dict[str, tuple[FindingLevel, str]] = {
     "unscorable-labels": ("stop", "labels whose tokens are identical, or that a method of the run cannot score"),
+    "tokens-past-embedding": ("stop", "prompts or labels with tokens that the model has no embedding for"),
     "prompts-over-context": ("stop", "prompts that are longer, with their longest label, than the model's context"),
     "class-without-queries": ("stop", "a label that no row of the test split has"),
     "class-not-drawn": ("warning", "a label that the test split has, and none of the queries of --queries"),
-    "label-begins-label": ("warning", "a label whose tokens are the beginning of another's: the longer one never wins"),
+    "missing-bos": ("warning", "prompts that do not begin with the token that the model expects first"),
     "repeated-bos": ("warning", "prompts that begin with BOS twice"),
+    "control-tokens": ("warning", "texts or labels that contain control tokens, such as the beginning of a turn"),
+    "changed-labels": ("warning", "labels whose tokens say something else: an unknown token, a space that they gain"),
+    "changed-prompts": (
+        "warning",
+        "prompts whose tokens say something else: unknown tokens, lost characters",
+    ),
+    "unwritten-thought": ("warning", "a chat template that opens answers with a thought, which labels do not follow"),
+    "similar-labels": ("warning", "labels that differ only in case, white space or forms of the same characters"),
+    "label-begins-label": ("warning", "a label whose tokens are the beginning of another's: the longer one never wins"),
     "engines-differ": ("warning", "a model for which vLLM and transformers compute something else"),
     "imbalanced-classes": ("warning", "a class of four fifths of the queries or more"),
     "first-token-shared": ("note", "labels that begin with the same token"),
@@ -22,8 +35,14 @@ FINDINGS: dict[str, tuple[FindingLevel, str]] = {
 }
 """Finding -> its level and meaning."""
 
-LEAVES_OUT = ("unscorable-labels", "prompts-over-context")
+LEAVES_OUT = ("unscorable-labels", "tokens-past-embedding", "prompts-over-context")
 """Findings with which a dataset cannot be scored: where they are accepted, a run goes on with the others."""
+
+SHOWN_AT_START = (
+    "missing-bos", "repeated-bos", "control-tokens", "changed-labels", "changed-prompts", "unwritten-thought",
+    "similar-labels",
+)  # fmt: skip
+"""Findings of what changes a measurement, of which a run warns before it scores."""
 
 MAJORITY_SHARE = 0.8
 """Share of queries from which one class counts as imbalance; a convention."""
@@ -32,6 +51,14 @@ MAJORITY_SHARE = 0.8
 def finding(name: str, text: str, dataset: str = "") -> FindingRecord:
     """Return a finding with the level of its name."""
     return FindingRecord(name=name, level=FINDINGS[name][0], dataset=dataset, text=text)
+
+
+def warn(findings: Iterable[FindingRecord], model: str) -> None:
+    """Log the findings of SHOWN_AT_START; `model` is named, as a run may have several."""
+    for one in findings:
+        if one.name in SHOWN_AT_START:
+            where = f"{model}, {one.dataset}" if one.dataset else model
+            logger.warning("%s: %s: %s", one.name, where, one.text)
 
 
 def in_order(findings: Iterable[FindingRecord]) -> list[FindingRecord]:

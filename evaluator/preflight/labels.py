@@ -1,6 +1,7 @@
 """Look at how labels are tokenised after their prompts."""
 
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -123,6 +124,27 @@ def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRe
             f"The labels {a!r} and {b!r} begin with the same token{where}: what comes after it tells them apart.",
             dataset,
         )
+
+
+def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Iterator[FindingRecord]:
+    """Yield a finding for the first labels of a dataset that are equal after NFKC, strip and casefold.
+
+    Characters that are not printed, such as a space of no width, are left out as well.
+    """
+    for space in spaces:
+        seen: dict[str, str] = {}
+        for label in dict.fromkeys(space):
+            printed = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
+            first = seen.setdefault(printed.strip().casefold(), label)
+            if first != label:
+                yield finding(
+                    "similar-labels",
+                    f"The labels {first!a} and {label!a} differ only in case, white space or forms of the same "
+                    "characters, and are asked about as two. If they are one label, give both cells one name: "
+                    '--labels FILE, a TOML file of cell = "name".',
+                    dataset,
+                )
+                return
 
 
 def space_findings(kinds: pl.DataFrame) -> Iterator[FindingRecord]:

@@ -26,8 +26,9 @@ def _model(record: PreflightRecord) -> str:
     context = f"{record.context_tokens:,} tokens" if record.context_tokens else "no limit"
     front = record.tokens_in_front
     added = f"{front} token{'s' * (front != 1)} (BOS)" if front else "no BOS"
+    added = "special tokens as the chat template writes them" if record.chat else f"{added} in front of a prompt"
     template = f"chat template: {template_text(record)}"
-    return f"context {context}; {added} in front of a prompt; {template}; label boundary {record.label_boundary}"
+    return f"context {context}; {added}; {template}; label boundary {record.label_boundary}"
 
 
 def template_text(record: PreflightRecord) -> str:

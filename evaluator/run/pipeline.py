@@ -15,7 +15,7 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import scan_parquet, table_path
-from evaluator.preflight.findings import check_accepted, require_accepted
+from evaluator.preflight.findings import check_accepted, require_accepted, warn
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
     RunRecord,
@@ -205,6 +205,7 @@ def _check(
             elapsed_s=record.elapsed_s | {"tokenise": seconds_since(clock)},
         )
         write_run(run.folder, record)
+    warn(preflight.findings, run.model.source.title)
     require_accepted(preflight.findings, accept)
     return record
 

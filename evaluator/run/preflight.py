@@ -12,7 +12,7 @@ import polars as pl
 from evaluator.config import ChatConfig, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
-from evaluator.errors import LabelError, PromptTooLongError
+from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
 from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
@@ -24,6 +24,7 @@ from evaluator.preflight.labels import (
     label_spaces,
     longest_prompts,
     prompt_kinds,
+    similar_label_findings,
     space_findings,
 )
 from evaluator.preflight.queries import (
@@ -36,6 +37,7 @@ from evaluator.preflight.queries import (
     detectable,
     set_finding,
 )
+from evaluator.preflight.tokens import fault_findings, first_token_findings, template_findings
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
@@ -127,7 +129,9 @@ def checked(
         *_refusal_findings(examined.refused),
         *_example_findings(examples, kinds),
         *(engine_findings(source) if _runs_here(model) else ()),
-        *_model_findings(source.has_chat_template and not form.chat, examined.tokens, n_front),
+        *first_token_findings(source, form.chat, built.store, examined.tokens),
+        *fault_findings(examined.faults, built.store.manifest.n_prompts, form.boundary),
+        *template_findings(source, form.chat),
     ]
     longest = max(examples.lengths.values(), default=0)
     work = _work(resolved, examined, built.store.manifest.n_prompts, footprint, longest)
@@ -228,39 +232,25 @@ def _work(
 
 
 def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
+    for name, labels in examples.labels.items():
+        yield from similar_label_findings(name, [labels.names])
     for name, spaces in examples.spaces.items():
         yield from label_findings(name, spaces)
+        if name not in examples.labels:
+            yield from similar_label_findings(name, [space.texts for space in spaces])
     yield from space_findings(kinds)
     for name, counted in examples.counted.items():
         yield from class_findings(name, counted, examples.labels.get(name))
     for name, sets in examples.sets.items():
-        if labels := examples.labels.get(name):
-            yield from set_finding(name, sets, len(labels.names))
+        if of_dataset := examples.labels.get(name):
+            yield from set_finding(name, sets, len(of_dataset.names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
     for dataset, error in refused.items():
         name = "unscorable-labels" if isinstance(error, LabelError) else "prompts-over-context"
+        name = "tokens-past-embedding" if isinstance(error, VocabularyError) else name
         yield finding(name, str(error).split("\n")[0].removesuffix(" The longest:"), dataset)
-
-
-def _model_findings(template_unused: bool, tokens: pl.LazyFrame, n_front: int) -> Iterator[FindingRecord]:
-    if template_unused:
-        yield finding(
-            "chat-template-unused",
-            "The model's tokenizer has a chat template; prompts are sent as plain text, as the benchmark defines them. "
-            "--chat-template auto applies it.",
-        )
-    if n_front:
-        context = pl.col("context").list
-        repeated = (context.get(0, null_on_oob=True) == context.get(1, null_on_oob=True)).sum()
-        repeats, n_rows = tokens.select(repeated, n=pl.len()).collect(engine="streaming").row(0)
-        if repeats:
-            yield finding(
-                "repeated-bos",
-                f"{repeats:,} of {n_rows:,} prompts begin with the same token twice: the text itself begins "
-                "with BOS, which the tokenizer adds.",
-            )
 
 
 def check_built(built: Built, labels: Labels, resolved: ResolvedModel) -> Stage[PreflightRecord]:

@@ -1,6 +1,6 @@
 """Tokenise the prompts of a run, and find the datasets that a model cannot score."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -13,9 +13,10 @@ from evaluator.run.build import Built
 from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
 from evaluator.schemas import TOKENS, Definition
-from evaluator.scores.checks import check_prompt_lengths
+from evaluator.scores.checks import check_prompt_lengths, check_vocabulary
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
+from evaluator.tokens.faults import TextFault
 from evaluator.tokens.floors import TokenTotals
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
@@ -28,6 +29,7 @@ class Examined(NamedTuple):
     tokens: pl.LazyFrame  # schemas.TOKENS, a row a prompt
     counts: TokenTotals
     refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
+    faults: Sequence[TextFault] = ()  # differences between prompts and their tokens
 
 
 def examine(built: Built, resolved: ResolvedModel) -> Stage[Examined]:
@@ -41,7 +43,7 @@ def examine(built: Built, resolved: ResolvedModel) -> Stage[Examined]:
         nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
         return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
     tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
-    return Examined(tokens, table.manifest.counts, refused)
+    return Examined(tokens, table.manifest.counts, refused, table.manifest.faults)
 
 
 def tokenise_scorable(
@@ -116,8 +118,12 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
 
 
 def check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
-    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score."""
+    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score.
+
+    Raises VocabularyError for tokens without an embedding.
+    """
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
+    check_vocabulary(tokens, store.prompts(), source.tokenizer, source.vocab_size)
     check_labels(chosen_methods(built.config), _definitions(built), tokens, store.prompts())
 
 

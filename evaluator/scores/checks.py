@@ -4,8 +4,9 @@ import logging
 
 import polars as pl
 
-from evaluator.errors import PromptTooLongError, ScoreError
+from evaluator.errors import PromptTooLongError, ScoreError, VocabularyError
 from evaluator.schemas import PROMPTS_KEY, REQUESTS_KEY
+from evaluator.tokens.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -142,4 +143,28 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
         f"{context_length} tokens, and prompts are never truncated. The longest:{listed}\n"
         "Use fewer demonstrations (--shots), leave out the dataset (--datasets), or choose a model with a longer "
         "context."
+    )
+
+
+def check_vocabulary(tokens: pl.LazyFrame, prompts: pl.LazyFrame, tokenizer: TextTokenizer, vocab_size: int) -> None:
+    """Raise VocabularyError, naming the first prompt and token, if ids are past the embedding of the model.
+
+    Args:
+        tokens: schemas.TOKENS of a store.
+        prompts: schemas.PROMPTS of the same store.
+        tokenizer: of the model.
+        vocab_size: rows of the model's embedding.
+    """
+    largest = pl.max_horizontal(
+        pl.col("context").list.max(), pl.col("continuations").list.eval(pl.element().list.max()).list.max()
+    )
+    past = tokens.select("prompt_id", n=largest).filter(pl.col("n") >= vocab_size).collect(engine="streaming")
+    if past.is_empty():
+        return
+    first = past.lazy().join(prompts, on=PROMPTS_KEY).sort("prompt").head(1).collect().row(0, named=True)
+    raise VocabularyError(
+        f"{past['prompt_id'].n_unique():,} prompts have tokens that the model has no embedding for: "
+        f"{tokenizer.pieces([first['n']])[0]!r} is token {first['n']:,}, and the embedding has {vocab_size:,} rows. "
+        f"The first prompt begins {first['prompt'][:60]!r}, its labels are {first['continuations']}. Use the "
+        "tokenizer that belongs to the model, or resize its embedding; or leave out the dataset (--datasets)."
     )

@@ -5,16 +5,19 @@ the model's template makes text of these. The label is the beginning of the last
 the template writes when it is given the whole conversation, with the label as the assistant's answer.
 """
 
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import polars as pl
+from jinja2 import TemplateSyntaxError, UndefinedError
 
 from evaluator.config import ChatDemonstrations
-from evaluator.errors import LabelError, ModelError
+from evaluator.errors import LabelError, ModelError, shown
 from evaluator.files.digests import bytes_digest, fingerprint
 from evaluator.record import ChatRecord
 
@@ -24,7 +27,12 @@ Message = dict[str, str]
 DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """What templates that write today's date are given, so that prompts do not change from day to day."""
 
+FEWER_TURNS = "Use fewer demonstrations (--shots), or --chat-demonstrations message."
+TRY_ANOTHER = "Choose another --chat-template, or none."
+
+_QUESTION = "question one"
 _ANSWER = "answer"  # stands for a label whose place is looked for
+_THOUGHT = re.compile(r"[<\[]/?(?:think|thinking|thought|reasoning|reason)[>\]]", re.IGNORECASE)
 _NO_THINKING = {"enable_thinking": False, "thinking": False}  # templates name the switch differently
 
 
@@ -44,7 +52,8 @@ class ChatForm:
     template: str  # Jinja
     source: str  # "auto", or the file of the template
     demonstrations: ChatDemonstrations
-    system_instruction: str | None = None
+    system_instruction: str | None = None  # "": an empty message, in place of the template's own
+    bos: str = ""  # text to begin conversations with, where the template does not
     _in_place: set[str] = field(default_factory=set)  # labels that the template does not change
 
     @property
@@ -65,7 +74,12 @@ class ChatForm:
         """Digest of everything that determines the texts."""
         special = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
         return fingerprint(self.record.template, self.record.sha256, self.demonstrations, self.system_instruction,
-                           self.record.date, sorted(special.items()), version("transformers"))  # fmt: skip
+                           self.record.date, sorted(special.items()), self.bos, version("transformers"))  # fmt: skip
+
+    @property
+    def system(self) -> list[Message]:
+        """Return the messages at the beginning of every conversation."""
+        return [] if self.system_instruction is None else [_message("system", self.system_instruction)]
 
     def messages(self, prompt: str, spans: Sequence[dict[str, int]]) -> list[Message]:
         """Return the conversation that asks for the last label, without the answer.
@@ -74,19 +88,18 @@ class ChatForm:
         a message, everything before the last label is one question. White space at the ends of a message is left out:
         a template has its own between messages.
         """
-        system = [] if self.system_instruction is None else [_message("system", self.system_instruction)]
         if self.demonstrations == "message":
-            return [*system, _message("user", prompt[: spans[-1]["label"]])]
+            return [*self.system, _message("user", prompt[: spans[-1]["label"]])]
         turns: list[Message] = []
         asked_from = 0
         for span in spans[:-1]:
             turns.append(_message("user", prompt[asked_from : span["label"]]))
             turns.append(_message("assistant", prompt[span["label"] : span["end"]]))
             asked_from = span["end"]
-        return [*system, *turns, _message("user", prompt[asked_from : spans[-1]["label"]])]
+        return [*self.system, *turns, _message("user", prompt[asked_from : spans[-1]["label"]])]
 
-    def text(self, messages: Sequence[Message], *, closed: bool = True) -> str:
-        """Return the text of a conversation, or if it is not closed, up to the end of its last message.
+    def text(self, messages: Sequence[Message], *, opens_answer: bool = False) -> str:
+        """Return the text of a conversation; with opens_answer, up to where the template has a model continue.
 
         Raises ModelError if the template refuses it.
         """
@@ -95,45 +108,95 @@ class ChatForm:
                 list(messages),
                 chat_template=self.template,
                 tokenize=False,
-                continue_final_message=not closed,
+                add_generation_prompt=opens_answer,
                 date_string=DATE.strftime("%d %b %Y"),
                 strftime_now=DATE.strftime,
                 **_NO_THINKING,
             )
+        except TemplateSyntaxError as error:
+            raise ModelError(
+                f"The chat template of {self.model} is no Jinja template: line {error.lineno}, {error.message}"
+            ) from error
+        except UndefinedError as error:
+            raise ModelError(
+                f"The chat template of {self.model} needs more than messages with a role and a text ({error.message})."
+            ) from error
         except Exception as error:  # templates are programs of others, and can raise anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ModelError(f"The chat template of {self.model} refuses a conversation: {reason}") from error
-        return text
+        return text if text.startswith(self.bos) else self.bos + text
 
     def before_answer(self, messages: Sequence[Message]) -> str:
-        """Return the text of a conversation up to the answer to its last message."""
-        text = self.text([*messages, _message("assistant", _ANSWER)], closed=False)
-        if not text.endswith(_ANSWER):
+        """Return the text of a conversation up to the answer to its last message.
+
+        Raises ModelError, naming the message, for a template that leaves out a message or changes its text.
+        """
+        whole = self.text([*messages, _message("assistant", _ANSWER)])
+        before, answer, _ = whole.rpartition(_ANSWER)
+        if not answer:
             raise ModelError(
                 f"The chat template of {self.model} does not write an answer as it is given, so that no label can be "
-                "scored. Choose another --chat-template."
+                "scored."
             )
-        return text.removesuffix(_ANSWER)
+        lost = _first_lost(messages, before)
+        if lost is not None:
+            # A template may write something, such as the system message, in the last question only.
+            opened = self.text(messages, opens_answer=True)
+            if _first_lost(messages, opened) is None:
+                return opened.rstrip(" ") + before[len(before.rstrip(" ")) :]
+            content = shown(messages[lost]["content"])
+            raise ModelError(
+                f"The chat template of {self.model} leaves out a message of the {messages[lost]['role']} or changes "
+                f"it: message {lost + 1} of {len(messages)}, {content}"
+            )
+        return before
 
     def check(self) -> None:
         """Raise ModelError unless the template writes all that conversations will hold."""
-        one = [_message("user", "question one")]
-        _require(self, one, "Choose another --chat-template, or none.")
-        if self.system_instruction is not None:
-            hint = "Leave out --system-instruction, or choose another --chat-template."
-            one = [_message("system", self.system_instruction), *one]
-            _require(self, one, hint)
+        plain = [_message("user", _QUESTION)]
+        one, hint = [*self.system, *plain], "Leave out --system-instruction, or choose another --chat-template."
+        if not self.system:
+            hint = TRY_ANOTHER
+            with suppress(ModelError):
+                self.before_answer([_message("system", "Be brief."), *plain])
+                hint = "It takes conversations that begin with a system message: give a --system-instruction."
+        _require(self, one, hint)
+        if self.system_instruction == "":
+            opening = self._opening(one)
+            if "system" in opening and opening == self._opening(plain):
+                raise ModelError(
+                    f"The chat template of {self.model} writes its own system message also where an empty one is "
+                    f"given. {hint}"
+                )
         if self.demonstrations == "turns":
             more = [_message("assistant", "answer one"), _message("user", "question two")]
             _require(self, [*one, *more], "Choose --chat-demonstrations message.")
 
+    def _opening(self, messages: Sequence[Message]) -> str:
+        """Return what the template writes before the text of the last message."""
+        return self.before_answer(messages).rpartition(messages[-1]["content"])[0]
+
+    def unwritten_thought(self) -> str | None:
+        """Return the text, such as <think>, with which the template opens an answer and that labels do not follow.
+
+        Where labels follow a thought that is open, return its opening.
+        """
+        messages = [*self.system, _message("user", _QUESTION)]
+        before = self.before_answer(messages).rpartition(_QUESTION)[2]
+        opened = self.text(messages, opens_answer=True).rpartition(_QUESTION)[2].rstrip()
+        thoughts = _THOUGHT.findall(before)
+        if thoughts and not thoughts[-1].startswith(("</", "[/")):
+            return str(thoughts[-1])
+        n_common = next((n for n in range(len(opened), 0, -1) if before.startswith(opened[:n])), 0)
+        return opened[n_common:] or None
+
     def require_labels_in_place(self, labels: Iterable[str]) -> None:
         """Raise LabelError for a label that the template changes, so that what is scored is not what it writes."""
         new = dict.fromkeys(label for label in labels if label not in self._in_place)
-        question = [_message("user", "question")]
-        before = self.before_answer(question) if new else ""
+        question = [*self.system, _message("user", _QUESTION)]
+        asked = "".join(self.before_answer(question).rpartition(_QUESTION)[1:]) if new else ""
         for label in new:
-            if not self.text([*question, _message("assistant", label)]).startswith(before + label.rstrip()):
+            if asked + label.rstrip() not in self.text([*question, _message("assistant", label)]):
                 raise LabelError(
                     f"The chat template of {self.model} changes the answer {label!r}, so that it cannot be scored. "
                     "Choose other label names, or another --chat-template.",
@@ -158,11 +221,11 @@ def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> ChatTexts:
     texts, continuations = [], []
     rows = prompts.select("prompt", "ask", "spans", "continuations").iter_rows()
     for prompt, ask, spans, asked in rows:
-        before = form.before_answer(form.messages(prompt, spans))
-        context = before.rstrip(" ")
         answers = [answer.lstrip(" ") for answer in asked]
         if len(answers) > 1:  # one alone is a text, and no label
             form.require_labels_in_place(answers)
+        before = _require(form, form.messages(prompt, spans), FEWER_TURNS if len(spans) > 1 else TRY_ANOTHER)
+        context = before.rstrip(" ")
         texts.append(before + prompt[spans[-1]["label"] :].lstrip(" ") if ask == "text" else context)
         continuations.append([before[len(context) :] + answer for answer in answers])
     return ChatTexts(texts, continuations)
@@ -172,12 +235,22 @@ def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content.strip()}
 
 
-def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> None:
-    """Raise ModelError, ending in `hint`, unless the template takes these messages and writes each of them."""
+def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> str:
+    """Return the text before the answer. Raises ModelError, ending in `hint`, as before_answer does."""
     try:
-        text = form.before_answer(messages)
+        return form.before_answer(messages)
     except ModelError as error:
         raise ModelError(f"{str(error).rstrip('.')}. {hint}") from error
-    lost = [message["role"] for message in messages if message["content"] not in text]
-    if lost:
-        raise ModelError(f"The chat template of {form.model} leaves out a message of the {lost[0]}. {hint}")
+
+
+def _first_lost(messages: Sequence[Message], text: str) -> int | None:
+    """Return the number of the first message, from 0, whose content is not in a text after that of those before it."""
+    place = 0
+    for number, message in enumerate(messages):
+        content = message["content"]
+        # A template may put the system message anywhere.
+        found = text.find(content, 0 if message["role"] == "system" else place)
+        if found < 0:
+            return number
+        place = place if message["role"] == "system" else found + len(content)
+    return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from evaluator.schemas import PROMPTS, TOKENS, Definition
 from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
 from evaluator.store.tables import kept
-from evaluator.tokens.boundary import tokenise_prompts
+from evaluator.tokens.boundary import tokenise_prompts, tokens_around
 from evaluator.tokens.chat import ChatForm, chat_texts
+from evaluator.tokens.faults import TextFault, TextFaults
 from evaluator.tokens.floors import TokenTotals, count_tokens
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
@@ -37,6 +38,7 @@ class TokenManifest:
     shards: dict[str, str]  # file -> SHA-256
     counts: TokenTotals
     chat: ChatRecord | None = None  # None: plain prompts
+    faults: list[TextFault] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ def tokenise_store(
     folder = store.folder / f"tokens-{name}"
     if (existing := open_tokens(folder)) is not None:
         return existing
+    faults = TextFaults(tokenizer)
     with ExitStack() as files:
-        rows = yield from _unsorted_tokens(store, tokenizer, boundary, chat, files, last_tokens=last_tokens)
+        rows = yield from _unsorted_tokens(store, tokenizer, boundary, chat, files, faults, last_tokens=last_tokens)
         tokens = files.enter_context(kept(in_prefix_order(rows), store.folder))
         manifest = TokenManifest(
             tokenizer=tokenizer_fingerprint,
@@ -103,6 +106,7 @@ def tokenise_store(
             shards=shards.write_shards(folder, "tokens", tokens, rows_per_shard=ROWS_PER_SHARD),
             counts=count_tokens(store.requests(), tokens, store.folder),
             chat=None if chat is None else replace(chat.record, example=chat_example(chat, store.prompts())),
+            faults=faults.found,
         )
     write_record(folder / MANIFEST, manifest)
     return TokenTable(folder, manifest)
@@ -114,6 +118,7 @@ def _unsorted_tokens(
     boundary: LabelBoundary,
     chat: ChatForm | None,
     files: ExitStack,
+    faults: TextFaults,
     *,
     last_tokens: bool,
 ) -> Stage[pl.LazyFrame]:
@@ -124,7 +129,7 @@ def _unsorted_tokens(
         batches = []
         for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
             yield Progress(stage="Tokenising", done=done, total=total, unit="prompts")
-            batches.append(tokenise(tokenizer, rows, boundary, chat))
+            batches.append(tokenise(tokenizer, rows, boundary, chat, faults))
             done += rows.height
         tokens = pl.concat([TOKENS.to_frame(), *batches])
         tokens = with_last_tokens(tokens) if last_tokens else tokens
@@ -139,23 +144,28 @@ def in_prefix_order(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def tokenise(
-    tokenizer: TextTokenizer, prompts: pl.DataFrame, boundary: LabelBoundary, chat: ChatForm | None = None
+    tokenizer: TextTokenizer,
+    prompts: pl.DataFrame,
+    boundary: LabelBoundary,
+    chat: ChatForm | None = None,
+    faults: TextFaults | None = None,
 ) -> pl.DataFrame:
     """Tokenise rows of schemas.PROMPTS; return schemas.TOKENS in the same order.
 
-    With a chat template, prompts that ask something become conversations; other texts stay plain.
+    With a chat template, prompts that ask something become conversations; other texts stay plain. `faults` collects
+    the prompts whose tokens say something else.
     """
     if chat is None:
         texts, continuations = prompts["prompt"].to_list(), prompts["continuations"].to_list()
-        return _tokenised(tokenizer, prompts, texts, continuations, boundary, special_tokens=True)
+        return _tokenised(tokenizer, prompts, texts, continuations, boundary, faults, special_tokens=True)
     numbered = prompts.with_row_index("row")
     asking = pl.col("spans").is_not_null()
     conversations, plain = numbered.filter(asking), numbered.filter(~asking)
     rows = chat_texts(chat, conversations)
     # The template has written the special tokens.
     tables = [
-        _tokenised(tokenizer, conversations, *rows, boundary, special_tokens=False),
-        tokenise(tokenizer, plain, boundary),
+        _tokenised(tokenizer, conversations, *rows, boundary, faults, special_tokens=False),
+        tokenise(tokenizer, plain, boundary, faults=faults),
     ]
     order = pl.concat([conversations["row"], plain["row"]]).arg_sort()
     return pl.concat(tables)[order]
@@ -177,12 +187,16 @@ def _tokenised(
     texts: Sequence[str],
     continuations: Sequence[Sequence[str]],
     boundary: LabelBoundary,
+    faults: TextFaults | None,
     *,
     special_tokens: bool,
 ) -> pl.DataFrame:
     """Tokenise texts, which stand for the prompts of some rows."""
     asks = prompts["ask"].to_list()
     rows = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=special_tokens)
+    if faults is not None:
+        n_front = tokens_around(tokenizer)[0] if special_tokens else 0
+        faults.add(prompts, texts, continuations, rows, n_front)
     columns = {"prompt_id": prompts["prompt_id"], "ask": prompts["ask"], "context": pl.from_arrow(rows.contexts)}
     return with_token_ids(pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}))
 

@@ -5,6 +5,7 @@ regular expression tokenises each match separately, so each different line needs
 """
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Protocol
@@ -15,6 +16,9 @@ _CUT_AFTER_LINES = (
     rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}",  # Llama 3, GPT-4
     rf"{_WORDS}|\p{{N}}|{_REST}",  # Qwen 2 and 3
 )
+
+_MARK = re.compile(r"<\|.+\|>|<[/]?(think|tool_call|tool_response)>|\[/?(INST|THINK|SYSTEM_PROMPT|TOOL_CALLS)\]")
+"""Texts of control tokens that some tokenizers do not declare as special."""
 
 
 def cut(text: str) -> list[str]:
@@ -74,6 +78,15 @@ class TextTokenizer(Protocol):
         """Return each token as the vocabulary writes it: `Ġgood` for " good" in a byte-level one."""
         ...
 
+    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each row of ids, control tokens included; no texts where ids cannot be read back."""
+        ...
+
+    @property
+    def control_tokens(self) -> dict[int, str]:
+        """Tokens that a text should not contain, with their texts: BOS, EOS, the beginning of a turn."""
+        ...
+
 
 class FastTokenizer:
     """A tokenizer of the `tokenizers` library, which uses all cores; tokenises each different line once if possible."""
@@ -96,6 +109,22 @@ class FastTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._backend.id_to_token(token)) for token in ids]
+
+    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        if self._backend.decoder is None:
+            from tokenizers import decoders
+
+            # Pieces are written in one of two ways: bytes as letters, or a space as ▁ and single bytes as <0x0A>.
+            of_words = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+            decoder = decoders.ByteLevel() if "ByteLevel" in str(self._backend.pre_tokenizer) else of_words
+            return [decoder.decode(self.pieces(row)) for row in rows]
+        decoded: list[str] = self._backend.decode_batch(rows, skip_special_tokens=False)
+        return decoded
+
+    @property
+    def control_tokens(self) -> dict[int, str]:
+        added = self._backend.get_added_tokens_decoder().items()
+        return {token: one.content for token, one in added if one.special or _MARK.fullmatch(one.content)}
 
     def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
         # The fast variant leaves out the character offsets, which are not needed here.
@@ -126,3 +155,24 @@ class SlowTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(piece) for piece in self._tokenizer.convert_ids_to_tokens(list(ids))]
+
+    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+        return [str(self._tokenizer.decode(list(row), **options)) for row in rows]
+
+    @property
+    def control_tokens(self) -> dict[int, str]:
+        added = self._tokenizer.added_tokens_decoder.items()
+        return {token: one.content for token, one in added if one.special or _MARK.fullmatch(one.content)}
+
+
+class TokenizerWithBos:
+    """A tokenizer that begins texts with a token, unless they begin with it already (`--add-bos`)."""
+
+    def __init__(self, tokenizer: TextTokenizer, bos: int) -> None:
+        self._tokenizer, self._bos = tokenizer, bos
+        self.pieces, self.texts, self.control_tokens = tokenizer.pieces, tokenizer.texts, tokenizer.control_tokens
+
+    def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
+        rows = self._tokenizer.token_ids(texts, special_tokens=special_tokens)
+        return [row if row[:1] == [self._bos] else [self._bos, *row] for row in rows] if special_tokens else rows

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from evaluator.config import ChatConfig
 from evaluator.errors import ConfigError, ModelError
@@ -88,5 +89,22 @@ def test_several_named_templates_without_a_default_are_refused(source):
 def test_what_is_about_conversations_needs_a_template(settings):
     with pytest.raises(ConfigError, match="Add --chat-template auto, or leave them out"):
         ChatConfig(**settings)
-    with pytest.raises(ConfigError, match="--system-instruction is empty"):
-        ChatConfig(template="auto", system_instruction=" ")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_template(source, tmp_path):
+    file = tmp_path / "mine.jinja"
+    file.write_bytes(b"\xef\xbb\xbf" + ANY_ROLE.encode())
+    form = chat_form(source, ChatConfig(template=str(file)))
+    assert form is not None
+    assert form.template == ANY_ROLE
+
+
+def test_the_template_of_chat_template_json_is_the_models_own(source):
+    (source.folder / "chat_template.jinja").unlink()
+    (source.folder / "chat_template.json").write_text(json.dumps({"chat_template": NO_SYSTEM}))
+    assert AutoTokenizer.from_pretrained(source.folder).chat_template is None
+    older = replace(source)
+    assert older.has_chat_template
+    form = chat_form(older, AUTO)
+    assert form is not None
+    assert form.template == NO_SYSTEM

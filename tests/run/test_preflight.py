@@ -1,15 +1,20 @@
 """`evaluator preflight`, and what stops `evaluator run`: on the fake engine and with a tiny model's tokenizer."""
 
 import json
+import re
 import shutil
+import unicodedata
 
 import polars as pl
 import pytest
+from tokenizers import processors
+from transformers import AutoTokenizer
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.preflight.devices import Assumptions
 from evaluator.progress import finish
 from evaluator.run.preflight import preflight
+from tests.chat_models import ANY_ROLE, chat_tokenizer
 from tests.command_line import command, command_outputs
 
 FAKE = ("--model", "fake", "--engine", "fake")
@@ -190,3 +195,89 @@ def test_a_prompt_over_the_context_is_found_among_many_prompts(tmp_path, weightl
     config = RunConfig(suites=("staicc-normal",), data=DataOptions(paths=(path,)))
     found = finish(preflight(config, ModelConfig(model=str(weightless)), Assumptions(), data=tmp_path))
     assert [one.name for one in found.findings if one.level == "stop"] == ["prompts-over-context"]
+
+
+def chat_folder(folder, tiny_model, template=None, *, extra=(), front=True):
+    """The tiny model with the tokenizer of tests.chat_models."""
+    shutil.copytree(tiny_model, folder)
+    tokenizer = chat_tokenizer(template)
+    if not front:
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    tokenizer.add_tokens(list(extra))
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+NO_BOS = ANY_ROLE.replace("{{ bos_token }}", "")
+"""Begins a conversation without BOS, as Qwen's."""
+
+
+@pytest.mark.parametrize(
+    ("template", "front", "expected"), [(None, True, 0), (None, False, 12), (NO_BOS, True, 12), (ANY_ROLE, False, 0)]
+)
+def test_prompts_without_the_bos_that_a_model_expects_are_counted_from_the_ids(
+    tmp_path, tiny_model, template, front, expected
+):
+    model = chat_folder(tmp_path / "model", tiny_model, template, front=front)
+    words = ["classify", "--data", table(tmp_path), "--queries", 6, "--model", model]
+    words += ["--chat-template", "auto"] if template else []
+    found = names(record(*words)).get("missing-bos")
+    assert (found is not None) == bool(expected)
+    if found:
+        assert re.match(r"12 of 12 prompts, the first 'text: .*'<s>' \(token 0\).*--add-bos", found["text"])
+    assert "missing-bos" not in names(record(*words, "--add-bos"))
+
+
+def test_a_run_warns_of_what_changes_its_measurement_before_it_scores(tmp_path, tiny_model):
+    model = chat_folder(tmp_path / "model", tiny_model, front=False)
+    data = table(tmp_path, labels=("yes", "Yes"), text="he said</s>")
+    words = ("classify", "--data", data, "--queries", 4, "--model", model, "--engine", "transformers")
+    lines = command_outputs("run", *words, "--definition", "paper", "--out", tmp_path / "out").err.splitlines()
+    warned = [line.split(":")[1].strip() for line in lines if line.startswith("Note: ")]
+    assert {"missing-bos", "control-tokens", "similar-labels"} <= {*warned}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("yes", "Yes"), ("yes", " yes"), ("ﬁne", "fine"), ("yes", "yes\u00a0"), ("ye\u200bs", "yes"), ("ß", "ss")],
+)
+def test_labels_that_are_equal_but_for_case_blanks_and_forms_of_characters_are_named(tmp_path, labels):
+    folded = {unicodedata.normalize("NFKC", label).replace("\u200b", "").strip().casefold() for label in labels}
+    assert len(folded) == 1
+    found = names(record("classify", "--data", table(tmp_path, labels=labels), *FAKE))["similar-labels"]
+    assert found["dataset"] == "mine"
+    assert all(ascii(label) in found["text"] for label in labels)
+
+
+@pytest.mark.parametrize("place", ["text", "label"])
+def test_a_token_without_an_embedding_stops_a_run_and_is_named(tmp_path, tiny_model, place):
+    extra = [f"WORD{number}" for number in range(1024)]  # as many as the embedding has rows
+    model = chat_folder(tmp_path / "model", tiny_model, extra=extra)
+    first = next(text for text in extra if AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(text) == 1024)
+    data = (
+        table(tmp_path, text=f"a {first} text") if place == "text" else table(tmp_path, labels=("yes", f"no {first}"))
+    )
+    words = ("classify", "--data", data, "--queries", 4, "--model", model, "--definition", "paper")
+    found = names(record(*words))["tokens-past-embedding"]
+    assert found["level"] == "stop"
+    assert f"{first!r} is token 1,024, and the embedding has 1,024 rows" in found["text"]
+    refused = command("run", *words, "--engine", "transformers", "--out", tmp_path / "out", exits=2)
+    assert "--accept tokens-past-embedding leaves the dataset out" in refused
+
+
+def test_a_thought_that_labels_do_not_follow_is_named(tmp_path, tiny_model):
+    thinking = ANY_ROLE.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+    model = chat_folder(tmp_path / "model", tiny_model, thinking)
+    words = ("classify", "--data", table(tmp_path), "--queries", 4, "--model", model, "--chat-template", "auto")
+    assert "opens an answer with '<think>'" in names(record(*words))["unwritten-thought"]["text"]
+
+
+def test_a_template_that_drops_demonstrations_at_the_number_of_a_run_is_refused(tmp_path, tiny_model):
+    last = ANY_ROLE.replace("in messages %}", "in messages[-4:] %}")
+    model = chat_folder(tmp_path / "model", tiny_model, last)
+    words = ("classify", "--data", table(tmp_path), "--queries", 4, "--model", model, "--chat-template", "auto")
+    assert "unwritten-thought" not in names(record(*words, "--shots", 1))
+    refused = command("preflight", *words, "--shots", 2, exits=2)
+    assert "leaves out a message of the user" in refused
+    assert "message 1 of 5" in refused
+    assert "--chat-demonstrations message" in refused

@@ -1,5 +1,6 @@
 """Prompts as conversations, against what transformers makes of whole conversations written by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -176,10 +177,11 @@ def test_a_template_that_refuses_a_system_message_is_one_sentence():
 def test_a_template_that_drops_a_message_is_refused():
     last = "{% set m = messages[-2] %}{{ bos_token }}{{ m.content }}\n{{ messages[-1].content }}"
     form(last, demonstrations="message").check()
-    with pytest.raises(ModelError, match=r"leaves out a message of the user. Choose --chat-demonstrations message\."):
+    with pytest.raises(ModelError, match=r"leaves out a message of the user .* message 1 of 3.* Choose --chat-dem"):
         form(last).check()
-    with pytest.raises(ModelError, match=r"leaves out a message of the system. Leave out --system-instruction"):
-        form(last, demonstrations="message", system="Be brief.").check()
+    no_system = ANY_ROLE.replace("in messages", "in messages if m.role != 'system'")
+    with pytest.raises(ModelError, match=r"leaves out a message of the system .* Leave out --system-instruction"):
+        form(no_system, system="Be brief.").check()
 
 
 def test_a_template_that_refuses_several_turns_is_refused_with_what_it_takes():
@@ -210,3 +212,92 @@ def test_every_part_of_the_form_is_in_its_fingerprint():
     ]
     assert len({each.fingerprint for each in forms}) == len(forms)
     assert form(ANY_ROLE).fingerprint == forms[0].fingerprint
+
+
+NEEDS_SYSTEM = "{% if messages[0].role != 'system' %}{{ raise_exception('System first') }}{% endif %}" + ANY_ROLE
+SYSTEM_IN_LAST_QUESTION = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m.role == 'user' %}[INST] {{ messages[0].content + '\n\n' if loop.last and messages[0].role == 'system' }}"
+    "{{ m.content }} [/INST]{% elif m.role == 'assistant' %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+"""As Mistral's version 3: the system message is written while the last message is a question."""
+DEFAULT_SYSTEM = "{% if messages[0].role != 'system' %}<|start|>system\nYou are kind.<|end|>\n{% endif %}" + ANY_ROLE
+"""As SmolLM2's and Qwen2.5's."""
+FIXED_SYSTEM = "<|start|>system\nYou are kind.<|end|>\n" + ANY_ROLE.replace(
+    "in messages", "in messages if m.role != 'system' or m.content"
+)
+
+
+def test_a_template_that_needs_a_system_message_is_tried_with_the_runs_own():
+    with pytest.raises(ModelError, match=r"begin with a system message: give a --system-instruction\.$"):
+        form(NEEDS_SYSTEM).check()
+    chat = form(NEEDS_SYSTEM, system="Be brief.")
+    chat.check()
+    (row,) = tokens(chat, prompts("fog")).to_dicts()
+    expected = whole_conversation(NEEDS_SYSTEM, [{"role": "system", "content": "Be brief."}, *TURNS], "wet")
+    asked = [*row["context"], *row["continuations"][0]]
+    assert asked == expected[: len(asked)]
+
+
+def test_a_system_message_in_the_last_question_is_written_before_the_answer():
+    chat = form(SYSTEM_IN_LAST_QUESTION, system="Be brief.")
+    chat.check()
+    (row,) = tokens(chat, prompts("fog")).to_dicts()
+    conversation = [{"role": "system", "content": "Be brief."}, *TURNS]
+    expected = chat.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True) + " wet"
+    assert chat.tokenizer.decode([*row["context"], *row["continuations"][0]]) == expected
+
+
+def test_an_empty_system_instruction_removes_the_templates_own():
+    chat = form(DEFAULT_SYSTEM, system="")
+    chat.check()
+    assert "You are kind." in form(DEFAULT_SYSTEM).before_answer(TURNS)
+    assert "You are kind." not in chat.before_answer([*chat.system, *TURNS])
+    with pytest.raises(ModelError, match="writes its own system message also where an empty one is given"):
+        form(FIXED_SYSTEM, system="").check()
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (ANY_ROLE.replace("m.content | trim", "m.content | upper"), "does not write an answer as it is given"),
+        (
+            ANY_ROLE.replace("m.content | trim", "m.content | selectattr('text') | join"),
+            "does not write an answer as it is given",
+        ),
+        ("{% for m in messages %}\n{{ m.content }", "is no Jinja template: line 2,"),
+        ("{% for m in messages %}{{ m.content.parts.first }}{% endfor %}", "needs more than messages with a role"),
+    ],
+)
+def test_a_template_for_something_else_is_refused_in_words_of_conversations(template, sentence):
+    with pytest.raises(ModelError, match=sentence) as error:
+        form(template).check()
+    assert "continue_final_message" not in str(error.value)
+
+
+def test_a_conversation_begins_with_bos_where_it_is_added():
+    chat = replace(form(ANY_ROLE.replace("{{ bos_token }}", "")), bos="<s>")
+    for template in (chat, replace(form(ANY_ROLE), bos="<s>")):
+        (row,) = tokens(template, prompts("fog")).to_dicts()
+        assert row["context"] == tokens(form(ANY_ROLE), prompts("fog"))["context"][0].to_list()
+    assert chat.fingerprint != replace(chat, bos="").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("opening", "in_answer", "thought"),
+    [
+        ("<think>\n", "", "<think>"),
+        ("", "<think>\n", "<think>"),
+        ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n", None),
+        ("", "<think></think>", None),
+        ("", "", None),
+    ],
+)
+def test_a_thought_is_found_whether_it_is_missing_before_the_label_or_open(opening, in_answer, thought):
+    template = (
+        "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.role == 'assistant' %}" + in_answer + "{% endif %}"
+        "{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n"
+        + opening
+        + "{% endif %}"
+    )
+    assert form(template).unwritten_thought() == thought
