@@ -321,6 +321,7 @@ class ModelConfig(Options):
     add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, where it does not add it.")
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
+    max_prompt_tokens: int | None = None  # of the longest prompt with its continuation; None: the model's context
     devices: DevicesConfig = DevicesConfig()
     revision: str | None = option(None, "Revision of a hub model.")
     trust_remote_code: bool = option(False, "Run code that comes with the model.")

@@ -198,7 +198,7 @@ class EngineRecord:
     cache_block_tokens: int | None = None  # of a block of vLLM's prefix cache
     cache_tokens: int | None = field(default=None, compare=False)  # that the cache holds: of the first of several
     model_runner: str | None = None  # of vLLM: "V1" | "V2"
-    compiled: bool = False  # torch.compile and CUDA graphs, or eager
+    compiled: bool = False  # torch.compile, or eager
     tensor_parallel: int = 1  # devices that share each layer
     pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
     engines_per_device: int = 1  # engines that share a GPU

@@ -149,8 +149,21 @@ def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
-    """Load the configured engine. Raises ConfigError for an unknown one, ModelError if the model does not fit."""
-    return ENGINES[engine_name(config)].load(source, config)
+    """Load the configured engine.
+
+    Raises ConfigError for an unknown one, ModelError if the model does not fit or its files changed meanwhile.
+    """
+    kind = ENGINES[engine_name(config)]
+    if not kind.runs_a_model or kind.identity:  # no weights are read here
+        return kind.load(source, config)
+    _ = source.fingerprint, *(adapter.fingerprint for adapter in source.adapters)  # as they are before
+    engine = kind.load(source, config)
+    try:
+        source.require_unchanged()
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:

@@ -103,6 +103,16 @@ class Machine(NamedTuple):
     n_devices: int  # GPUs, or processors
     max_devices: int  # a processor can be split into its cores
     memory_bytes: int | None = None  # of one GPU
+    hosts: tuple[int, ...] = ()  # devices, or cores, of each host of a cluster; empty: all are on one host
+
+    @property
+    def max_per_host(self) -> int:
+        """The most devices that a replica can lie on."""
+        return max(self.hosts, default=self.max_devices)
+
+    def n_groups(self, size: int) -> int:
+        """Return how many groups of so many devices the hosts have."""
+        return sum(host // size for host in self.hosts or [self.max_devices])
 
 
 def this_machine() -> Machine:
@@ -145,13 +155,14 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
         raise ConfigError("--engines-per-device needs GPUs. Without one, --devices N splits the cores into N replicas.")
     requested = "all" if wanted.n is None and wanted.ray_address else wanted.n
     n_devices = machine.n_devices if requested == "all" else requested or 0
-    for option, number in (
-        ("--devices", n_devices),
-        ("--tensor-parallel times --pipeline-parallel", wanted.per_replica),
-    ):
-        if number > machine.max_devices:
+    for option, number, limit, where in (
+        ("--devices", n_devices, machine.max_devices, "here"),
+        ("--tensor-parallel times --pipeline-parallel", wanted.per_replica, machine.max_per_host,
+         "on a host, where all of a replica lies" if machine.hosts else "here"),
+    ):  # fmt: skip
+        if number > limit:
             parts = "devices" if machine.kind == "cuda" else "cores, each of which counts as a device,"
-            raise ConfigError(f"{option} is {number}, and there are {machine.max_devices} {parts} here. Give fewer.")
+            raise ConfigError(f"{option} is {number}, and there are {limit} {parts} {where}. Give fewer.")
     tensor = wanted.tensor_parallel or _min_tensor_parallel(
         source, config, machine, n_devices, splits_models=splits_models
     )
@@ -166,6 +177,13 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
         raise ConfigError(
             f"--devices {n_devices} is not a multiple of the {wanted.per_replica} devices of a replica "
             f"(--tensor-parallel {tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
+        )
+    room = machine.n_groups(wanted.per_replica)
+    if n_devices > room * wanted.per_replica:
+        raise ConfigError(
+            f"--devices {n_devices} are {n_devices // wanted.per_replica} replicas of {wanted.per_replica} devices, "
+            f"each on one host, and hosts with {', '.join(map(str, machine.hosts))} devices have room for {room}. Use "
+            f"--devices {room * wanted.per_replica}."
         )
     return replace(config, devices=replace(wanted, n=n_devices or wanted.per_replica))
 
@@ -189,7 +207,7 @@ def _min_tensor_parallel(
     groups = devices.pipeline_parallel
     weights = loaded_bytes(source, config)
     room = machine.memory_bytes * SHARE_FOR_WEIGHTS / devices.engines_per_device
-    limit = 1 if devices.engines_per_device > 1 else n_devices or machine.n_devices
+    limit = 1 if devices.engines_per_device > 1 else min(n_devices or machine.n_devices, machine.max_per_host)
     for n in range(1, limit // groups + 1):
         divides = _divides_heads(n, source) and (n_devices or n * groups) % (n * groups) == 0
         if divides and weights <= room * n * groups:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -79,10 +79,22 @@ def joined_cluster(address: str) -> Iterator[Any]:
     _require_answer(address)
     ray = _import_ray()
     try:
-        _connect(ray, address=address)
+        _connect(ray, address=address, runtime_env={"env_vars": environment_for_hosts(os.environ)})
         yield ray
     finally:
         ray.shutdown()
+
+
+_SENT = ("HF_", "HUGGING_FACE_", "TRANSFORMERS_", "VLLM_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_")
+_OF_A_HOST = ("VLLM_API_KEY", "VLLM_PORT", "VLLM_HOST_IP", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CUDA_PATH")
+
+
+def environment_for_hosts(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the command that replicas on all hosts compute with: of the hub, vLLM, PyTorch, NCCL.
+
+    What belongs to one host or to servers stays here.
+    """
+    return {name: value for name, value in environment.items() if name.startswith(_SENT) and name not in _OF_A_HOST}
 
 
 def _require_answer(address: str) -> None:
@@ -111,9 +123,9 @@ def cluster_machine(address: str) -> Machine:
         n_gpus = sum(int(node.get("GPU", 0)) for node in nodes)
         probe = ray.remote(num_gpus=1, num_cpus=0) if n_gpus else ray.remote(num_cpus=1)
         device: Machine = ray.get(probe(this_machine).remote())
-    if n_gpus:
-        return device._replace(n_devices=n_gpus, max_devices=n_gpus)
-    return device._replace(n_devices=len(nodes), max_devices=sum(int(node.get("CPU", 0)) for node in nodes))
+    sizes = sorted(int(node.get("GPU" if n_gpus else "CPU", 0)) for node in nodes)
+    hosts = tuple(size for size in sizes if size)
+    return device._replace(n_devices=n_gpus or len(nodes), max_devices=sum(hosts), hosts=hosts)
 
 
 def _import_ray() -> Any:

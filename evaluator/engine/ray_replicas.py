@@ -6,6 +6,7 @@ sent to a replica that is free. When a process dies, its job goes to another rep
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
+from evaluator.engine.base import first_sentence
 from evaluator.engine.devices import Machine, cores, n_replicas, split
 from evaluator.engine.ray_actor import LOGS_ELSEWHERE, Loaded, ReplicaActor, ReplicaSettings
 from evaluator.engine.ray_cluster import joined_cluster, local_cluster
@@ -29,11 +31,14 @@ MAX_ATTEMPTS = 3
 """How often a job is begun, and how often a replica is loaded, before the run ends with an error."""
 
 _SECONDS_TO_WAIT = 1.0  # for any replica, before looking again
+_SECONDS_BETWEEN_NOTES = 30  # while replicas wait for devices that others use
+_MAX_IN_FLIGHT = 2  # jobs of a replica: it begins the second while the first one's results travel
 
 
 class _Replica(NamedTuple):
     number: int
     actor: Any
+    started: Any  # reference that is ready once the process runs, on devices of its own
 
 
 _Running = dict[Any, tuple[_Replica, Job]]  # by the stream of what a job yields
@@ -46,7 +51,8 @@ class RayReplicas:
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
         self.n = n_replicas(config.devices)
         self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
-        self._free: list[_Replica] = []
+        self._loaded: dict[int, _Replica] = {}  # by number
+        self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES
         self._times_loaded: Counter[int] = Counter()
         self._facts: EngineRecord | None = None
         self._resources = ExitStack()
@@ -81,40 +87,59 @@ class RayReplicas:
             self._load(number)
         try:
             while waiting or running:
-                while waiting and self._free:
-                    replica, job = self._free.pop(0), waiting.pop()
-                    attempts[job.name] += 1
+                while waiting and (replica := self._next(running, len(waiting))):
+                    job = waiting.pop()
                     stream = replica.actor.run.options(num_returns="streaming").remote(replica.number, job)
                     running[stream] = replica, job
                 for stream in self._wait(running):
-                    replica, job = running[stream]
                     try:
                         yield self._ray.get(next(stream))
                     except StopIteration:  # the job is done
                         del running[stream]
-                        self._free.append(replica)
-                    except self._ray.exceptions.RayTaskError as error:
-                        raise error.cause from error
                     except self._ray.exceptions.RayError as error:
-                        del running[stream]
-                        waiting.append(self._begun_again(replica, job, attempts[job.name], error))
+                        waiting.append(self._begun_again(stream, running, attempts, error))
         finally:
             for replica, _ in running.values():  # what they compute is not wanted any more
                 self._stop(replica)
 
-    def _begun_again(self, replica: _Replica, job: Job, attempts: int, error: Exception) -> Job:
-        """Start a replica in the place of a lost one, and return its job. Raises ModelError after some attempts."""
-        if attempts == MAX_ATTEMPTS:
-            raise self._lost(replica.number, f"computed {job.name}", error) from error
-        _log.warning("Replica %d was lost while it computed %s, which begins again.", replica.number, job.name)
-        self._load(replica.number)
+    def _next(self, running: _Running, n_waiting: int) -> _Replica | None:
+        """Return the loaded replica with the fewest jobs; None if all have enough. The last jobs never queue."""
+        busy = Counter(replica.number for replica, _ in running.values())
+        most = _MAX_IN_FLIGHT if n_waiting > self.n else 1
+        able = (replica for replica in self._loaded.values() if busy[replica.number] < most)
+        return min(able, key=lambda replica: busy[replica.number], default=None)
+
+    def _begun_again(self, stream: Any, running: _Running, attempts: Counter[str], error: Exception) -> Job:
+        """Start a replica in the place of a lost one, and return its job.
+
+        A replica is lost if its process died, or the device or a worker process of its engine failed. Raises ModelError
+        after some attempts, and other errors of a job as they are.
+        """
+        cause = error.cause if isinstance(error, self._ray.exceptions.RayTaskError) else error
+        if cause is not error and not isinstance(cause, ModelError | RuntimeError):
+            raise cause from error
+        at_work = next(other for other, (replica, _) in running.items() if replica is running[stream][0])
+        replica, job = running.pop(stream)
+        attempts[job.name] += stream is at_work  # the next one had not begun
+        is_first = self._loaded.get(replica.number) is replica
+        self._stop(replica)
+        if attempts[job.name] == MAX_ATTEMPTS:
+            raise self._lost(replica.number, f"computed {job.name}", cause) from error
+        if is_first:
+            _log.warning(
+                "Replica %d was lost while it computed %s, which begins again: %s.",
+                replica.number,
+                job.name,
+                first_sentence(cause),
+            )
+            self._load(replica.number)
         return job
 
     def _missing(self) -> set[int]:
-        return {*range(self.n)} - {replica.number for replica in (*self._free, *self._loading.values())}
+        return {*range(self.n)} - {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
 
     def close(self) -> None:
-        for replica in [*self._free, *self._loading.values()]:
+        for replica in [*self._loaded.values(), *self._loading.values()]:
             self._stop(replica)
         self._resources.close()
 
@@ -132,19 +157,26 @@ class RayReplicas:
             ports_of=os.getpid(),
             on_other_hosts=devices.ray_address is not None,
         )
-        gpus = devices.per_replica / devices.engines_per_device
-        options = {"num_gpus": gpus, "num_cpus": 0} if on_gpus else {"num_cpus": self._cpus()}
+        taken = self._devices_of_one()
+        options = {"num_gpus": taken, "num_cpus": 0} if on_gpus else {"num_cpus": taken}
         actor = self._ray.remote(**options)(ReplicaActor).remote(settings)
         config = replace(self._config, devices=replace(devices, ray_address=None))
-        # Copied: the source may hold a tokenizer, which a replica does not need.
-        self._loading[actor.load.remote(replace(self._source), config)] = _Replica(number, actor)
+        replica = _Replica(number, actor, actor.__ray_ready__.remote())
+        self._loading[actor.load.remote(self._source.to_send(), config)] = replica
 
-    def _cpus(self) -> int:
-        """Return the cores that Ray sets aside for a replica without GPUs."""
-        return max(1, self._machine.max_devices // self.n) if self._config.devices.ray_address else 1
+    def _devices_of_one(self) -> float:
+        """Return the GPUs that Ray sets aside for a replica, or the cores where there is no GPU."""
+        devices = self._config.devices
+        if self._machine.kind == "cuda":
+            return devices.per_replica / devices.engines_per_device
+        if not devices.ray_address:
+            return 1
+        sizes = range(self._machine.max_devices // self.n, 0, -1)
+        return next((size for size in sizes if self._machine.n_groups(size) >= self.n), 1)
 
     def _wait(self, running: _Running) -> list[Any]:
         """Wait a moment for replicas; note those that are loaded, and return the streams that have something."""
+        self._note_waiting()
         ready, _ = self._ray.wait(
             [*running, *self._loading], num_returns=1, timeout=_SECONDS_TO_WAIT, fetch_local=False
         )
@@ -175,13 +207,30 @@ class RayReplicas:
                 "equal devices and packages."
             )
         self._times_loaded[replica.number] = 0
-        self._free.append(replica)
+        self._loaded[replica.number] = replica
+
+    def _note_waiting(self) -> None:
+        """Say from time to time what replicas wait for whose processes cannot start."""
+        if time.monotonic() < self._next_note:
+            return
+        self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES
+        started = [replica.started for replica in self._loading.values()]
+        waiting = self._ray.wait(started, num_returns=len(started), timeout=0)[1] if started else []
+        if waiting:
+            kind = "GPU" if self._machine.kind == "cuda" else "CPU"
+            every, free = self._ray.cluster_resources(), self._ray.available_resources()
+            _log.warning(
+                "%d of %d replicas wait for %g %ss on one host each: %g of %g are free.",
+                len(waiting), self.n, self._devices_of_one(), kind, free.get(kind, 0), every.get(kind, 0),
+            )  # fmt: skip
 
     def _stop(self, replica: _Replica) -> None:
+        if self._loaded.get(replica.number) is replica:
+            del self._loaded[replica.number]
         self._ray.kill(replica.actor)
 
-    def _lost(self, number: int, doing: str, error: Exception) -> ModelError:
-        reason = " ".join(str(error).split())[:300]
+    def _lost(self, number: int, doing: str, error: BaseException) -> ModelError:
+        reason = first_sentence(error)
         elsewhere = f" (or, on another host, {LOGS_ELSEWHERE} in its temporary folder)"
         return ModelError(
             f"A replica was lost {MAX_ATTEMPTS} times while it {doing}, the last time replica {number} ({reason}). Its "

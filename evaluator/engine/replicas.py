@@ -5,6 +5,7 @@ A job is a pure function of its data and the model: any replica can do it.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +17,9 @@ from evaluator.engine.devices import n_replicas
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
+
+MIN_ROOM = 8_192
+"""Tokens of a prompt that engines are loaded for at least, and before prompts are known."""
 
 
 class Job(NamedTuple):
@@ -94,7 +98,8 @@ class EngineLoader:
             source, config: the model, and how to load it; devices are laid out.
             logs: folder for the log files of replicas in other processes.
         """
-        self._source, self._config, self._logs = source, config, logs
+        self._source, self._logs = source, logs
+        self._config = replace(config, max_prompt_tokens=MIN_ROOM)
         self._replicas: Replicas | None = None
         self._is_loaded = False
         self._waited_s = 0.0
@@ -107,8 +112,17 @@ class EngineLoader:
         if self._replicas is None and not self._is_here:
             yield from self._timed("Starting", self._start)
 
-    def replicas(self) -> Stage[Replicas]:
-        """Return the replicas once one is loaded. Raises as engine.load_engine does, and ConfigError."""
+    def replicas(self, longest: int = 0) -> Stage[Replicas]:
+        """Return the replicas once one is loaded. Those that are loaded for shorter prompts are loaded again.
+
+        Args:
+            longest: tokens of the longest prompt with its continuation.
+
+        Raises as engine.load_engine does, and ConfigError.
+        """
+        if longest > (self._config.max_prompt_tokens or 0):
+            self.close()
+            self._config = replace(self._config, max_prompt_tokens=longest)
         if not self._is_loaded:
             yield from self._timed("Loading", self._load)
             yield from self._shared_units()

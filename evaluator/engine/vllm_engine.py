@@ -6,6 +6,7 @@ Longer continuations are sent as prompts with a cached prefix. What the cache hi
 
 import logging
 import math
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, islice, pairwise
@@ -27,13 +28,16 @@ from evaluator.engine.base import (
 from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question
 from evaluator.engine.devices import device_kind, device_name, head_dtype
 from evaluator.engine.prefixes import max_kept_blocks, n_shared, shared_prefixes
+from evaluator.engine.vllm_internals import missing_attributes
 from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
     keeps_states,
+    n_block_groups,
     shared_block_tokens,
     start_vllm,
     stopping_vllm,
+    worker_processes,
 )
 from evaluator.engine.vllm_requests import (
     Recording,
@@ -44,8 +48,10 @@ from evaluator.engine.vllm_requests import (
     recording_states,
     runs_v2,
     scores_several_rows,
+    shares_parts_of_blocks,
     suffix_params,
 )
+from evaluator.engine.vllm_settings import last_error, new_log, require_parts
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype
@@ -54,7 +60,7 @@ from evaluator.record import EngineRecord
 _log = logging.getLogger(__name__)
 
 _PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
-_MAX_WAITING = 1024  # requests queued in vLLM: more than one step can take
+_STEPS_WAITING = 4  # requests queued in vLLM fill so many steps, two of which a GPU computes and prepares at a time
 _BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room for those after shared prefixes
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
@@ -67,7 +73,17 @@ class VllmEngine:
     """Scores with vLLM, on a GPU if there is one."""
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
-        self._llm: Any = start_vllm(source, config)
+        self._log = new_log()
+        try:
+            self._llm: Any = start_vllm(source, config, self._log)
+        except BaseException as error:
+            if str(self._log) not in str(error):  # else the error says to read it
+                self._log.unlink()
+            raise
+        require_parts(missing_attributes(self._llm.llm_engine))
+        self._workers = worker_processes(self._llm)
+        if not self._workers:
+            self._log.unlink()
         self._model_name = source.name
         self._has_warned = False
         self._adapters = add_adapters(self._llm, source)
@@ -75,9 +91,11 @@ class VllmEngine:
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
         self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
         self._scores_whole_prompts = not source.adapters
+        self._has_connector = shares_parts_of_blocks(self._llm)
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
-        self._cache_blocks = loaded.cache_config.num_gpu_blocks
+        # A token takes a block in each group of layers, such as those with a sliding window.
+        self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_block_groups(self._llm)
         self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_kept_blocks(self._cache_blocks)
         self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
@@ -142,6 +160,7 @@ class VllmEngine:
     def close(self) -> None:
         with stopping_vllm(self._llm):
             del self._llm
+        self._log.unlink(missing_ok=True)
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
         longest = longest_request(requests)
@@ -191,7 +210,7 @@ class VllmEngine:
         """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
         prompts = (
-            _request((index, trie), trie, question)
+            self._request((index, trie), trie, question)
             for index, trie in tries
             for question in trie.first_token_questions(MAX_IDS)
         )
@@ -223,10 +242,19 @@ class VllmEngine:
 
     def _ask(self, tries: Iterable[ContinuationTrie], questions: _Questions, *, no_reuse: bool = False) -> None:
         prompts = (
-            _request(trie, trie, question, no_reuse=no_reuse) for trie in tries for question in questions(trie, MAX_IDS)
+            self._request(trie, trie, question, no_reuse=no_reuse)
+            for trie in tries
+            for question in questions(trie, MAX_IDS)
         )
         for (trie, question), output in self._run(prompts):
             learn_question(trie, question, output)
+
+    def _request(
+        self, key: _Key, trie: ContinuationTrie, question: Question, *, no_reuse: bool = False
+    ) -> _VllmRequest[_Key]:
+        prompt = [*trie.context, *question.path]
+        says = no_reuse if self._has_connector else None
+        return (key, question), prompt, question_params(question, len(prompt), no_reuse=says)
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
         """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""
@@ -234,7 +262,7 @@ class VllmEngine:
         prompts = (
             ((trie, continuation), trie.context + list(continuation), params)
             for trie in tries
-            for params in [suffix_params(len(trie.context))]
+            for params in [suffix_params(len(trie.context), no_reuse=True if self._has_connector else None)]
             for continuation in trie.continuations
             if len(continuation) > 2 and len(trie.context) + len(continuation) <= room
         )
@@ -268,16 +296,17 @@ class VllmEngine:
 
         However this ends, no request stays in the engine.
         """
-        engine = self._llm.llm_engine
-        waiting = iter(prompts)
+        engine, waiting = self._llm.llm_engine, iter(prompts)
+        max_waiting = _STEPS_WAITING * (self.facts.sequences_per_step or 1)
         running: dict[str, _Key] = {}
         try:
             while True:
-                for key, tokens, params in islice(waiting, _MAX_WAITING - len(running)):
+                for key, tokens, params in islice(waiting, max_waiting - len(running)):
                     request_id = next(self._request_ids)
                     running[request_id] = key
                     prompt = {"type": "token", "prompt_token_ids": tokens}
-                    engine.add_request(request_id, prompt, params, lora_request=self._lora_request)
+                    with self._refusals():
+                        engine.add_request(request_id, prompt, params, lora_request=self._lora_request)
                 if not running:
                     return
                 with self._refusals():
@@ -296,13 +325,19 @@ class VllmEngine:
             yield
         except Exception as error:  # of any kind: code of models, missing operators, no memory left
             raise ModelError(
-                f"vLLM cannot run {self._model_name}: {first_sentence(error)}. {way_out(error, self.facts.dtype)}"
+                f"vLLM cannot run {self._model_name}: {self._dead_worker() or first_sentence(error)}"
+                f"{last_error(self._log)}. {way_out(error, self.facts.dtype)}"
             ) from error
 
-
-def _request(key: _Key, trie: ContinuationTrie, question: Question, *, no_reuse: bool = False) -> _VllmRequest[_Key]:
-    prompt = [*trie.context, *question.path]
-    return (key, question), prompt, question_params(question, len(prompt), no_reuse=no_reuse)
+    def _dead_worker(self) -> str | None:
+        """Say how the first worker process ended that did not end in order; None if all live."""
+        # vLLM terminates the others.
+        codes = [worker.exitcode for worker in self._workers if worker.exitcode not in (None, 0, -signal.SIGTERM)]
+        if not codes:
+            return None
+        how = f"by {signal.Signals(-codes[0]).name}" if codes[0] < 0 else f"with code {codes[0]}"
+        note = ", as when memory runs out" if codes[0] == -signal.SIGKILL else ""
+        return f"one of its {len(self._workers)} worker processes ended {how}{note}"
 
 
 def _scores(index: int, request: ContinuationRequest, trie: ContinuationTrie) -> ContinuationScores:

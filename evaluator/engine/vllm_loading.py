@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from evaluator.config import ModelConfig
@@ -19,6 +20,7 @@ from evaluator.engine.vllm_settings import (
     device_share,
     import_vllm,
     kv_cache_bytes,
+    last_error,
     quiet,
     step_settings,
     tokens_per_step,
@@ -39,8 +41,15 @@ _STATE_UNIT = 16  # tokens between places where a recurrent state can be shared;
 _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configuration states no context length
 
 
-def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
-    """Return a `vllm.LLM` with the model. Raises ModelError on failure."""
+def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
+    """Return a `vllm.LLM` with the model.
+
+    Args:
+        source, config: the model, and how to load it.
+        log: file for what vLLM and its worker processes write.
+
+    Raises ModelError on failure.
+    """
     gc.collect()  # garbage can hold a device's memory, such as an earlier model's
     import_vllm()
     check_memory(source, config)
@@ -52,13 +61,13 @@ def start_vllm(source: ModelSource, config: ModelConfig) -> Any:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
     sharing = _block_sharing() if device == "cpu" else None  # never tried on a GPU
     try:
-        with quiet(), _without_llvmlite_module():
+        with quiet(log), _without_llvmlite_module():
             return LLM(**_options(source, config, device), kv_transfer_config=sharing)
     except Exception as error:  # damaged files and code of models can raise anything
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
-            f"vLLM cannot load {source.folder}: {first_sentence(error)}{_NO_VISION if lacks_vision else ''}. "
-            f"{way_out(error, scoring_dtype(source, config))}"
+            f"vLLM cannot load {source.folder}: {first_sentence(error)}{last_error(log)}"
+            f"{_NO_VISION if lacks_vision else ''}. {way_out(error, scoring_dtype(source, config))}"
         ) from error
 
 
@@ -75,8 +84,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "dtype": scoring_dtype(source, config),
         "quantization": config.quantization,
         "hf_overrides": {"head_dtype": head_dtype(source, config, device)},
-        # The model's context length, or what the cache can hold.
-        "max_model_len": -1 if source.context_length else _LONGEST_WITHOUT_LIMIT,
+        "max_model_len": _max_length(source, config, device),
         "limit_mm_per_prompt": _TEXT_ONLY,
         "block_size": settings.block_tokens,
         "enable_prefix_caching": True,
@@ -85,6 +93,8 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "max_num_batched_tokens": tokens_per_step(source),
         "max_logprobs": MAX_IDS,
         "enforce_eager": not settings.compiled,
+        # A step holds thousands of prompt tokens: the graphs of small steps, and of steps that generate, never run.
+        "compilation_config": {"cudagraph_mode": "NONE"},
         **_parallel(config, device),
         **_lora(source),
         **_states(source),
@@ -92,6 +102,17 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "use_tqdm_on_load": False,
         **_memory(source, config),
     }
+
+
+def _max_length(source: ModelSource, config: ModelConfig, device: DeviceKind) -> int:
+    """Return the tokens of the longest prompt for vLLM; -1: the model's context length, or what the cache can hold.
+
+    On a GPU vLLM pins memory of the host for so many tokens of each sequence of a step: 4 GiB for a million.
+    """
+    if source.context_length is None:
+        return max(_LONGEST_WITHOUT_LIMIT, config.max_prompt_tokens or 0)
+    longest = config.max_prompt_tokens or source.context_length
+    return longest if device == "cuda" and longest < source.context_length else -1
 
 
 def _memory(source: ModelSource, config: ModelConfig) -> dict[str, Any]:
@@ -181,6 +202,15 @@ def _undo_compile_decorators() -> None:
                     del changed.__call__
 
 
+def _forget_compiled(model: Any) -> None:
+    """Take away the hooks through which PyTorch's compiler holds a model, and with it the model's weights."""
+    from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
+
+    for module in model.modules():
+        if isinstance(module, TorchCompileWithNoGuardsWrapper):
+            module.cleanup()
+
+
 def _block_sharing() -> Any:
     """Return the option of vLLM for our connector; None, with a warning, if this vLLM lacks what it builds on."""
     from vllm.config import KVTransferConfig
@@ -221,6 +251,8 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     try:
+        if llm.llm_engine.vllm_config.parallel_config.world_size == 1:  # else the model ends with its processes
+            llm.apply_model(_forget_compiled)
         llm.llm_engine.engine_core.shutdown()
         cleanup_dist_env_and_memory()
     finally:
@@ -256,6 +288,18 @@ def shared_block_tokens(llm: Any) -> int | None:
         if unit := getattr(coordinator, name, None):
             return int(unit)
     return None
+
+
+def n_block_groups(llm: Any) -> int:
+    """Return how many groups of layers have blocks of their own for each token."""
+    groups = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups
+    return max(1, len(groups))
+
+
+def worker_processes(llm: Any) -> list[Any]:
+    """Return the processes that hold parts of the model; empty if it lies on one device."""
+    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    return [worker.proc for worker in getattr(executor, "workers", None) or ()]
 
 
 def keeps_states(llm: Any) -> bool:

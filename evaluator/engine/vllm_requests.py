@@ -1,7 +1,7 @@
 """Make the parameters of requests to vLLM, and read log-probabilities and hidden states from what it computes.
 
 vLLM has two model runners. V1 scores given tokens after the last token of a prompt only. V2, the default on a GPU, can
-score given tokens at several positions (`prompt_logprob_token_ids`, in vLLM 0.32 but not in 0.24), with the LM head on
+score given tokens at several positions (`prompt_logprob_token_ids` as a matrix, since vLLM 0.32), with the LM head on
 those rows alone. Where it cannot, continuations of several tokens need the log-probabilities of all prompt tokens.
 
 vLLM returns hidden states only from a model loaded for pooling. But a generating model passes the final-norm hidden
@@ -15,7 +15,7 @@ processes has a recorder.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,19 @@ from evaluator.errors import ScoreError
 
 
 def scores_several_rows(llm: Any) -> bool:
-    """Return whether a request can name tokens for several positions of its prompt."""
+    """Return whether a request can name other tokens for each of several positions of its prompt.
+
+    In vLLM 0.31 a parameter of this name takes one list of tokens, for all positions.
+    """
     from vllm import SamplingParams
 
-    return runs_v2(llm) and hasattr(SamplingParams, "prompt_logprob_token_ids")
+    tokens = get_type_hints(SamplingParams).get("prompt_logprob_token_ids")
+    return runs_v2(llm) and np.ndarray in get_args(tokens)
+
+
+def shares_parts_of_blocks(llm: Any) -> bool:
+    """Return whether a connector reads what requests say of the blocks that they fill."""
+    return llm.llm_engine.engine_core.engine_core.scheduler.connector is not None
 
 
 def runs_v2(llm: Any) -> bool:
@@ -38,13 +47,14 @@ def runs_v2(llm: Any) -> bool:
     return getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)
 
 
-def question_params(question: Question, n_prompt: int, *, no_reuse: bool) -> Any:
+def question_params(question: Question, n_prompt: int, *, no_reuse: bool | None) -> Any:
     """Return the parameters of a request with a question.
 
     Args:
         question: with several rows only where scores_several_rows.
         n_prompt: tokens of its prompt, context + path.
-        no_reuse: whether the last, partly filled cache block of the request is useless to other requests.
+        no_reuse: whether the last, partly filled cache block of the request is useless to other requests; None: no
+            connector wants to know, and vLLM would log a warning for each request that tells.
     """
     *earlier, last = question.rows
     if not earlier:
@@ -57,15 +67,15 @@ def question_params(question: Question, n_prompt: int, *, no_reuse: bool) -> Any
 
 
 @lru_cache(maxsize=1024)
-def _one_row_params(token_ids: tuple[int, ...], no_reuse: bool) -> Any:
+def _one_row_params(token_ids: tuple[int, ...], no_reuse: bool | None) -> Any:
     # Thousands of prompts ask for the same labels. All of a prompt but its last token can be shared, as by default.
     return _params(no_reuse=no_reuse, logprob_token_ids=list(token_ids))
 
 
-def suffix_params(n_context: int) -> Any:
+def suffix_params(n_context: int, *, no_reuse: bool | None) -> Any:
     """Return the parameters of a request for the log-probabilities of all prompt tokens after a context."""
     # The log-probability of the continuation's first token comes from computing the context's last token.
-    return _params(no_reuse=True, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
+    return _params(no_reuse=no_reuse, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
 
 
 def one_token_params() -> Any:
@@ -79,14 +89,14 @@ def one_token_params() -> Any:
 _READING_THE_CACHE = {"skip_reading_prefix_cache": False}
 
 
-def _params(*, no_reuse: bool, max_shared_tokens: int | None = None, **options: Any) -> Any:
+def _params(*, no_reuse: bool | None, max_shared_tokens: int | None = None, **options: Any) -> Any:
     from vllm import SamplingParams
 
     sharing = {NO_REUSE: no_reuse} | ({} if max_shared_tokens is None else {MAX_SHARED_TOKENS: max_shared_tokens})
     return SamplingParams(
         max_tokens=1,
         temperature=0,
-        extra_args={"kv_transfer_params": sharing},
+        extra_args=None if no_reuse is None else {"kv_transfer_params": sharing},
         flat_logprobs=True,
         detokenize=False,
         skip_clone=True,  # a deep copy of each request's parameters took longer than all else that vLLM does to add it

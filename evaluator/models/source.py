@@ -5,7 +5,7 @@ No weights are loaded, so that a wrong name, a model of the wrong kind or a miss
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -110,6 +110,22 @@ class ModelSource:
         files = [*described, *weight_files(self.folder), *self._files_of_code]
         base = combined_digest(file_digests(self.folder, files))
         return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
+
+    def to_send(self) -> "ModelSource":
+        """Return a copy for another process: without a tokenizer, with the fingerprint that the files have here."""
+        copy = replace(self)
+        copy.__dict__["fingerprint"] = self.fingerprint
+        return copy
+
+    def require_unchanged(self) -> None:
+        """Raise ModelError if the files, or those of an adapter, are not those of the fingerprint any more."""
+        now = replace(self, adapter=self.adapter and replace(self.adapter))
+        changed = [self.title] if now.fingerprint != self.fingerprint else []
+        changed += [each.name for each in self.adapters if replace(each).fingerprint != each.fingerprint]
+        if changed:
+            raise ModelError(
+                f"The files of {changed[0]} changed while they were loaded. Start again with the new ones."
+            )
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+import filelock
 from safetensors import SafetensorError, safe_open
 
 from evaluator.config import cache_folder
@@ -23,6 +24,7 @@ _OF_TRAINING = ("training_args.bin", "optimizer.bin")  # which vLLM leaves out a
 
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _NUMBERS_AT_A_TIME = 2**22
+_LARGE_BYTES = 2**26  # of a file that takes long to hash
 
 
 class Tensor(NamedTuple):
@@ -153,19 +155,48 @@ def _cached_digest(file: Path) -> str:
     Raises ModelError where it cannot be read.
     """
     try:
-        status = file.stat()
-        # Size and time of modification can be set to what they were; the time of the last change cannot.
-        known_by = (str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino,
-                    status.st_ctime_ns)  # fmt: skip
-        cached = cache_folder() / "digests" / f"{combined_digest({'file': json.dumps(known_by)})}.json"
-        with suppress(StoreError):  # a damaged one is written again
-            if known := read_json(cached):
-                return str(known["file"])
-        digest = file_digest(file)
-    except OSError as error:
-        raise ModelError(f"{file} cannot be read: {reason(error)}.") from error
-    try:
-        write_json(cached, {"file": digest})
+        cached = _digest_file(file)
+        if known := _read_digest(cached):
+            return known
+        with _hashing_alone(cached, file.stat().st_size):
+            if known := _read_digest(cached):  # another process has read it meanwhile
+                return known
+            digest = file_digest(file)
+            if _digest_file(file) != cached:  # it changed while it was read
+                return _cached_digest(file)
+            write_json(cached, {"file": digest})
     except WriteError as error:
         logger.warning("%s The weights are read again by the next run.", error)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {reason(error)}.") from error
     return digest
+
+
+def _digest_file(file: Path) -> Path:
+    """Return the file of the cache folder for the digest of a file as it is now."""
+    status = file.stat()
+    # Size and time of modification can be set to what they were; the time of the last change cannot.
+    known_by = (str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino,
+                status.st_ctime_ns)  # fmt: skip
+    return cache_folder() / "digests" / f"{combined_digest({'file': json.dumps(known_by)})}.json"
+
+
+def _read_digest(cached: Path) -> str | None:
+    with suppress(StoreError):  # a damaged one is written again
+        if known := read_json(cached):
+            return str(known["file"])
+    return None
+
+
+@contextmanager
+def _hashing_alone(cached: Path, size: int) -> Iterator[None]:
+    """Hash a large file while no other process of this host does: replicas that start together need it once."""
+    lock = filelock.FileLock(cached.with_suffix(".lock"))
+    if size >= _LARGE_BYTES:
+        with suppress(OSError, NotImplementedError):  # without locks, or a folder to write to, each reads it
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

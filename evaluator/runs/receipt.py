@@ -33,6 +33,7 @@ from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
+from evaluator.scores.plan import find_requests
 from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.scores.table import prompt_scores
 from evaluator.suites import families_of
@@ -106,7 +107,7 @@ def _loaded_and_scored(
             f"{record.model.weights_fingerprint}. Name the run's model with --model."
         )
     with closing(EngineLoader(source, with_devices(source, model), out / LOGS)) as loader:
-        replicas = yield from loader.replicas()
+        replicas = yield from loader.replicas(max(find_requests(part.tokens.rows()).longest for part in parts))
         assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
         engine = adapted(replicas.engine, source.adapter)
         again = yield from _score_again(parts, engine, config.n_prompts, config.seed)

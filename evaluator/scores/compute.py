@@ -78,7 +78,7 @@ def score_rows(
         if name not in table.manifest.shards
     ]
     if jobs:
-        replicas = yield from loader.replicas()
+        replicas = yield from loader.replicas(plan.requests.longest)
         finished = [shard for name, shard in table.manifest.shards.items() if name in shards_by_name]
         clock = _Clock(
             STAGE_NAMES[kind],
@@ -104,7 +104,7 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
     """Complete a plan with the size of its shards, if the engine is needed, and write it in place of an older one."""
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
-        replicas = yield from loader.replicas()
+        replicas = yield from loader.replicas(plan.requests.longest)
         facts = replicas.facts
         manifest = replace(manifest, engine=manifest.engine or facts)
         record = replace(

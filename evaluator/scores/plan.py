@@ -57,6 +57,11 @@ class Requests:
     def __len__(self) -> int:
         return len(self.starts_at)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest context with its longest continuation, or more: what an engine must have room for."""
+        return int(self.fed.max(initial=0)) + 1
+
     def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
         """Return the tokens that no earlier request has computed; at least the last token is computed."""
         return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed

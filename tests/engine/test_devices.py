@@ -1,5 +1,7 @@
 """How many replicas there are, and how many devices each takes."""
 
+import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -120,6 +122,52 @@ def test_a_model_that_no_number_of_devices_holds_is_refused_unless_the_number_is
     with pytest.raises(ModelError, match="600 GiB of weights, more than 8 devices of 80 GiB can hold"):
         layout(DevicesConfig(n="all"), gib=600)
     assert layout(DevicesConfig(tensor_parallel=8), gib=600) == (1, 8)
+
+
+def cluster_of(*hosts: int, kind: str = "cuda") -> Machine:
+    """A cluster whose hosts have so many GPUs of 80 GiB, or cores."""
+    memory = 80 * GIB if kind == "cuda" else None
+    return Machine(kind, "a device", sum(hosts), sum(hosts), memory, hosts)
+
+
+@pytest.mark.parametrize(
+    ("devices", "hosts", "message"),
+    [
+        (
+            DevicesConfig(n=2, tensor_parallel=2),
+            (1, 1),
+            "--pipeline-parallel is 2, and there are 1 devices on a host, wh",
+        ),
+        (
+            DevicesConfig(n=16, tensor_parallel=8, pipeline_parallel=2),
+            (8, 8),
+            "is 16, and there are 8 devices on a host",
+        ),
+        (DevicesConfig(n=14, tensor_parallel=2), (7, 7), "hosts with 7, 7 devices have room for 6. Use --devices 12"),
+        (DevicesConfig(n="all", tensor_parallel=4), (6, 6), "hosts with 6, 6 devices have room for 2. Use --devices 8"),
+    ],
+)
+def test_a_replica_that_no_host_holds_is_refused(devices, hosts, message):
+    with pytest.raises(ConfigError, match=message):
+        layout(devices, cluster_of(*hosts))
+
+
+def test_a_model_that_needs_more_devices_than_a_host_has_is_refused():
+    assert layout(DevicesConfig(n="all"), cluster_of(8, 8), gib=500) == (2, 8)
+    with pytest.raises(ModelError, match="800 GiB of weights, more than 8 devices of 80 GiB"):
+        layout(DevicesConfig(n="all"), cluster_of(8, 8), gib=800)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_replicas_of_a_cluster_always_find_a_host(seed):
+    """Laid out replicas are put on the hosts one after the other; those that are refused would not all find room."""
+    rng = random.Random(seed)
+    hosts = tuple(rng.randint(1, 9) for _ in range(rng.randint(1, 5)))
+    size, n = rng.choice([1, 2, 4, 8]), rng.randint(1, 6)
+    room = sum(host // size for host in hosts)
+    asked = DevicesConfig(n=n * size, tensor_parallel=size)
+    with nullcontext() if n <= room else pytest.raises(ConfigError):
+        assert layout(asked, cluster_of(*hosts)) == (n, size)
 
 
 def test_groups_of_layers_are_refused_on_a_processor():

@@ -9,8 +9,10 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
+from ray.cluster_utils import Cluster
 
 from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.engine import ray_replicas
 from evaluator.engine.devices import Machine
 from evaluator.engine.ray_actor import (
     LOGS_ELSEWHERE,
@@ -21,6 +23,7 @@ from evaluator.engine.ray_actor import (
     seconds_before_start,
     use_cores_and_ports,
 )
+from evaluator.engine.ray_cluster import environment_for_hosts, joined_cluster
 from evaluator.engine.ray_replicas import RayReplicas
 from evaluator.engine.replicas import Job
 from evaluator.models.fake_source import fake_model_source
@@ -85,7 +88,36 @@ def test_several_engines_share_a_gpu(on_one_gpu, tmp_path):
 
 def test_the_log_of_a_replica_on_another_host_is_named_in_the_folder_of_the_run(on_one_gpu, tmp_path):
     on_one_gpu.wait()
-    replica = on_one_gpu._free[0]
+    replica = next(iter(on_one_gpu._loaded.values()))
     on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", Path("/elsewhere/replica.log")))
     log = (tmp_path / f"replica-{replica.number}.log").read_text()
     assert f"replica {replica.number} writes to /elsewhere/replica.log on host-b" in log
+
+
+def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, caplog):
+    """Two of three replicas fit."""
+    monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
+    lent = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2, tensor_parallel=1))
+    monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 3)
+    with closing(RayReplicas(fake_model_source(), lent, Machine("cuda", "a GPU", 2, 2), tmp_path)) as three:
+        while len(three._loaded) < 2:
+            three._wait({})
+        caplog.clear()
+        three._wait({})
+    assert "1 of 3 replicas wait for 1 GPUs on one host each: 0 of " in caplog.text
+
+
+def test_the_environment_reaches_processes_of_a_joined_cluster_by_an_allow_list(monkeypatch):
+    sent = {"HF_HOME": "/models", "VLLM_BATCH_INVARIANT": "1", "NCCL_DEBUG": "INFO", "PYTORCH_ALLOC_CONF": "x:y"}
+    kept = {"VLLM_API_KEY": "secret", "VLLM_PORT": "1", "CUDA_VISIBLE_DEVICES": "7", "AWS_SECRET_ACCESS_KEY": "secret"}
+    assert environment_for_hosts(sent | kept) == sent
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+        monkeypatch.setenv("VLLM_API_KEY", "secret")
+        with joined_cluster(cluster.address) as ray:
+            seen = ray.get(ray.remote(lambda: dict(os.environ)).remote())
+    finally:
+        cluster.shutdown()
+    assert seen["VLLM_BATCH_INVARIANT"] == "1"
+    assert "VLLM_API_KEY" not in seen

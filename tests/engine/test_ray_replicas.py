@@ -1,6 +1,7 @@
 """Replicas in processes of their own, with jobs that fail and processes that die."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -72,6 +73,53 @@ def test_a_job_whose_replica_dies_begins_again_on_another(replicas, tmp_path, ca
     assert sorted(name for name, said in done if said == "ended") == [*"abcd"]
     assert done.count(("b", "begun")) == 2
     assert "which begins again" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ModelError("vLLM cannot run m: CUDA error"), RuntimeError("CUDA error: ECC")])
+def test_a_device_that_fails_costs_its_shard_and_not_the_run(replicas, tmp_path, caplog, error):
+    """vLLM's errors while it runs are ModelErrors, those of transformers are PyTorch's."""
+
+    def work(_engine, _replica, name, folder):
+        yield name, "begun", os.getpid()
+        if name == "c" and not (folder / "failed").exists():
+            (folder / "failed").touch()
+            raise error
+        yield name, "ended", os.getpid()
+
+    done = list(replicas.run(jobs(work, "abcdefg", tmp_path)))
+    assert sorted(name for name, said, _ in done if said == "ended") == [*"abcdefg"]
+    failed, again = [pid for name, said, pid in done if (name, said) == ("c", "begun")]
+    assert failed != again
+    assert re.search(r"was lost while it computed c, which begins again: .*CUDA error", caplog.text)
+    with pytest.raises(ModelError, match=rf"lost {MAX_ATTEMPTS} times while it computed a, .* \(CUDA error: ECC\)"):
+        list(replicas.run(jobs(always_fails, "a")))
+
+
+def always_fails(_engine, _replica, name):
+    yield name
+    raise RuntimeError("CUDA error: ECC")
+
+
+def test_a_replica_has_a_second_job_in_flight_while_many_wait(replicas, monkeypatch):
+    replicas.wait()
+    sent: list[tuple[int, int]] = []
+    following = type(replicas)._next
+
+    def noting(self, running, n_waiting):
+        replica = following(self, running, n_waiting)
+        if replica:
+            sent.append((n_waiting, sum(other is replica for other, _ in running.values())))
+        return replica
+
+    def work(_engine, _replica, name):
+        yield name
+        yield name, "ended"
+
+    monkeypatch.setattr(type(replicas), "_next", noting)
+    done = list(replicas.run(jobs(work, "abcdefghijkl")))
+    assert sorted(name for name in done if isinstance(name, str)) == [*"abcdefghijkl"]
+    assert {in_flight for n_waiting, in_flight in sent if n_waiting > 2} == {0, 1}
+    assert {in_flight for n_waiting, in_flight in sent if n_waiting <= 2} == {0}, "the last jobs never queue"
 
 
 def test_a_job_that_kills_every_replica_ends_the_run_in_one_sentence(replicas):

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,9 @@ from tests.engine.cpu_only import cpu_only
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, tiny_source: ModelSource) -> Callable[[DeviceKind], dict[str, Any]]:
+def told(
+    monkeypatch: pytest.MonkeyPatch, tiny_source: ModelSource, tmp_path: Path
+) -> Callable[[DeviceKind], dict[str, Any]]:
     """Return what vLLM would be told on a kind of device; it is not started."""
 
     import_vllm()  # quietly; the patch below would import it with its warnings
@@ -34,19 +37,43 @@ def told(monkeypatch: pytest.MonkeyPatch, tiny_source: ModelSource) -> Callable[
         monkeypatch.setattr(
             "vllm.LLM", lambda **options: SimpleNamespace(options=options, apply_model=lambda _change: [])
         )
-        llm = start_vllm(tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32", **options))
+        llm = start_vllm(
+            tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32", **options), tmp_path / "log"
+        )
         return dict(llm.options)
 
     return told
 
 
-def test_on_a_gpu_vllm_chooses_its_step_its_blocks_and_its_cache_and_compiles(told) -> None:
+def test_on_a_gpu_vllm_chooses_its_step_its_blocks_and_its_cache_and_compiles_without_graphs(told) -> None:
     options = told("cuda")
-    chosen_by_vllm = ("block_size", "max_num_batched_tokens", "max_num_seqs")
-    assert [options[name] for name in chosen_by_vllm] == [None, None, None]
+    chosen_by_vllm = ("block_size", "max_num_batched_tokens")
+    assert [options[name] for name in chosen_by_vllm] == [None, None]
+    assert options["max_num_seqs"] == 1024
     assert options["enforce_eager"] is False
+    assert options["compilation_config"] == {"cudagraph_mode": "NONE"}
     assert "kv_cache_memory_bytes" not in options
     assert options["kv_transfer_config"] is None
+
+
+@pytest.mark.parametrize(
+    ("device", "context", "longest", "expected"),
+    [
+        ("cuda", 10_485_760, None, -1),
+        ("cuda", 10_485_760, 8_192, 8_192),
+        ("cuda", 1_048_576, 60_000, 60_000),
+        ("cuda", 4_096, 8_192, -1),  # what the cache can hold of it
+        ("cpu", 1_048_576, 8_192, -1),  # where nothing is pinned
+        ("cuda", None, 8_192, 16_384),
+        ("cpu", None, 60_000, 60_000),
+    ],
+)
+def test_room_is_made_for_the_longest_prompt_and_not_for_the_context(
+    device, context, longest, expected, tiny_source
+) -> None:
+    source = replace(tiny_source, context_length=context)
+    config = ModelConfig(model="m", max_prompt_tokens=longest)
+    assert vllm_loading._max_length(source, config, device) == expected
 
 
 def test_engines_that_share_a_gpu_take_equal_parts_of_what_vllm_takes_of_one(told) -> None:

@@ -18,9 +18,12 @@ del base.SupportsHMA
 """
 
 REQUESTS = """
+from evaluator.engine.continuation_trie import Question
 from evaluator.engine.vllm_engine import VllmEngine
-from evaluator.engine.vllm_requests import suffix_params
-print(suffix_params(5).extra_args["kv_transfer_params"])
+from evaluator.engine.vllm_requests import question_params, suffix_params
+several = question_params(Question((5,), [[5, 8], [6]]), 9, no_reuse=None)
+print([params.extra_args for params in (suffix_params(5, no_reuse=None), several)])
+print(suffix_params(5, no_reuse=True).extra_args["kv_transfer_params"])
 print("evaluator.engine.block_sharing" in sys.modules)
 """
 
@@ -44,7 +47,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_engine_makes_its_requests() -> None:
     run = python(WITHOUT_CONNECTOR + REQUESTS)
-    assert run.stdout.splitlines() == ["{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
+    assert run.stdout.splitlines() == ["[None, None]", "{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
 
 
 @cpu_only

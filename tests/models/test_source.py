@@ -1,8 +1,10 @@
 import json
 import math
 import os
+import pickle
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,38 @@ def test_weights_take_the_memory_of_their_number_whatever_dtype_they_are_saved_i
     assert [loaded_bytes(source, ModelConfig(model="m", dtype="float32")) for source in sources] == [
         4 * n_parameters
     ] * 2
+
+
+class Closable:
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("changed", ["model.safetensors", "config.json"])
+def test_files_that_change_while_they_are_loaded_are_refused(copied, monkeypatch, changed):
+    """Also in a process that is sent the model after they changed."""
+    engine, path = Closable(), copied / changed
+    before = path.read_bytes()
+
+    def load(_source, _config):
+        path.write_bytes(before.replace(b"e", b"f", 1))
+        return engine
+
+    kind = replace(ENGINES["transformers"], load=load)
+    monkeypatch.setitem(ENGINES, "transformers", kind)
+    config = ModelConfig(model=str(copied), engine="transformers")
+    with pytest.raises(ModelError, match="changed while they were loaded"):
+        load_engine(found(copied), config)
+    assert engine.closed
+    path.write_bytes(before)
+    source = found(copied)
+    sent = pickle.loads(pickle.dumps(source.to_send()))
+    assert sent.fingerprint == source.fingerprint
+    path.write_bytes(before.replace(b"e", b"f", 1))
+    with pytest.raises(ModelError, match="changed while they were loaded"):
+        load_engine(sent, config)
 
 
 def test_an_unknown_engine_is_refused_and_the_known_ones_named(tiny_source, tiny_model):

@@ -1,6 +1,9 @@
 """A safetensors file is read if the library opens it, and else refused in one sentence that names it."""
 
+import hashlib
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from evaluator.errors import ModelError
-from evaluator.models.weights import Tensor, first_not_finite, read_header
+from evaluator.files.whole import file_digest
+from evaluator.models import weights
+from evaluator.models.weights import Tensor, file_digests, first_not_finite, read_header
 
 WHOLE = {
     "b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
@@ -110,3 +115,37 @@ ENTRIES = st.fixed_dictionaries(
 def test_a_made_up_header_is_accepted_only_if_the_library_opens_it(tmp_path_factory, header):
     path = write(tmp_path_factory.mktemp("weights") / "m.safetensors", header)
     assert not accepted(path) or opened_by_the_library(path)
+
+
+def test_replicas_that_start_together_hash_a_file_once(tmp_path, monkeypatch):
+    read = []
+
+    def slowly(path):
+        read.append(path)
+        time.sleep(0.2)
+        return file_digest(path)
+
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights, "file_digest", slowly)
+    monkeypatch.setattr(weights, "_LARGE_BYTES", 1)
+    (tmp_path / "model.safetensors").write_bytes(b"numbers")
+    with ThreadPoolExecutor(4) as pool:
+        digests = [*pool.map(lambda _: file_digests(tmp_path, [tmp_path / "model.safetensors"]), range(4))]
+    assert digests == [{"model.safetensors": hashlib.sha256(b"numbers").hexdigest()}] * 4
+    assert len(read) == 1
+
+
+def test_a_file_that_changes_while_it_is_hashed_is_hashed_again(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+
+    def changing(file):
+        digest = file_digest(file)
+        if path.read_bytes() == b"early":
+            path.write_bytes(b"later")
+        return digest
+
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights, "file_digest", changing)
+    path.write_bytes(b"early")
+    for _ in range(2):
+        assert file_digests(tmp_path, [path]) == {path.name: hashlib.sha256(b"later").hexdigest()}
