@@ -7,8 +7,6 @@ import polars as pl
 
 from evaluator.compare.report import triangle
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import Block, Group, Legend, Matrices, PackageFile, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
@@ -16,12 +14,10 @@ from evaluator.reproductions.cells import table_blocks
 from evaluator.reproductions.cho_inoue_2025.figures import COUNTED, Counted
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
 from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed, StaiccTables, outcome
-from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
 from evaluator.suites.staicc.published import METHODS, METRICS
-from evaluator.suites.staicc.published_figures import KEYS, size_panel
+from evaluator.suites.staicc.published_report import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
-TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
 STYLE = PackageFile("evaluator.reproductions.cho_inoue_2025", "assets/page.css")
 COMPARISON_STYLE = PackageFile("evaluator.compare", "assets/compare.css")

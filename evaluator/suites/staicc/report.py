@@ -27,6 +27,8 @@ from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
+from evaluator.suites.staicc.published_report import published_section
+from evaluator.suites.staicc.standing import standing_lines
 
 TEXTS = texts("evaluator.suites.staicc")
 
@@ -61,6 +63,9 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
     if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
         sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
+    if published := published_section([(run, "", run.record.model.title)]):
+        sections.append(published)
+        notes[:0] = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
     yield from with_head(sections, run, metrics, notes) if sections else ()
 
 

@@ -3,13 +3,14 @@
 Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import get_args
 
 import polars as pl
 
+from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import SEED
@@ -20,7 +21,7 @@ from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
-from evaluator.suites.base import Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
+from evaluator.suites.base import Comparison, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.classification import classification_tables
 from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
@@ -73,7 +74,28 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
     yield from staicc_sections(run)
 
 
-STAICC = Family(measure=measure, sections=sections, summary_lines=diagnostic_lines, metric_texts=METRIC_TEXTS)
+def summary_lines(run: MeasuredRun) -> Iterator[str]:
+    """Yield the lines of the diagnostics, and where the run stands among the published models."""
+    from evaluator.suites.staicc.standing import standing_lines
+
+    yield from diagnostic_lines(run)
+    yield from standing_lines(run)
+
+
+def comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
+    """Place the runs of a comparison among the published models."""
+    from evaluator.suites.staicc.published_report import published_comparison  # here, because of its figures
+
+    return published_comparison(runs)
+
+
+STAICC = Family(
+    measure=measure,
+    sections=sections,
+    summary_lines=summary_lines,
+    metric_texts=METRIC_TEXTS,
+    comparison=comparison,
+)
 
 
 def staicc_suite(

@@ -1,0 +1,198 @@
+"""Show runs among the published models of StaICC: figures 4, 5 and 7 over numbers of parameters, and neighbours."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+
+from evaluator.compare.report_figures import LARGE, SMALL, parameter_axis, value_limits
+from evaluator.compare.runs import ComparedRun
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.record import MeasuredRecord
+from evaluator.report.charts import BLUE, GREY, INK
+from evaluator.report.figures import Axis, Mark, panel
+from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.section import Block, Group, Legend, List, PackageFile, Panel, Panels, Section, texts
+from evaluator.report.table import Column, Row, Table, number, text_column
+from evaluator.suites.base import Comparison
+from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
+from evaluator.suites.staicc.published import figure_points, predicted
+from evaluator.suites.staicc.standing import (
+    PANEL,
+    SHOWN,
+    Measured,
+    differing_settings,
+    has_published_measures,
+    neighbours,
+    size_text,
+    standing_lines,
+    standings,
+)
+
+TEXTS = texts("evaluator.suites.staicc")
+TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+
+FOLDED = {
+    4: "Other metrics by size",
+    5: "Improvement of accuracy over vanilla, by size",
+    7: "Diagnostics by size",
+}
+"""Figure of the paper -> title of its panels."""
+
+LINE_POINTS = 24
+"""Points of a line: the limits of prediction are curves."""
+
+KEYS = {
+    "one": "a published model",
+    "line grey": "least-squares line over log₁₀ of parameters",
+    "reference": "limits within which 95% of further models are expected",
+}
+RUN_KEYS = {"value": "a run, with its 95% interval", **KEYS}
+
+MARKS = (
+    *(Mark("line", "n_parameters", end, rows="line", color=GREY, dash=(4, 3), size=1.2) for end in ("low", "high")),
+    Mark("line", "n_parameters", "value", rows="line", color=GREY, size=1.6),
+    Mark("point", "n_parameters", "value", rows="models", color=GREY, opacity=0.7, size=40),
+    Mark("rule", "n_parameters", "ci_low", rows="runs", y2="ci_high", color=BLUE, size=2),
+    Mark("point", "n_parameters", "value", rows="runs", color=BLUE, size=70),
+    Mark("text", "n_parameters", "value", rows="runs", text="number", color=INK, size=10),
+    # Transparent points hold the descriptions.
+    *(Mark("point", "n_parameters", "value", rows=rows, opacity=0, size=300, is_described=True)
+      for rows in ("models", "runs")),
+)  # fmt: skip
+
+RUNS = pl.Schema(
+    {
+        "number": pl.String(),  # label of the point; "" for the only run
+        "model": pl.String(),
+        "n_parameters": pl.Int64(),
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),
+        "ci_high": pl.Float64(),
+    }
+)
+
+
+def size_panel(
+    title: str, published: pl.DataFrame, runs: pl.DataFrame | None = None, *, about: str = "", is_large: bool = False
+) -> Panel:
+    """Draw published values of a metric with their line, and runs among them.
+
+    Args:
+        title: of the metric or method.
+        published: of one panel of published.figure_points.
+        runs: RUNS, with finite values.
+        about: line below the title.
+    """
+    runs = RUNS.to_frame() if runs is None else runs
+    sizes = [*published["n_parameters"], *runs["n_parameters"]]
+    grid = np.geomspace(min(sizes), max(sizes), LINE_POINTS).round().astype(np.int64)
+    line = predicted(published, grid.tolist())
+    ends = value_limits([published, runs, line.rename({"low": "ci_low", "high": "ci_high"})])
+    shown = published.with_columns(
+        description=pl.format("{}: {} {}", "model", pl.lit(title), pl.col("value").round(4)),
+    )
+    values = (pl.col(name).round(3) for name in ("value", "ci_low", "ci_high"))
+    marked = runs.with_columns(
+        dx=pl.lit(7),
+        dy=pl.lit(-6),
+        description=pl.format("{}: {} {}, 95% interval {} to {}", "model", pl.lit(title), *values),
+    )
+    drawing = panel(
+        MARKS,
+        parameter_axis(sizes),
+        Axis(domain=ends, form=".2f"),
+        size=LARGE if is_large else SMALL,
+        data=pl.concat([published.select("model", "n_parameters", "value"), runs], how="diagonal"),
+        models=shown,
+        line=line,
+        runs=marked,
+    )
+    return Panel(title, [drawing], about)
+
+
+def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | None:
+    """Build the section of runs among the published models; None where no run has measures that were published.
+
+    Args:
+        runs: with the number and name of each in a comparison; for a single run, the number is "".
+    """
+    runs = [run for run in runs if has_published_measures(run[0].table("metrics"))]
+    if not runs:
+        return None
+    differing = {model: differing_settings(run.record, run.table("metrics")) for run, _, model in runs}
+    comparable = [run for run in runs if not differing[run[2]]]
+    others = [f"{model}: {'; '.join(settings)}." for model, settings in differing.items() if settings]
+    content: list[Block] = [TEXTS["published_differing"], List(others)] if others else []
+    if comparable:
+        placed = pl.concat(standings(*run) for run in comparable)
+        lines = [
+            f"{f'{model}: ' if number else ''}{line}"
+            for run, number, model in comparable
+            for line in standing_lines(run)
+        ]
+        tables = [_neighbours(run.record, model, placed) for run, _, model in comparable]
+        content += [List(lines), Legend(RUN_KEYS), TEXTS["published_note"], *_figures(placed)]
+        content += tables if len(runs) == 1 else [Group(tables, "Nearest published models", is_folded=True)]
+    return Section(
+        "published",
+        "Among the published models",
+        content,
+        subtitle="after figures 4, 5 and 7 of Cho & Inoue 2025" if comparable else "omitted, because settings differ",
+        kind="published",
+        navigation="Published models" if comparable else "",
+        is_folded=not comparable,
+        style=PackageFile("evaluator.compare", "assets/compare.css"),
+    )
+
+
+def published_comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
+    """Build the section and the table of the runs of a comparison among the published models."""
+    named = [(run, str(run.number), run.model) for run in runs]
+    section = published_section(named)
+    placed = [standings(*run) for run in named if not differing_settings(run[0].record, run[0].metrics)]
+    tables = {"among_published": pl.concat(placed).sort("number", *PANEL)} if placed else {}
+    return Comparison(tables, [section]) if section else None
+
+
+def _figures(placed: pl.DataFrame) -> Iterator[Block]:
+    """Yield the panels of the figures: two large ones, then the others, folded by figure."""
+    panels: dict[int, list[Panel]] = {}
+    for key, points in figure_points().group_by(PANEL, maintain_order=True):
+        figure, method, metric = key
+        shown = placed.filter(**dict(zip(PANEL, key, strict=True)))
+        if shown.height:
+            is_large = figure == 4 and metric in SHOWN
+            title = TITLES.title(str(metric)) if method == REFERENCE_METHOD else str(method)
+            about = "" if shown.height > 1 else _usual(shown.row(0, named=True))
+            panel_of = size_panel(title, points, shown.select(RUNS.names()), about=about, is_large=is_large)
+            panels.setdefault(0 if is_large else int(str(figure)), []).append(panel_of)
+    for figure, drawn in sorted(panels.items()):
+        if figure:
+            yield Group([Panels(drawn, style="scaling")], FOLDED[figure], is_folded=True)
+        else:
+            yield Panels(drawn, style="scaling large")
+
+
+def _usual(row: Row) -> str:
+    usual = f"{number(row['low'])} to {number(row['high'])}"
+    return f"{number(row['value'])}; models of {size_text(row['n_parameters'])}: {usual}"
+
+
+def _neighbours(record: MeasuredRecord, model: str, placed: pl.DataFrame) -> Table:
+    """Return a run and the published models nearest to it in size."""
+    own = placed.filter(model=model, method=REFERENCE_METHOD).select("metric", "value").rows()
+    run = {"model": model, "n_parameters": record.model.n_parameters, "run": True, **dict(own)}
+    rows = pl.concat([pl.DataFrame([run]), neighbours(record.model.n_parameters or 0)], how="diagonal")
+    active = record.model.flop_per_token
+    per_token = TEXTS["published_active"].format(size_text(active // 2)) if active else ""
+    columns = [
+        text_column("Model", "model", bold=lambda row: row["run"]),
+        Column("Parameters", "n_parameters", show=size_text),
+        *(Column(TITLES.title(name), name) for name in ("accuracy", "true_label_probability") if name in rows.columns),
+        text_column("Best published method", "best_method"),
+        Column("Its accuracy", "best_accuracy"),
+        Column("Of methods", "n_methods"),
+    ]
+    return Table(rows, columns, caption=TEXTS["published_neighbours"].format(per_token), data={"table": "neighbours"})
