@@ -14,6 +14,7 @@ from scipy.special import chndtrinc, stdtrit
 
 from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import Bins, Z, calibration_errors
+from evaluator.metrics.intervals import NO_VARIATION
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 
 UPPER = 0.975
@@ -70,7 +71,9 @@ def _is_estimable(row: Row) -> bool:
     """Whether the value and its jackknife are finite, and it has more than one query; under `released` also a bin."""
     has_bins = row["interval"] != "bins" or row["bins"].share.size > 0
     error = row["standard_error"]
-    return has_bins and error is not None and bool(np.isfinite([row["value"], error]).all())
+    is_defined = error is not None and bool(np.isfinite([row["value"], error]).all())
+    # A distance that no query changes has no interval of its own: it would have no width.
+    return has_bins and is_defined and (row["interval"] == "bins" or error > NO_VARIATION)
 
 
 def _calibration(groups: Sequence[Sequence[Row]]) -> tuple[Floats, Floats, Floats]:

@@ -61,17 +61,18 @@ def two_way_standard_error(
             which has four times the variance that nine templates of their own would leave.
         template_weight: times V_template; 1 + T where the mean is compared with one more template.
 
-    V = V_query + V_template - V_both x number of attributes, but not below V_query and V_template less all but one
-    V_both, where V_query is the variance of the queries' means divided by their number, V_template the sum over
-    attributes of that of their values' means, and V_both the residual variance of the cells divided by Q x T.
-    Without the last, the noise of single answers would be counted more than once. Templates that are no array have one
-    attribute, themselves. None where there is only one query or value.
+    V = V_query + V_template - V_both x number of attributes, but not below V_query or the V_template of one attribute,
+    where V_query is the variance of the queries' means divided by their number, V_template the sum over attributes of
+    that of their values' means, and V_both the residual variance of the cells divided by Q x T. Without the last, the
+    noise of single answers would be counted more than once. Templates that are no array have one attribute, themselves.
+    None where there is only one query or value.
 
     Sources: Cameron, Gelbach & Miller 2011, "Robust inference with multiway clustering", and Owen & Eckles 2012,
     "Bootstrapping data arrays of arbitrary order", for the sum. Their last term also includes 1/T of the
     variance between queries; it is excluded here, so that V is unbiased on complete tables, as in a two-way analysis of
     variance with random effects. Degrees of freedom: Cochran 1964, "Approximate significance levels of the
-    Behrens-Fisher test", whose t is a mean of both variances' t.
+    Behrens-Fisher test", whose t is a mean of both variances' t. V_template, noise included, has the t of one
+    attribute's values, because it may be that only one attribute, or chance, makes it: with two sets, t is 12.7.
     """
     query_means, template_means = cells.mean(axis=1), cells.mean(axis=0)
     n_queries, n_templates = cells.shape
@@ -80,24 +81,22 @@ def two_way_standard_error(
     if not degrees.all():
         return None, 0.0
     by_query, by_both = query_means.var(ddof=1) / n_queries, _noise(cells)
-    # The noise of single answers is in the variance of every attribute's values, and must be in V once.
-    by_values = template_weight * by_value.variances
-    by_template, n_attributes = by_values.sum(), template_weight * len(by_values)
-    variance = max(
-        by_query + by_template - n_attributes * by_both, by_query, by_template - (n_attributes - 1) * by_both
-    )
-    return math.sqrt(variance), _joint_degrees(by_query, n_queries - 1, variance - by_query, by_value)
+    # The noise of single answers is in the variance of every attribute's values and of queries, and must be in V once.
+    n_attributes = template_weight * len(by_value.variances)
+    by_values = template_weight * float(by_value.variances.sum()) - (n_attributes - 1) * by_both
+    by_template = max(by_values, float(by_value.variances.max()))
+    by_query_alone = max(by_query - by_both, 0.0)
+    variance = max(by_query_alone + by_template, by_query)
+    return math.sqrt(variance), _joint_degrees(by_query_alone, n_queries - 1, by_template, by_value.degrees.min())
 
 
-def _joint_degrees(by_query: float, degrees: float, by_template: float, by_value: "AttributeVariances") -> float:
+def _joint_degrees(by_query: float, degrees: float, by_template: float, of_templates: float) -> float:
     """Return the degrees of freedom at which t is the mean of the two variances' t, weighted by them (Cochran 1964).
 
     Satterthwaite's for the sum would be too many where few templates happen to agree: their variance is then too small
-    and seems to matter little. The variance of several attributes has Satterthwaite's.
+    and seems to matter little.
     """
-    scatter = float((by_value.variances**2 / by_value.degrees).sum())
-    of_templates = float(by_value.variances.sum()) ** 2 / scatter if scatter else float(by_value.degrees.min())
-    ends = sorted((float(degrees), of_templates))
+    ends = sorted((float(degrees), float(of_templates)))
     if not by_query + by_template > 0:
         return ends[0]
     squares = stdtrit([degrees, of_templates], (1 + CONFIDENCE_LEVEL) / 2) ** 2
@@ -146,7 +145,8 @@ def total_standard_error(
         attributes: as for two_way_standard_error.
 
     The variance of a template is that of its attributes' values, less the noise of single answers; it is added to that
-    over queries. Degrees of freedom as for two_way_standard_error. None where there is only one query or template.
+    over queries. Degrees of freedom by Cochran's t, with Satterthwaite's for all attributes together. None where there
+    is only one query or template.
     """
     n_queries, n_templates = cells.shape
     if min(n_queries, n_templates) < 2:
@@ -156,8 +156,10 @@ def total_standard_error(
     # From the variance of a mean over k values to that of one of them.
     of_one = (by_value.degrees + 1) * by_value.variances
     by_template = max(float((of_one - (by_value.degrees + 1) * _noise(cells)).sum()), 0.0)
-    of_values = by_value._replace(variances=of_one)
-    joint = _joint_degrees(standard_error**2, degrees_of_freedom, by_template, of_values)
+    # Satterthwaite's degrees of freedom of the sum over attributes.
+    scatter = float((of_one**2 / by_value.degrees).sum())
+    of_templates = float(of_one.sum()) ** 2 / scatter if scatter else float(by_value.degrees.min())
+    joint = _joint_degrees(standard_error**2, degrees_of_freedom, by_template, of_templates)
     return math.sqrt(standard_error**2 + by_template), joint
 
 

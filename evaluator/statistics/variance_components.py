@@ -15,6 +15,9 @@ from scipy.special import chdtri, ndtri, stdtrit
 
 from evaluator.arrays import Floats, Ints
 
+ROUNDING = 1e-12
+"""Variances of at most so small a share of the largest answer's square are rounding errors."""
+
 UPPER = 0.975
 """Quantile of the upper limit of a 95% interval."""
 
@@ -25,7 +28,8 @@ class Component(NamedTuple):
     """A variance component with its 95% interval."""
 
     variance: float  # below 0 where sampling noise makes it so
-    ci_low: float  # 0 or more, as is ci_high; NaN with fewer than three queries or two levels
+    # 0 or more; NaN with fewer than three queries or two levels, and where no query changes the estimate:
+    ci_low: float
     ci_high: float
 
 
@@ -58,9 +62,10 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
     + draw[q, d] + residual[q, a, d] with independent terms. On complete data this is unbiased for any distribution
     (Searle, Casella & McCulloch 1992, "Variance Components", chapter 4).
 
-    Intervals: of `level`, that of Tukey 1951 and Williams 1962, from chi-squared quantiles of its mean square. Of the
-    others, t times the jackknife standard error over queries, given the levels: answers are mostly 0 or 1, so that the
-    normal theory of their mean squares does not hold.
+    Intervals: of `level`, that of Tukey 1951 and Williams 1962, from chi-squared quantiles of its mean square, which
+    counts as that of the interaction at least for the upper limit. Of the others, t times the jackknife standard error
+    over queries, given the levels: answers are mostly 0 or 1, so that the normal theory of their mean squares does not
+    hold; up from an estimate of at least 0. So no interval has zero width.
     """
     n_queries, n_levels, n_draws = shape = cells.shape
     squares = _mean_squares(cells)
@@ -69,13 +74,18 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
     if "level" in estimates:
         estimates["level"] = estimates["level"] * widening
     reach = stdtrit(n_queries - 1, UPPER) * np.sqrt(max(n_queries - 1, 0)) if n_queries > 2 else np.nan
-    components = {}
+    components, rounding = {}, ROUNDING * float(np.abs(cells).max(initial=0.0)) ** 2
     for name, (value, *without_one) in estimates.items():
-        low, high = value - reach * np.std(without_one), value + reach * np.std(without_one)
+        error = np.std(without_one)
+        distance = reach * error if error > rounding else np.nan
+        low, high = value - distance, max(value, 0.0) + distance
         if name == "level":
             # Limits of E[MS_level], less the mean square of the interaction.
-            scaled = (n_levels - 1) * squares["level"][0] / chdtri(n_levels - 1, [1 - UPPER, UPPER])
-            low, high = widening * (scaled - squares["interaction"][0]) / (n_queries * n_draws)
+            of_level, noise = squares["level"][0], squares["interaction"][0]
+            limits = (n_levels - 1) / chdtri(n_levels - 1, [1 - UPPER, UPPER]) * [of_level, max(of_level, noise)]
+            low, high = widening * (limits - noise) / (n_queries * n_draws)
+            if max(of_level, noise) <= rounding:  # no two answers of a query differ
+                low = high = np.nan
         components[name] = Component(float(value), max(float(low), 0.0), max(float(high), 0.0))
     return Decomposition(components, {name: float(values[0]) for name, values in squares.items()}, shape)
 

@@ -249,7 +249,9 @@ def test_two_models_after_shared_sets_are_compared_over_queries_and_sets_crossed
     of_sets = ((by_set - mean) ** 2).sum() / 3 / 4 - of_both
     assert min(of_queries - of_both, of_sets) > 0
     variance = of_queries + of_sets
-    t = math.sqrt((of_queries * student.ppf(0.975, 11) ** 2 + of_sets * student.ppf(0.975, 3) ** 2) / variance)
+    # The noise of single answers counts with the sets.
+    parts = of_queries - of_both, of_sets + of_both
+    t = math.sqrt((parts[0] * student.ppf(0.975, 11) ** 2 + parts[1] * student.ppf(0.975, 3) ** 2) / variance)
     freedom = brentq(lambda degrees: student.ppf(0.975, degrees) - t, 3, 11)
     error = math.sqrt(variance)
     assert row["difference"].item() == pytest.approx(mean)

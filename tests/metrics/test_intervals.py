@@ -19,6 +19,7 @@ from evaluator.metrics.intervals import (
     with_intervals,
 )
 from evaluator.schemas import PREDICTIONS
+from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
 from tests.metrics.measured import metrics_of
 
 MEAN = pl.col("x") / pl.col("n")
@@ -122,11 +123,11 @@ def test_two_way_standard_error_of_an_orthogonal_array_counts_values_not_templat
     # Four templates of two attributes: 0 0, 0 1, 1 0, 1 1, with means 1, 2, 4, 5 and no other differences but those of
     # two queries, 1 apart. Values of the first attribute have means 1.5, 4.5: variance 4.5, over 2: 2.25; of the second
     # 2.5, 3.5: 0.5, over 2: 0.25. Queries: 0.5 / 2 = 0.25 with one degree of freedom. V = 2.75. Values have
-    # 2.5^2 / (2.25^2 + 0.25^2) degrees of freedom.
+    # the one degree of freedom of an attribute.
     cells = np.array([[0.5], [1.5]]) + np.array([0.5, 1.5, 3.5, 4.5]) - 0.5
     standard_error, freedom = two_way_standard_error(cells, [(0, 0), (0, 1), (1, 0), (1, 1)])
     assert standard_error == pytest.approx(math.sqrt(2.75))
-    of_queries, of_values = stats.t.ppf(0.975, [1, 2.5**2 / (2.25**2 + 0.25**2)]) ** 2
+    of_queries, of_values = stats.t.ppf(0.975, [1, 1]) ** 2
     assert stats.t.ppf(0.975, freedom) ** 2 == pytest.approx((0.25 * of_queries + 2.5 * of_values) / 2.75)
 
 
@@ -177,11 +178,11 @@ def test_nothing_is_known_where_nothing_varies_and_nothing_bounds_it_or_the_valu
 def test_two_way_standard_error_worked_by_hand() -> None:
     # Queries down: 0 2 / 2 6 / 4 4. Means of queries 1, 4, 4 (variance 3, over 3: 1), of templates 2, 4 (variance 2,
     # over 2: 1), of all 3. What both leave: 0 0 / -1 1 / 1 -1, squares 4 over (3-1)(2-1) = 2, over 6 cells: 1/3.
-    # V = 1 + 1 - 1/3 = 5/3: 1 of queries with two degrees of freedom, 2/3 of templates with one; t^2 is their mean.
+    # V = 1 + 1 - 1/3 = 5/3: 1 of templates with one degree of freedom, 2/3 of queries with two; t^2 is their mean.
     standard_error, degrees_of_freedom = two_way_standard_error(np.array([[0.0, 2.0], [2.0, 6.0], [4.0, 4.0]]))
     assert standard_error == pytest.approx(math.sqrt(5 / 3))
     of_queries, of_templates = stats.t.ppf(0.975, [2, 1]) ** 2
-    assert stats.t.ppf(0.975, degrees_of_freedom) ** 2 == pytest.approx((of_queries + 2 / 3 * of_templates) / (5 / 3))
+    assert stats.t.ppf(0.975, degrees_of_freedom) ** 2 == pytest.approx((2 / 3 * of_queries + of_templates) / (5 / 3))
 
 
 def test_two_way_standard_error_is_never_below_that_of_queries_or_templates_alone() -> None:
@@ -304,3 +305,36 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(metric: str) -> Non
     for rows_held in (held.filter(of_datasets)["held"], held.filter(of_mean)["held"]):
         two_standard_errors = 2 * math.sqrt(0.95 * 0.05 / len(rows_held))
         assert rows_held.mean() == pytest.approx(0.95, abs=two_standard_errors)
+
+
+@pytest.mark.parametrize("n_sets", [2, 3])
+@pytest.mark.parametrize(("n_queries", "spread"), [(64, 0.8), (512, 0.3), (64, 0.0)])
+def test_two_way_intervals_over_two_or_three_sets_hold_what_they_say(
+    n_sets: int, n_queries: int, spread: float
+) -> None:
+    rng = np.random.default_rng(5)
+    # Right with a logistic chance of query and set; the truth is the mean over many of both.
+    truth = (1 / (1 + np.exp(-0.8 - rng.normal(0, math.hypot(1, spread), 2_000_000)))).mean()
+    rows = []
+    for _ in range(1_500):
+        ease = 0.8 + rng.normal(0, 1, (n_queries, 1)) + rng.normal(0, spread, n_sets)
+        cells = (rng.random((n_queries, n_sets)) < 1 / (1 + np.exp(-ease))).astype(np.float64)
+        measured = Measured(float(cells.mean()), *two_way_standard_error(cells), "score", 0.0, 1.0)
+        rows.append(measured._asdict() | {"n_queries": n_queries})
+    held = with_intervals(pl.DataFrame(rows)).select(pl.lit(truth).is_between("ci_low", "ci_high").mean()).item()
+    assert held >= 0.93
+
+
+@pytest.mark.parametrize(("n_queries", "spread"), [(64, 0.08), (512, 0.08)])
+def test_means_over_an_array_of_templates_hold_what_they_say_where_one_attribute_matters(
+    n_queries: int, spread: float
+) -> None:
+    rng, rows = np.random.default_rng(6), []
+    first = [levels[0] for levels in ORTHOGONAL_ARRAY]
+    for _ in range(1_000):
+        ease = 0.6 + rng.choice([-0.15, 0.15], (n_queries, 1)) + rng.normal(0, spread, 3)[first]
+        cells = (rng.random((n_queries, 9)) < ease).astype(np.float64)
+        measured = Measured(float(cells.mean()), *two_way_standard_error(cells, ORTHOGONAL_ARRAY), "score", 0.0, 1.0)
+        rows.append(measured._asdict() | {"n_queries": n_queries})
+    held = with_intervals(pl.DataFrame(rows)).select(pl.lit(0.6).is_between("ci_low", "ci_high").mean()).item()
+    assert held >= 0.93

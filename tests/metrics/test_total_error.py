@@ -56,10 +56,10 @@ def test_both_intervals_are_students_and_the_total_one_counts_levels() -> None:
     table = total_error([crossed_headline(case("a"), unbounded, "queries and sets")])
     assert table.schema == TOTAL_ERROR
     row = table.filter(dataset="a").row(0, named=True)
-    # Means of queries 1, 4, 4: mean 3, standard error 1. Over both V = 5/3: 1 at two degrees of freedom, 2/3 at one.
+    # Means of queries 1, 4, 4: mean 3, standard error 1. Over both V = 5/3: 2/3 at two degrees of freedom, 1 at one.
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(stats.t.interval(0.95, 2, 3, 1))
     of_queries, of_sets = stats.t.ppf(0.975, [2, 1]) ** 2
-    reach = np.sqrt(of_queries + 2 / 3 * of_sets)
+    reach = np.sqrt(2 / 3 * of_queries + of_sets)
     assert (row["total_low"], row["total_high"]) == pytest.approx((3 - reach, 3 + reach))
     assert (row["ci_over"], row["total_over"]) == ("queries", "queries and sets")
     assert table.filter(dataset="mean").select("value", "total_low", "total_high").row(0) == pytest.approx(

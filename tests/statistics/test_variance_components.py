@@ -75,9 +75,19 @@ def test_large_means_cost_no_digits() -> None:
 def test_the_interval_of_levels_is_that_of_their_chi_squared_mean_square() -> None:
     cells = np.random.default_rng(2).normal(size=(30, 6, 1))
     found = variance_components(cells)
-    scaled = 5 * found.mean_squares["level"] / stats.chi2.ppf([0.975, 0.025], 5)
-    expected = np.maximum((scaled - found.mean_squares["interaction"]) / 30, 0)
-    assert found.components["level"][1:] == pytest.approx(expected)
+    of_level, noise = found.mean_squares["level"], found.mean_squares["interaction"]
+    # Up from the noise at least, so that no interval is 0 to 0.
+    scaled = 5 * np.array([of_level, max(of_level, noise)]) / stats.chi2.ppf([0.975, 0.025], 5)
+    assert found.components["level"][1:] == pytest.approx(tuple(np.maximum((scaled - noise) / 30, 0)))
+
+
+@pytest.mark.parametrize("n_levels", [2, 3, 9])
+def test_no_interval_of_a_component_has_zero_width(n_levels: int) -> None:
+    rng = np.random.default_rng(n_levels)
+    for _ in range(300):
+        cells = (rng.random((20, n_levels, int(rng.integers(1, 3)))) < rng.choice([0.02, 0.5, 1.0])) * 1.0
+        for _value, low, high in variance_components(cells).components.values():
+            assert np.isnan([low, high]).all() or high - low > 1e-9
 
 
 def test_intervals_hold_the_components_of_right_and_wrong_answers() -> None:

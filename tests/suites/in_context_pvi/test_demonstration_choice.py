@@ -57,7 +57,7 @@ def two_way(d: np.ndarray) -> tuple[float, float, float]:
 
     Two-way random effects without replication: MS_q = S sum (row mean - mean)^2 / (Q - 1), MS_s likewise, MS_r of the
     rest. Var(mean) = (MS_q + MS_s - MS_r) / (Q S); one more set, the choice, makes S + 1 times the part of the sets,
-    (MS_s - MS_r) / (Q S). The reach is the root sum of squares of both parts' t (Cochran 1964).
+    (MS_s - MS_r) / (Q S). t^2 is the mean of both parts' (Cochran 1964), the noise MS_r in that of the sets.
     """
     q, s = d.shape
     mean = d.mean()
@@ -65,9 +65,11 @@ def two_way(d: np.ndarray) -> tuple[float, float, float]:
     ms_s = q * ((d.mean(0) - mean) ** 2).sum() / (s - 1)
     ms_r = ((d - d.mean(1, keepdims=True) - d.mean(0) + mean) ** 2).sum() / ((q - 1) * (s - 1))
     of_sets, of_rest = (s + 1) * ms_s, (s + 1) * ms_r
-    total = max(ms_q + of_sets - of_rest, ms_q, of_sets - of_rest + ms_r)
+    of_queries, of_sets = max(ms_q - ms_r, 0), max(of_sets - of_rest + ms_r, ms_s)
+    total = max(of_queries + of_sets, ms_q)
     of_queries_t, of_sets_t = stats.t.ppf(0.975, [q - 1, s - 1]) ** 2
-    half = np.sqrt((ms_q * of_queries_t + (total - ms_q) * of_sets_t) / (q * s))
+    t_squared = (of_queries * of_queries_t + of_sets * of_sets_t) / (of_queries + of_sets)
+    half = np.sqrt(t_squared * total / (q * s))
     return mean, mean - half, mean + half
 
 
