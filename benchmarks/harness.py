@@ -240,7 +240,7 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
     """Append rows to results/<benchmark>.csv, each with date, commit, device and versions."""
     run = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": code_commit(),
         "device": _device(),
         "versions": _versions(packages),
         "case": case,
@@ -269,7 +269,7 @@ def with_block(page: str, command: str, text: str) -> str:
     return f"{before}{begin}\n{text}{end}{rest.split(end, maxsplit=1)[1]}"
 
 
-def _commit() -> str:
+def code_commit() -> str:
     """Return the short hash of the commit, with a + if files other than results have changed."""
 
     def git(*arguments: str) -> str:

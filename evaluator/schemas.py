@@ -195,9 +195,9 @@ METRICS = pl.Schema(
         "n_requests": pl.Int64(),
         "ci_over": pl.String(),  # what the interval counts as drawn at random
         "ci_given": pl.String(),  # what it takes as it is, though it was drawn or chosen; null where there is nothing
-        # The value without its bias on finitely many requests, where it has one: of calibration errors and of those
-        # label biases that are distances from no bias. Their intervals are of what this estimates.
-        "debiased": pl.Float64(),
+        # The value with less of its bias on finitely many requests, where it has one: of calibration errors and label
+        # biases that are distances from no bias. Their intervals are of what this estimates.
+        "reduced_bias": pl.Float64(),
         # Random baselines of an accuracy, null for any other metric; metrics/guessing.py has the rules.
         "chance": pl.Float64(),  # expected accuracy of one random classifier
         "majority": pl.Float64(),  # share of the most frequent gold label

@@ -2,8 +2,9 @@
 
 Each case draws many samples from a model whose true value is known, makes the interval that the tables have, and counts
 those that hold the truth. Cases are the hard ones: perfectly calibrated models, few queries, accuracies near 0 and 1,
-ties, one demonstration set, few templates and sets. Rows go to results/coverage.csv, one for each case and number of
-queries. `python -m benchmarks.columnar.coverage --table` writes the page again without simulating.
+ties, one demonstration set, few templates and sets, differences of which all favour one side. Rows go to
+results/coverage.csv, one for each case and number of queries; a simulation that was stopped goes on at the same commit.
+`python -m benchmarks.columnar.coverage --table` writes the page again without simulating.
 """
 
 import sys
@@ -25,13 +26,17 @@ from benchmarks.columnar.coverage_samples import (
     over_prompts,
     over_sets,
     over_templates,
+    paired_accuracies,
+    paired_mean,
+    paired_probabilities,
+    right_over_sets,
     trained,
 )
-from benchmarks.harness import RESULTS, ROOT, append_rows, read_rows, with_block
+from benchmarks.harness import RESULTS, ROOT, append_rows, code_commit, read_rows, with_block
 
 SIZES = (32, 64, 128, 512)
-N_RUNS = 1_000
-PAGE = ROOT / "docs" / "coverage.md"
+N_RUNS = 2_000
+PAGE, TABLE = ROOT / "docs" / "coverage.md", RESULTS / "coverage.csv"
 COMMAND = "benchmarks.columnar.coverage --table"
 """What the marks name around the table of the page."""
 
@@ -48,6 +53,7 @@ class Case:
 
 
 AT_LEAST, NOT_TOTAL = "at least 95%", "95%, for these training prompts"
+FEW_DIFFER = "95%, less where few queries differ"
 ECE, BIAS, MEAN_OF_TEMPLATES = "calibration error", "empirical bias", "accuracy, mean over templates"
 CASES = (
     *(Case(value="accuracy", model=f"{share}, one demonstration set", simulate=accuracy(share), printed=AT_LEAST)
@@ -67,6 +73,19 @@ CASES = (
            simulate=over_templates(spread, one_template=False)) for spread in (0.0, 0.03, 0.1)),
     *(Case(value="accuracy, total interval", model=f"templates differ by {spread}", sizes=(64, 512), printed=AT_LEAST,
            simulate=over_templates(spread, one_template=True)) for spread in (0.0, 0.03, 0.1)),
+    *(Case(value=MEAN_OF_TEMPLATES, model=f"one attribute differs by {spread}", sizes=(64, 512), printed=AT_LEAST,
+           simulate=over_templates(spread, one_template=False, attributes=1)) for spread in (0.03, 0.1)),
+    *(Case(value="difference of accuracies", model=f"{better} better, {worse} worse", printed=AT_LEAST,
+           simulate=paired_accuracies(better, worse))
+      for better, worse in ((0.01, 0.0), (0.05, 0.0), (0.05, 0.05), (0.2, 0.1), (0.5, 0.1))),
+    Case(value="difference of accuracies, mean over ten datasets", model="0.05 better, 0.0 worse", sizes=(32, 128),
+         simulate=paired_mean(0.05, 0.0), printed=AT_LEAST),
+    *(Case(value="difference of true-label probabilities", model=name, simulate=paired_probabilities(name),
+           printed=printed)
+      for name, printed in (("normal", "95%"), ("skewed", AT_LEAST), ("5% of queries differ", FEW_DIFFER))),
+    *(Case(value="accuracy, total interval over sets", model=f"{n_sets} sets differ by {spread} logits",
+           sizes=(64, 512), printed=AT_LEAST, simulate=right_over_sets(n_sets, spread))
+      for n_sets in (2, 3, 8) for spread in (0.0, 0.3, 0.8)),
     *(Case(value="V-information, total interval", model=f"{n_sets} sets differ by {spread}", sizes=(64, 512),
            printed=AT_LEAST, simulate=over_sets(n_sets, spread)) for n_sets in (2, 3, 8) for spread in (0.0, 0.1, 0.6)),
     *(Case(value="chosen minus drawn sets", model=f"{n_sets} sets, choice varies by {of_choice}", sizes=(64, 512),
@@ -84,26 +103,33 @@ CASES = (
 
 def main() -> None:
     if "--table" not in sys.argv:
-        rng = np.random.default_rng(0)
-        rows = []
-        for case in CASES:
+        commit = code_commit()
+        known = {*read_rows(TABLE).filter(commit=commit).select("value", "model").rows()}
+        for place, case in enumerate(CASES):
+            if (case.value, case.model) in known:
+                continue  # of a simulation that was stopped
+            rows = []
             for n in case.sizes:
-                share, n_runs = case.simulate(rng, n, N_RUNS)
+                share, n_runs = case.simulate(np.random.default_rng([place, n]), n, N_RUNS)
                 rows.append({"value": case.value, "model": case.model, "n_queries": n, "printed": case.printed,
                              "coverage": round(share, 4), "runs": n_runs})  # fmt: skip
                 print(*rows[-1].values(), sep=", ", flush=True)
-        append_rows("coverage", "95% intervals", ["numpy", "scipy", "polars"], rows)
+            append_rows("coverage", "95% intervals", ["numpy", "scipy", "polars"], rows)
     PAGE.write_text(with_block(PAGE.read_text(), COMMAND, last_table()))
 
 
 def last_table() -> str:
     """Return a Markdown table of the last simulation: a row for each value and model, coverage by number of queries."""
-    rows = read_rows(RESULTS / "coverage.csv")
-    return "\n".join([*_lines(rows.filter(pl.col("date") == pl.col("date").last())), ""])
+    rows = read_rows(TABLE)
+    return "\n".join([*_lines(rows.filter(pl.col("commit") == pl.col("commit").last())), ""])
 
 
 def _lines(rows: pl.DataFrame) -> Iterator[str]:
-    yield f"Coverage in %, {N_RUNS:,} samples each; of accuracies with one set exact. Columns: number of queries.\n"
+    n_runs, commit = rows.select(pl.col("runs").max(), pl.col("commit").first()).row(0)
+    yield (
+        f"Coverage in %, {n_runs:,} samples each, at commit {commit}; of accuracies with one set exact. Columns: "
+        "number of queries.\n"
+    )
     sizes = sorted(rows["n_queries"].unique())
     yield "| value | model | printed as | " + " | ".join(map(str, sizes)) + " |"
     yield "|---|---|---|" + "---:|" * len(sizes)

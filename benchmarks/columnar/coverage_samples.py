@@ -1,17 +1,20 @@
 """Models of answers whose true value is known: samples drawn from each, and how many of their intervals hold it."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from scipy import stats
+from scipy.special import expit
 
 from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors
-from evaluator.metrics.debiased import distances, freedom
 from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
+from evaluator.metrics.reduced_bias import distances, freedom
+from evaluator.statistics.paired import adjusted_estimate, interval, mean_estimate, paired_test
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws
 from evaluator.suites.prompt_search.tables import simultaneous_limits
@@ -204,21 +207,28 @@ def crossed_answers(
     return np.asarray(rng.random((n, len(of_level))) < ease)
 
 
-def attribute_effects(rng: np.random.Generator, spread: float) -> Floats:
-    """Effects of nine templates by four attributes of three values each; `spread` is a template's deviation."""
-    values = rng.choice([-1.0, 1.0], (4, 3)) * spread / 2
+def attribute_effects(rng: np.random.Generator, spread: float, attributes: int = 4) -> Floats:
+    """Effects of nine templates by four attributes of three values each; `spread` is a template's deviation.
+
+    Args:
+        attributes: number of attributes that have an effect. Of a single one effects are normal: three values out of
+            two are often equal, and then say nothing of how they vary.
+    """
+    drawn = rng.normal(0, 1, (4, 3)) if attributes == 1 else rng.choice([-1.0, 1.0], (4, 3))
+    values = drawn * spread / attributes**0.5
+    values[attributes:] = 0.0
     return np.asarray(
         sum(values[column][list(levels)] for column, levels in enumerate(zip(*ORTHOGONAL_ARRAY, strict=True)))
     )
 
 
-def over_templates(spread: float, *, one_template: bool) -> Simulate:
+def over_templates(spread: float, *, one_template: bool, attributes: int = 4) -> Simulate:
     """The mean over nine templates of an array, or the accuracy with the first one, as an accuracy with any."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         values, errors, degrees = [], [], []
         for _ in range(n_runs):
-            cells = crossed_answers(rng, n, attribute_effects(rng, spread), 0.15).astype(np.float64)
+            cells = crossed_answers(rng, n, attribute_effects(rng, spread, attributes), 0.15).astype(np.float64)
             first = cells[:, 0]
             error, free = (
                 total_standard_error(float(first.std(ddof=1)) / n**0.5, n - 1, cells, ORTHOGONAL_ARRAY)
@@ -243,6 +253,69 @@ def over_sets(n_sets: int, spread: float) -> Simulate:
             found.append((cells.mean(), *two_way_standard_error(cells)))
         value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
         return held(*limits(value, error, degrees, n, "symmetric"), 0.0)
+
+    return simulate
+
+
+def right_over_sets(n_sets: int, spread: float) -> Simulate:
+    """Accuracy over queries and over shared demonstration sets, both of which move the log odds of a right answer."""
+
+    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
+        truth = float(expit(0.8 + rng.normal(0, math.hypot(1, spread), 4_000_000)).mean())
+        found = []
+        for _ in range(n_runs):
+            chance = expit(0.8 + rng.normal(0, 1, (n, 1)) + rng.normal(0, spread, n_sets))
+            cells = (rng.random((n, n_sets)) < chance).astype(np.float64)
+            found.append((cells.mean(), *two_way_standard_error(cells)))
+        value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
+        return held(*limits(value, error, degrees, n), truth)
+
+    return simulate
+
+
+# Paired differences
+
+
+def _paired(samples: Sequence[Sequence[Floats]], truth: float) -> Coverage:
+    """Count the intervals that hold the true mean difference over datasets, of each run's differences by dataset."""
+    ends = []
+    for datasets in samples:
+        estimates = [adjusted_estimate(d, 2 / len(datasets)) for d in datasets]
+        p_value = paired_test(np.concatenate(datasets)).p_value
+        difference = float(np.mean([d.mean() for d in datasets]))
+        ends.append(interval(difference, mean_estimate(estimates), p_value))
+    low, high = zip(*ends, strict=True)
+    return held(low, high, truth)
+
+
+def paired_mean(better: float, worse: float, n_datasets: int = 10) -> Simulate:
+    """The mean over datasets of differences of accuracies, one prompt a query: these shares of queries differ."""
+
+    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
+        drawn = rng.choice([1.0, -1.0, 0.0], (n_runs, n_datasets, n), p=[better, worse, 1 - better - worse])
+        return _paired([list(run) for run in drawn], better - worse)
+
+    return simulate
+
+
+def paired_accuracies(better: float, worse: float) -> Simulate:
+    """The difference of two accuracies on the same queries."""
+    return paired_mean(better, worse, n_datasets=1)
+
+
+def paired_probabilities(kind: str) -> Simulate:
+    """The difference of two true-label probabilities: normal, skewed, or 0 for most queries."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+        if kind == "normal":
+            return rng.normal(0.02, 0.1, shape)
+        if kind == "skewed":
+            return rng.beta(0.2, 2, shape)
+        return rng.exponential(0.3, shape).clip(0, 1) * (rng.random(shape) < 0.05)
+
+    def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
+        truth = float(draw(rng, (4_000_000,)).mean())
+        return _paired([[run] for run in draw(rng, (n_runs, n))], truth)
 
     return simulate
 

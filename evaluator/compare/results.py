@@ -25,7 +25,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
     A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
     therefore differ from those in the table of a run. A mean is undefined where one of its values is. A mean of several
-    values that are biased (METRICS.debiased) has no interval: it takes more than the datasets' intervals.
+    values that are biased (METRICS.reduced_bias) has no interval: it takes more than the datasets' intervals.
 
     Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
     """
@@ -39,7 +39,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
         n_queries=pl.col("n_queries").sum(),
         n_requests=pl.col("n_requests").sum(),
         undefined=pl.col("value").is_null().any(),
-        without_interval=pl.col("debiased").is_not_null().any() & (pl.len() > 1),
+        without_interval=pl.col("reduced_bias").is_not_null().any() & (pl.len() > 1),
     )
     has_interval = ~pl.col("undefined") & ~pl.col("without_interval")
     means = means.with_columns(
@@ -64,7 +64,7 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
         )
         for run in runs
     ]
-    return pl.concat([frame.select(*COMPARISON.names(), "debiased") for frame in frames]).sort(COMPARISON_KEY)
+    return pl.concat([frame.select(*COMPARISON.names(), "reduced_bias") for frame in frames]).sort(COMPARISON_KEY)
 
 
 def datasets_of(run: ComparedRun) -> pl.DataFrame:

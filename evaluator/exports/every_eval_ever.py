@@ -14,7 +14,7 @@ from evaluator.exports.base import ExportedFile, ExportedRun, Format, file_name,
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "evaluator"
-DETAILS = ("n_requests", "debiased", "chance", "majority", "max_random", "tries", "verdict", "p_holm")
+DETAILS = ("n_requests", "reduced_bias", "chance", "majority", "max_random", "tries", "verdict", "p_holm")
 """Columns of schemas.METRICS that the format has no field for."""
 
 

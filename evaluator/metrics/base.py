@@ -18,7 +18,7 @@ from evaluator.metrics.intervals import jackknife
 IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
 """Shape of the 95% interval: Wilson's score interval, value -+ t x standard error, or the latter for the logarithm of
 the value (intervals.py). Where the value on finitely many requests is biased: that of a sum of gaps in bins
-(calibration_interval.py), or of a distance from one of the metric's limits (debiased.py)."""
+(calibration_interval.py), or of a distance from one of the metric's limits (reduced_bias.py)."""
 
 Limits = tuple[float, float]
 """The lowest and the highest possible value of a metric; infinite where it is unbounded."""

@@ -38,7 +38,7 @@ class Bins(NamedTuple):
 class CalibrationErrors(NamedTuple):
     """Estimates of true calibration errors, [rows]."""
 
-    debiased: Floats
+    reduced_bias: Floats
     ci_low: Floats
     ci_high: Floats
 
@@ -74,7 +74,7 @@ def calibration_errors(bins: Bins) -> CalibrationErrors:
     If the true gaps were d, the expected size of a gap and its variance would be those of a folded normal variable
     (Leone, Nelson & Nottingham 1961). Observed gaps are shrunk towards 0, all by as many standard errors, until
 
-    - `debiased`: these expectations add up to the observed sum. It is the sum of the shrunken gaps, and 0 where a
+    - `reduced_bias`: these expectations add up to the observed sum. It is the sum of the shrunken gaps, and 0 where a
       calibrated model is expected to show as much.
     - `ci_low`: the observed sum is the 97.5% quantile of the gamma distribution with these means and variances.
 
@@ -107,9 +107,9 @@ def calibration_errors(bins: Bins) -> CalibrationErrors:
         mean = np.maximum(mean, 1e-300)
         return np.asarray(variance / mean * gammaincinv(mean**2 / variance, 0.975) >= observed)
 
-    debiased = shrunk(_last(lambda threshold: shrunk(threshold)[1] >= observed, largest))[0]
+    reduced_bias = shrunk(_last(lambda threshold: shrunk(threshold)[1] >= observed, largest))[0]
     low = shrunk(_last(reaches, largest))[0]
-    return CalibrationErrors(debiased, low, np.minimum(observed + _distance_up(bins, difference, n), 1.0))
+    return CalibrationErrors(reduced_bias, low, np.minimum(observed + _distance_up(bins, difference, n), 1.0))
 
 
 def _distance_up(bins: Bins, difference: Floats, n: Floats) -> Floats:

@@ -70,7 +70,7 @@ EXPECTED_CALIBRATION_ERROR = Metric(
 """Expected calibration error (ECE-1): the mean gap between confidence and accuracy, in 10 equal bins of confidence.
 
 Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests. Its interval and
-its debiased estimate are of the error on infinitely many (calibration_interval.py).
+its estimate of reduced bias are of the error on infinitely many (calibration_interval.py).
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
 """

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import polars as pl
 
 from evaluator.metrics.base import Measured
-from evaluator.metrics.debiased import debiased, with_estimates
 from evaluator.metrics.groups import GROUP, MeasuredGroup
 from evaluator.metrics.guessing import GUESSES, MEAN, mean_guesses, with_baselines, with_tests_of_run
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
 from evaluator.metrics.per_request import BIN_EDGES, N_BINS
+from evaluator.metrics.reduced_bias import reduced_bias, with_estimates
 from evaluator.schemas import (
     CONFUSION,
     CONFUSION_KEY,
@@ -40,7 +40,7 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
         n_queries of the mean says how many queries it is over.
     """
     rows = [row for group in groups for row in _rows(group)]
-    estimates = debiased(rows)
+    estimates = reduced_bias(rows)
     plain = [{name: value for name, value in row.items() if name != "bins"} for row in rows]
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
     datasets = with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))

@@ -248,7 +248,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
 def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None) -> dict[str, object]:
     """Return the mean of a metric over datasets with what a reader compares it with."""
     lines = [interval(cell["ci_low"], cell["ci_high"])]
-    lines += [f"debiased {number(cell['debiased'])}"] if cell["debiased"] is not None else []
+    lines += [f"reduced-bias {number(cell['reduced_bias'])}"] if cell["reduced_bias"] is not None else []
     if metric == "accuracy":
         lines.append(f"chance {number(cell['chance'])}, majority label {number(cell['majority'])}")
         if verdict := cell["verdict"]:

@@ -76,7 +76,7 @@ def metric_column(metric: str, texts: MetricTexts) -> Column:
         value="value",
         of=metric,
         interval=("ci_low", "ci_high"),
-        below=(line("debiased", lambda value: f"debiased {number(value)}"),),
+        below=(line("reduced_bias", lambda value: f"reduced-bias {number(value)}"),),
         tip=lambda cell: f"{title} {value_tip(cell)}",
         style="number metric",
         data={"metric": "metric"},

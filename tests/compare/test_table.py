@@ -57,7 +57,7 @@ def test_means_are_over_common_datasets_alone(tmp_path: Path) -> None:
 
 def test_a_mean_over_values_that_are_biased_has_no_interval(tmp_path: Path) -> None:
     rows = diagnostics({"staicc-bias / contextual": [0.1, 0.2, 0.3, 0.4]})
-    biased = rows.with_columns(debiased=pl.col("value") - 0.05)
+    biased = rows.with_columns(reduced_bias=pl.col("value") - 0.05)
     folders = [write_run(tmp_path / name, f"acme/{name}", predictions(1, seed=1), biased) for name in ("a", "b")]
     table = comparison_table(read_runs(folders))
     means = table.filter(metric="contextual_bias", dataset="mean")

@@ -1,4 +1,4 @@
-"""The debiased calibration error and its interval: single bins against SciPy, and bins of real requests."""
+"""The reduced_bias calibration error and its interval: single bins against SciPy, and bins of real requests."""
 
 import numpy as np
 import polars as pl
@@ -18,17 +18,17 @@ def test_the_upper_end_of_one_bin_is_the_farther_end_of_wilsons_interval() -> No
     assert calibration_errors(one_bin(0.8, 0.85, 80)).ci_high[0] == pytest.approx(0.85 - wilson.low, abs=1e-6)
 
 
-def test_a_gap_that_a_calibrated_model_is_expected_to_show_is_debiased_to_none() -> None:
+def test_a_gap_that_a_calibrated_model_is_expected_to_show_is_reduced_bias_to_none() -> None:
     # The mean of |x| of a normal x is sqrt(2 / pi) of its deviation: sqrt(0.8 x 0.2 / 100) = 0.04, so 0.0319.
     just_below = calibration_errors(one_bin(0.8 - 0.0318, 0.8, 100))
     just_above = calibration_errors(one_bin(0.8 - 0.0322, 0.8, 100))
-    assert just_below.debiased[0] == just_below.ci_low[0] == just_above.ci_low[0] == 0.0
-    assert just_above.debiased[0] > 0.0
+    assert just_below.reduced_bias[0] == just_below.ci_low[0] == just_above.ci_low[0] == 0.0
+    assert just_above.reduced_bias[0] > 0.0
 
 
-def test_the_debiased_gap_is_the_one_that_is_expected_to_show_as_the_observed_one() -> None:
+def test_the_reduced_bias_gap_is_the_one_that_is_expected_to_show_as_the_observed_one() -> None:
     observed, deviation = 0.06, np.sqrt(0.75 * 0.25 / 100)
-    found = calibration_errors(one_bin(0.75, 0.75 + observed, 100)).debiased[0]
+    found = calibration_errors(one_bin(0.75, 0.75 + observed, 100)).reduced_bias[0]
     # At the true gap the accuracy is 0.81 less it, and so is the deviation.
     accuracy = 0.75 + observed - found
     deviation = np.sqrt(accuracy * (1 - accuracy) / 100)
@@ -38,7 +38,7 @@ def test_the_debiased_gap_is_the_one_that_is_expected_to_show_as_the_observed_on
 def test_far_from_calibration_nothing_is_taken_away_and_the_interval_is_the_normal_one() -> None:
     found = calibration_errors(one_bin(0.6, 0.9, 4_000))
     reach = stats.norm.ppf(0.975) * np.sqrt(0.6 * 0.4 / 4_000)
-    assert found.debiased[0] == pytest.approx(0.3, abs=1e-6)
+    assert found.reduced_bias[0] == pytest.approx(0.3, abs=1e-6)
     assert (found.ci_low[0], found.ci_high[0]) == pytest.approx((0.3 - reach, 0.3 + reach), abs=5e-4)
 
 

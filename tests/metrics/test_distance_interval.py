@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluator.metrics.debiased import distances, freedom
+from evaluator.metrics.reduced_bias import distances, freedom
 
 
 def test_at_the_limit_the_ends_are_those_of_a_noncentral_chi_squared_variable() -> None:
     # A bias of 0.02 at four degrees of freedom: squares of 0.005 each; the value is 10 of them.
     value, bias = np.array([0.05]), np.array([0.02])
     found = distances(value, bias, np.array([0.0]), np.array([99.0]), np.array([4.0]))
-    assert found.debiased == pytest.approx(0.03)
+    assert found.reduced_bias == pytest.approx(0.03)
     assert found.ci_low == pytest.approx(0.0)
     assert stats.ncx2.cdf(10, 4, found.ci_high[0] / 0.005) == pytest.approx(0.025)
     # Unbiased: the mean of such a variable is its noncentrality and 4; its deviation without distance is sqrt(8).

@@ -85,7 +85,9 @@ def as_shown(metrics: pl.DataFrame) -> Numbers:
             str(row["value"]),
             row["ci_low"],
             row["ci_high"],
-            " ".join((_number(row["value"]), _interval(row["ci_low"], row["ci_high"]), *_debiased(row["debiased"]))),
+            " ".join(
+                (_number(row["value"]), _interval(row["ci_low"], row["ci_high"]), *_reduced_bias(row["reduced_bias"]))
+            ),
         )
         for row in metrics.to_dicts()
     }
@@ -95,8 +97,8 @@ def _number(value: float) -> str:
     return {"inf": "∞", "nan": "undefined"}.get(str(value), f"{value:.3f}".replace("-", "−"))
 
 
-def _debiased(value: float | None) -> list[str]:
-    return [] if value is None else [f"debiased {_number(value)}"]
+def _reduced_bias(value: float | None) -> list[str]:
+    return [] if value is None else [f"reduced-bias {_number(value)}"]
 
 
 def _interval(low: float | None, high: float | None) -> str:

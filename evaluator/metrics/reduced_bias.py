@@ -22,14 +22,14 @@ FAR = 12.0
 """A value of so many biases is far from its limit: the jackknife's interval is enough there."""
 
 ESTIMATES = pl.Schema(
-    {**dict.fromkeys(METRICS_KEY, pl.String()), **dict.fromkeys(("debiased", "ci_low", "ci_high"), pl.Float64())}
+    {**dict.fromkeys(METRICS_KEY, pl.String()), **dict.fromkeys(("reduced_bias", "ci_low", "ci_high"), pl.Float64())}
 )
 
 Row = Mapping[str, Any]
 """METRICS_KEY and the fields of base.Measured."""
 
 
-def debiased(rows: Iterable[Row]) -> pl.DataFrame:
+def reduced_bias(rows: Iterable[Row]) -> pl.DataFrame:
     """Estimate every metric of the interval forms "bins" and "distance": ESTIMATES, means over datasets included.
 
     Biases of datasets have one sign and do not average out as errors do, so that a mean over datasets is estimated from
@@ -49,22 +49,22 @@ def debiased(rows: Iterable[Row]) -> pl.DataFrame:
         }
         if estimable:
             keys = pl.DataFrame([*estimable], schema=METRICS_KEY, orient="row")
-            estimates = zip(("debiased", "ci_low", "ci_high"), estimate([*estimable.values()]), strict=True)
+            estimates = zip(("reduced_bias", "ci_low", "ci_high"), estimate([*estimable.values()]), strict=True)
             tables.append(keys.with_columns(**dict(estimates)))
     return pl.concat(tables)
 
 
 def with_estimates(table: pl.DataFrame, estimates: pl.DataFrame) -> pl.DataFrame:
-    """Add `debiased` to rows with METRICS_KEY and an interval, and replace the interval of those that have it.
+    """Add `reduced_bias` to rows with METRICS_KEY and an interval, and replace the interval of those that have it.
 
     Both limits are moved as far as the value where it lies outside.
     """
-    joined = table.join(estimates, on=METRICS_KEY, how="left", suffix="_debiased", maintain_order="left")
-    low, high, value = pl.col("ci_low_debiased"), pl.col("ci_high_debiased"), pl.col("value")
+    joined = table.join(estimates, on=METRICS_KEY, how="left", suffix="_reduced_bias", maintain_order="left")
+    low, high, value = pl.col("ci_low_reduced_bias"), pl.col("ci_high_reduced_bias"), pl.col("value")
     return joined.with_columns(
         ci_low=pl.when(low.is_not_null()).then(pl.min_horizontal(low, value)).otherwise("ci_low"),
         ci_high=pl.when(high.is_not_null()).then(pl.max_horizontal(high, value)).otherwise("ci_high"),
-    ).drop("ci_low_debiased", "ci_high_debiased")
+    ).drop("ci_low_reduced_bias", "ci_high_reduced_bias")
 
 
 def _is_estimable(row: Row) -> bool:
@@ -101,7 +101,7 @@ def _distances(groups: Sequence[Sequence[Row]]) -> tuple[Floats, Floats, Floats]
         # A divergence is 0 or more; the entropy of a mean is highest without bias.
         sign, limit = (1.0, lowest) if np.isinf(highest[0]) else (-1.0, highest)
         single = distances(sign * (value - limit), sign * bias, error, degrees, freedom)
-        estimate, low, high = single.debiased.mean(), single.ci_low.mean(), single.ci_high.mean()
+        estimate, low, high = single.reduced_bias.mean(), single.ci_low.mean(), single.ci_high.mean()
         if len(group) > 1:
             reach = Z * float(np.sqrt((single.standard_error**2).sum())) / len(group)
             low, high = estimate - reach, estimate + reach
@@ -113,9 +113,9 @@ def _distances(groups: Sequence[Sequence[Row]]) -> tuple[Floats, Floats, Floats]
 
 
 class Distances(NamedTuple):
-    """Estimates of true distances, [n]; `standard_error` is that of `debiased`, also where the true distance is 0."""
+    """Estimates of true distances, [n]; `standard_error` is that of `reduced_bias`, also where a distance is 0."""
 
-    debiased: Floats  # unbiased up to 1/Q^2, and therefore below 0 in about half of the samples where the distance is 0
+    reduced_bias: Floats  # unbiased up to 1/Q^2, so that it is below 0 in half of the samples without a distance
     standard_error: Floats
     ci_low: Floats  # 0 or more
     ci_high: Floats
@@ -139,9 +139,9 @@ def freedom(errors: Floats, scale: Floats) -> float:
 
 
 def distances(value: Floats, bias: Floats, standard_error: Floats, degrees: Floats, bias_freedom: Floats) -> Distances:
-    """Return debiased distances and 95% intervals, the union of two:
+    """Return distances of reduced bias and 95% intervals, the union of two:
 
-    - debiased -+ t x jackknife standard error, right far from the limit, and alone above FAR;
+    - reduced_bias -+ t x jackknife standard error, right far from the limit, and alone above FAR;
     - that of a noncentral chi-squared variable of `bias_freedom` degrees of freedom, scaled so that it exceeds its
       noncentrality by `bias` on average, right at the limit, where the value is such a quadratic form.
 
@@ -150,15 +150,15 @@ def distances(value: Floats, bias: Floats, standard_error: Floats, degrees: Floa
         bias, standard_error, degrees: of the value, by a jackknife over queries.
         bias_freedom: as from `freedom`.
     """
-    debiased = value - bias
+    reduced_bias = value - bias
     scale = np.maximum(bias, 1e-300) / bias_freedom
     reach = stdtrit(np.maximum(degrees, 1), UPPER) * standard_error
     is_near = (bias > 0) & (value < FAR * bias)
     quantile = np.where(is_near, value / scale, 1.0)
     low, high = (scale * chndtrinc(quantile, bias_freedom, p) for p in (UPPER, 1 - UPPER))
     return Distances(
-        debiased,
+        reduced_bias,
         np.maximum(standard_error, np.where(bias > 0, scale * np.sqrt(2 * bias_freedom), 0.0)),
-        np.maximum(np.where(is_near, np.minimum(low, debiased - reach), debiased - reach), 0.0),
-        np.maximum(np.where(is_near, np.maximum(high, debiased + reach), debiased + reach), 0.0),
+        np.maximum(np.where(is_near, np.minimum(low, reduced_bias - reach), reduced_bias - reach), 0.0),
+        np.maximum(np.where(is_near, np.maximum(high, reduced_bias + reach), reduced_bias + reach), 0.0),
     )
