@@ -316,6 +316,56 @@ RELIABILITY = pl.Schema(  # under definition "paper"
     }
 )
 
+
+def _with_ends(name: str) -> dict[str, pl.DataType]:
+    """Return the columns of a value with its 95% interval."""
+    return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64())
+
+
+COVERAGE_KEY = ["suite", "part", "dataset", "method"]
+COVERAGE = pl.Schema(  # how well the largest label probability tells right answers; under definition "paper"
+    {
+        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        "n": pl.Int64(),  # answers
+        "n_groups": pl.Int64(),  # groups of answers that are not independent: queries, if no column names others
+        "accuracy": pl.Float64(),
+        **_with_ends("aurc"),  # area under the risk-coverage curve
+        **_with_ends("excess_aurc"),  # above the area of the best order of these answers
+        "calibration_error": pl.Float64(),  # of ten bins
+        "calibration_floor": pl.Float64(),  # what a calibrated model shows on as many answers
+        "calibration_p": pl.Float64(),  # probability that a calibrated model shows as much
+        **_with_ends("temperature"),  # above 1: overconfident; without interval where answers do not determine it
+        "set_min_probability": pl.Float64(),  # sets of the labels that have it hold the true one with 90%
+        "set_coverage_low": pl.Float64(),  # 95% range of the true coverage
+        "set_coverage_high": pl.Float64(),
+        "set_coverage": pl.Float64(),  # on these answers
+        "set_size": pl.Float64(),  # mean number of labels in a set
+    }
+)
+
+RISK_COVERAGE = pl.Schema(  # accuracy of answers whose largest probability is the threshold or more
+    {
+        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        "threshold": pl.Float64(),  # the last column of the key
+        "n_used": pl.Int64(),
+        "share": pl.Float64(),  # of all answers
+        **_with_ends("accuracy"),
+    }
+)
+
+THRESHOLDS = pl.Schema(  # thresholds above which new answers have at least the accuracy `target`, in 95% of samples
+    {
+        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        "target": pl.Float64(),  # the last column of the key
+        "threshold": pl.Float64(),  # null where none can be promised
+        "n": pl.Int64(),  # answers
+        **_with_ends("share"),  # of answers that are used
+        **_with_ends("value"),  # their accuracy
+        "largest_target": pl.Float64(),  # that could be promised, where this one cannot
+        "rows_needed": pl.Int64(),  # estimate of the answers that would do; null: no number
+    }
+)
+
 CONFUSION_KEY = ["suite", "part", "dataset", "method", "gold", "pred"]
 CONFUSION = pl.Schema(  # under definition "paper"
     {

@@ -19,7 +19,7 @@ from evaluator.statistics.selective import accuracy_interval, choose, looks
 
 SIZES = (50, 100, 200, 400, 1_000, 5_000)
 ALPHA = 0.05
-N_RUNS = 2_000
+N_RUNS = 1_000
 PAGE = ROOT / "docs" / "thresholds.md"
 COMMAND = "benchmarks.columnar.thresholds --table"
 STEPS = np.arange(50, 101) / 100

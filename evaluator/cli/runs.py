@@ -220,43 +220,42 @@ FILE = UserPath(dir_okay=False)
 @click.option("--out", type=FILE, help="Write the thresholds here: thresholds.json.")
 @click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing any.")
 @click.option("--check", type=UserPath(exists=True), help="Check them on a second run, or table of answers.")
-@click.option("--answers", type=FILE, help="Write the answers of the last table as CSV, with whether each is used.")
+@click.option(
+    "--apply",
+    type=UserPath(),
+    nargs=2,
+    metavar="NEW CSV",
+    help="Write the answers of the run or table NEW, which needs no gold labels, with whether each is used.",
+)
 @click.option(
     "--errors", type=FILE, help="Write the wrong answers of RUN that are used as CSV, the most certain first."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def threshold(
-    runs: tuple[Path, ...],
-    out: Path | None,
-    use: Path | None,
-    check: Path | None,
-    answers: Path | None,
-    errors: Path | None,
-    as_json: bool,
-    **given: Any,
-) -> int:
+def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     """Choose the probability above which the answers of RUN can be used, with a promise about new answers.
 
     RUN is a run's folder, or a table of answers as `evaluator import` reads. No model is asked. The exit code is 1
     where a threshold that is checked breaks its promise.
     """
     from evaluator.files.json_files import to_builtins, write_record
+    from evaluator.files.whole import write_bytes
     from evaluator.report.thresholds import threshold_lines
     from evaluator.runs import threshold as stored
 
-    options = from_options(ThresholdOptions, given)
-    report = stored.threshold_report(*runs, use=use, check=check, **to_builtins(options))
-    if out is not None:
-        write_record(out, report.file)
-    if answers is not None:
-        stored.write_answers(answers, check or runs[0], options, report.file)
-    if errors is not None:
-        stored.write_errors(errors, report)
-    if as_json:
+    options, check = from_options(ThresholdOptions, given), given["check"]
+    report = stored.threshold_report(*runs, use=given["use"], check=check, **to_builtins(options))
+    if given["out"]:
+        write_record(given["out"], report.file)
+    if given["apply"]:
+        source, path = given["apply"]
+        stored.write_answers(source, path, options, report.file)
+    if given["errors"]:
+        write_bytes(given["errors"], report.errors().write_csv().encode())
+    if given["as_json"]:
         content = {"file": report.file, "at": report.at, "checks": report.checks}
         content["routing"] = report.routing and report.routing._asdict()
         echo(json.dumps({"coverage": report.coverage.to_dicts(), **to_builtins(content)}, indent=2, ensure_ascii=False))
     else:
-        for line in threshold_lines(report.file.thresholds, report.coverage, report.at, report.checks, report.routing):
+        for line in threshold_lines(report):
             echo(line)
     return int(any(each.verdict == "broken" for each in report.checks))

@@ -4,7 +4,7 @@ An answer is used where the largest probability of its options is at least the t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -12,19 +12,26 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
-from evaluator.config import ThresholdMeasure as Measure
-from evaluator.config import ThresholdOptions
-from evaluator.config import ThresholdPer as Per
+from evaluator.config import ThresholdMeasure, ThresholdOptions, ThresholdPer
 from evaluator.errors import ConfigError, MetricError
 from evaluator.methods.vector_scaling import fit_temperature
+from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.per_request import confidence_bin
+from evaluator.schemas import COVERAGE, COVERAGE_KEY, RISK_COVERAGE, THRESHOLDS
 from evaluator.statistics import selective
+from evaluator.statistics.paired import holm
 
 YES = ("yes", "true", "1", "positive")
 """Names of the option "yes" of a question with two options, in any case."""
 
 DECIMALS = 9
 """Digits of probabilities that count: the same probability may have been computed in several ways."""
+
+TABLES = {"coverage": COVERAGE, "risk_coverage": RISK_COVERAGE, "thresholds": THRESHOLDS}
+"""Tables of a run, by name."""
+
+TARGETS = (0.9, 0.95)
+"""Accuracies that the thresholds of a run's page promise."""
 
 CURVE_POINTS = 60
 """Points of a risk-coverage curve in a table, evenly over the share that is used."""
@@ -37,7 +44,7 @@ class Threshold:
     question: str | None = None  # dataset; None: all questions
     option: str | None = None  # the answer that it is for; None: any
     slice: str | None = None  # value of the slice column; None: all rows
-    measure: Measure = "accuracy"
+    measure: ThresholdMeasure = "accuracy"
     target: float | None = None  # None: nothing is promised
     alpha: float | None = None  # probability that the promise fails, of this threshold alone
     threshold: float | None = None  # None: none can be promised
@@ -50,7 +57,7 @@ class Threshold:
     value: float | None = None  # the measure on these rows
     value_low: float | None = None  # 95% interval
     value_high: float | None = None
-    largest_target: float | None = None  # highest accuracy or precision that these rows could promise
+    largest_target: float | None = None  # highest accuracy or precision that could be promised, where this one cannot
     rows_needed: int | None = None  # estimate, where none can be promised; None: no number of rows is enough
 
 
@@ -96,32 +103,22 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     return rows
 
 
-class _Scope(NamedTuple):
-    """The rows that one threshold is about."""
-
-    names: dict[str, Any]  # question, option and slice of a Threshold
-    rows: pl.DataFrame
-
-    def arrays(self, *columns: str) -> list[Any]:
-        return [self.rows[name].to_numpy() for name in columns]
-
-    @property
-    def groups(self) -> Ints | None:
-        """Return the group of each row; None where every row is its own."""
-        groups = self.rows["group"]
-        return None if groups.n_unique() == len(groups) else groups.to_numpy()
+_Scope = tuple[Threshold, pl.DataFrame]
+"""A threshold that names its question, option and slice, and the rows that it is about."""
 
 
-def _scopes(rows: pl.DataFrame, per: Per, *, by_slice: bool) -> list[_Scope]:
+def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[_Scope]:
     """Return what thresholds are for: all rows, those of a question, of an answer to it, and of a slice of these."""
-    by = [*(["question"] if per != "all" else []), *(["answer"] if per == "class" else [])]
-    by += ["slice"] if by_slice else []
-    parts = rows.partition_by(by, as_dict=True) if by else {(): rows}
-    found = []
-    for key, part in sorted(parts.items(), key=lambda item: tuple(map(str, item[0]))):
-        given = dict(zip(by, key, strict=True))
-        found.append(_Scope({"question": None, "option": given.pop("answer", None), "slice": None} | given, part))
-    return found
+    columns = {"question": per != "all", "answer": per == "class", "slice": by_slice}
+    by = [column for column, is_apart in columns.items() if is_apart]
+    parts = sorted((rows.partition_by(by, as_dict=True) if by else {(): rows}).items(), key=lambda part: str(part[0]))
+    named = [(dict(zip(by, key, strict=True)), part) for key, part in parts]
+    return [(Threshold(option=names.pop("answer", None), **names), part) for names, part in named]
+
+
+def _groups(rows: pl.DataFrame) -> Ints | None:
+    """Return the group of each row; None where every row is its own."""
+    return None if rows["group"].n_unique() == rows.height else rows["group"].to_numpy()
 
 
 def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Threshold]:
@@ -138,7 +135,7 @@ def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Thr
     """
     scopes = _scopes(rows, options.per, by_slice=options.slice_column is not None)
     if options.measure != "accuracy":
-        scopes = [scope for scope in scopes if not scope.rows["yes_prob"].null_count()]
+        scopes = [(rule, part) for rule, part in scopes if not part["yes_prob"].null_count()]
         if not scopes:
             raise ConfigError(
                 f"--measure {options.measure} needs questions with two options, one of them {', '.join(YES[:-1])} or "
@@ -146,42 +143,41 @@ def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Thr
             )
     alpha = (1 - options.assurance) / len(scopes)
     choose = _choose_share if options.measure in ("recall", "false_positive_rate") else _choose_rate
-    rule = Threshold(measure=options.measure, target=options.target, alpha=alpha)
-    return [choose(scope, replace(rule, **scope.names), options.limit, alpha) for scope in scopes]
+    asked = {"measure": options.measure, "target": options.target, "alpha": alpha}
+    return [choose(part, replace(rule, **asked), options.limit, alpha) for rule, part in scopes]  # type: ignore[arg-type]
 
 
-def _looks(scope: _Scope, measure: Measure) -> selective.Looks:
-    score, right = scope.arrays(*(("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")))
-    return selective.looks(score, ~right, scope.groups)
+def _looks(rows: pl.DataFrame, measure: ThresholdMeasure) -> selective.Looks:
+    score, right = ("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")
+    return selective.looks(rows[score].to_numpy(), ~rows[right].to_numpy(), _groups(rows))
 
 
-def _choose_rate(scope: _Scope, rule: Threshold, limit: float, alpha: float) -> Threshold:
+def _choose_rate(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float) -> Threshold:
     """Return the threshold whose used answers have few errors."""
-    at = _looks(scope, rule.measure)
+    at = _looks(rows, rule.measure)
     chosen = selective.choose(at, limit, alpha)
-    found = applied(scope.rows, replace(rule, threshold=float(at.threshold[chosen.look]) if chosen else None))
-    found = replace(found, largest_target=selective.largest_target(at, alpha))
+    found = applied(rows, replace(rule, threshold=float(at.threshold[chosen.look]) if chosen else None))
     if not chosen:
-        return replace(found, rows_needed=selective.n_needed(at, limit, alpha))
+        needed, largest = selective.n_needed(at, limit, alpha), selective.largest_target(at, alpha)
+        return replace(found, rows_needed=needed, largest_target=largest)
     low, high = selective.accuracy_interval(at, chosen)
     return replace(found, value_low=low, value_high=high)
 
 
-def _choose_share(scope: _Scope, rule: Threshold, limit: float, alpha: float) -> Threshold:
+def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float) -> Threshold:
     """Return the largest threshold that misses few of the true yes, or the smallest that lets few of the no through."""
     is_recall = rule.measure == "recall"
-    of_kind = scope._replace(rows=scope.rows.filter(pl.col("is_yes") == is_recall))
-    [scores] = of_kind.arrays("yes_prob")
-    values = np.unique(scope.rows["yes_prob"].to_numpy())
+    of_kind = rows.filter(pl.col("is_yes") == is_recall)
+    scores, values = of_kind["yes_prob"].to_numpy(), np.unique(rows["yes_prob"].to_numpy())
     if is_recall:  # a threshold misses what is at most the value before it
         below = np.append(-1.0, values[:-1])
-        cut = selective.loosest_cut(-below, -scores, limit, alpha, of_kind.groups)
+        cut = selective.loosest_cut(-below, -scores, limit, alpha, _groups(of_kind))
         cut = None if cut is None else float(values[np.searchsorted(below, -cut)])
     else:
-        cut = selective.loosest_cut(values[::-1], scores, limit, alpha, of_kind.groups)
+        cut = selective.loosest_cut(values[::-1], scores, limit, alpha, _groups(of_kind))
     least = math.ceil(math.log(alpha) / math.log1p(-limit))  # rows of its kind, all on the right side
-    needed = math.ceil(least * scope.rows.height / len(scores)) if cut is None and len(scores) else None
-    return replace(applied(scope.rows, replace(rule, threshold=cut)), rows_needed=needed)
+    needed = math.ceil(least * rows.height / len(scores)) if cut is None and len(scores) else None
+    return replace(applied(rows, replace(rule, threshold=cut)), rows_needed=needed)
 
 
 def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
@@ -189,21 +185,20 @@ def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
     if rule.measure != "accuracy" and rows["yes_prob"].null_count():
         raise ConfigError(f"A threshold of {rule.measure} is for questions with an option yes. Name it with --yes.")
     score = pl.col("probability" if rule.measure == "accuracy" else "yes_prob")
-    scope = _Scope({}, rows.with_columns(used=score >= (math.inf if rule.threshold is None else rule.threshold)))
+    rows = rows.with_columns(used=score >= (math.inf if rule.threshold is None else rule.threshold))
     within, hits = {
         "accuracy": (pl.col("used"), "correct"),
         "precision": (pl.col("used"), "is_yes"),
         "recall": (pl.col("is_yes"), "used"),
         "false_positive_rate": (~pl.col("is_yes"), "used"),
     }[rule.measure]
-    part = _Scope({}, scope.rows.filter(within))
-    n = part.rows.height if hits == "used" else rows.height
-    rule = replace(rule, n=n, n_groups=rows["group"].n_unique())
+    part = rows.filter(within)
+    rule = replace(rule, n=part.height if hits == "used" else rows.height, n_groups=rows["group"].n_unique())
     if rule.threshold is None:
         return rule
-    [used], [right] = scope.arrays("used"), part.arrays(hits)
-    share_low, share_high = selective.share_interval(used, scope.groups)
-    value_low, value_high = selective.share_interval(right, part.groups)
+    used, right = rows["used"].to_numpy(), part[hits].to_numpy()
+    share_low, share_high = selective.share_interval(used, _groups(rows))
+    value_low, value_high = selective.share_interval(right, _groups(part))
     shares = {"n_used": int(used.sum()), "share": float(used.mean()), "share_low": share_low, "share_high": share_high}
     value = float(right.mean()) if len(right) else None
     return replace(rule, value=value, value_low=value_low, value_high=value_high, **shares)  # type: ignore[arg-type]
@@ -264,97 +259,111 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
 def accuracies_at(rows: pl.DataFrame, options: ThresholdOptions) -> list[Threshold]:
     """Return the share that is used and its accuracy at the thresholds `options.at`, which promise nothing."""
     scopes = _scopes(rows, options.per, by_slice=options.slice_column is not None)
-    return [applied(scope.rows, Threshold(**scope.names, threshold=each)) for scope in scopes for each in options.at]
+    return [applied(part, replace(rule, threshold=each)) for rule, part in scopes for each in options.at]
 
-
-def errors_above(rows: pl.DataFrame, threshold: float) -> pl.DataFrame:
-    """Return the wrong answers that a threshold uses, the most certain first, with their row from 0."""
-    wrong = rows.with_row_index("row").filter(~pl.col("correct"), pl.col("probability") >= threshold)
-    return wrong.drop("label_probs", "yes_prob", "is_yes", "group").sort("probability", "row", descending=[True, False])
-
-
-COVERAGE = pl.Schema(
-    {
-        "n": pl.Int64(),  # answers
-        "n_groups": pl.Int64(),  # groups of answers that are not independent: queries, if no column names others
-        "accuracy": pl.Float64(),
-        # Area under the risk-coverage curve, and its excess over the area of the best possible order:
-        "aurc": pl.Float64(),
-        "aurc_low": pl.Float64(),
-        "aurc_high": pl.Float64(),
-        "excess_aurc": pl.Float64(),
-        "excess_aurc_low": pl.Float64(),
-        "excess_aurc_high": pl.Float64(),
-        "calibration_error": pl.Float64(),  # ECE in ten bins
-        "calibration_floor": pl.Float64(),  # what a calibrated model shows on as many answers
-        "calibration_p": pl.Float64(),  # probability that a calibrated model shows as much
-        "temperature": pl.Float64(),  # above 1: overconfident
-        "temperature_low": pl.Float64(),
-        "temperature_high": pl.Float64(),
-        "set_min_probability": pl.Float64(),  # sets of the options that have it hold the true one with 90%
-        "set_coverage": pl.Float64(),  # on these answers
-        "set_coverage_low": pl.Float64(),  # 95% range of the true coverage
-        "set_coverage_high": pl.Float64(),
-        "set_size": pl.Float64(),  # mean number of options in a set
-    }
-)
-"""What coverage says of the answers to a question."""
 
 SET_ALPHA = 0.1
 """Share of conformal sets that may lack the true option."""
 
 
 def coverage(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the columns of COVERAGE for the answers of one question, or of a slice of them; rows are answer_rows."""
-    scope = _Scope({}, rows)
-    probability, correct, gold_prob = scope.arrays("probability", "correct", "gold_prob")
-    area = selective.risk_coverage_area(probability, ~correct, scope.groups)
+    """Return the numbers of schemas.COVERAGE for answer_rows of one question, or of a slice of it."""
+    probability, correct, gold_prob = (rows[name].to_numpy() for name in ("probability", "correct", "gold_prob"))
+    groups = _groups(rows)
+    area = selective.risk_coverage_area(probability, ~correct, groups)
     bins = rows.select(confidence_bin(pl.col("probability"), last_bin_closed=True)).to_series().to_numpy()
-    calibration = selective.calibration_test(probability, correct, bins, scope.groups)
-    temperature = fit_temperature(rows["label_probs"], rows["gold"], scope.groups)
-    sets = selective.conformal_sets(gold_prob, SET_ALPHA, scope.groups)
-    in_set = rows["label_probs"].list.eval(pl.element() >= sets.min_probability).list.sum()
-    covered = float((gold_prob >= sets.min_probability).mean())
+    calibration = selective.calibration_test(probability, correct, bins, groups)
+    temperature = fit_temperature(rows["label_probs"], rows["gold"], groups)
+    sets = selective.conformal_sets(gold_prob, SET_ALPHA, groups)
+    in_set = pl.col("label_probs").list.eval(pl.element().round(DECIMALS) >= sets.min_probability).list.sum()
     sizes = (rows.height, rows["group"].n_unique(), float(correct.mean()))
-    set_values = (sets.min_probability, covered, sets.coverage_low, sets.coverage_high, float(in_set.mean()))  # type: ignore[arg-type]
-    return dict(zip(COVERAGE, (*sizes, *area, *calibration, *temperature, *set_values), strict=True))
+    set_values = (float((gold_prob >= sets.min_probability).mean()), rows.select(in_set.mean()).item())
+    values = (*sizes, *area, *calibration, *temperature, *sets, *set_values)
+    return dict(zip(list(COVERAGE)[len(COVERAGE_KEY) :], values, strict=True))
 
 
 def by_question(rows: pl.DataFrame, *, by_slice: bool = False) -> pl.DataFrame:
-    """Return COVERAGE of each question, or of each slice of it: `question`, `slice`, and the columns.
+    """Return `question`, `slice` and coverage of each question, or of each slice of it.
 
     Calibration is tested in each; `calibration_p_holm` is corrected for all of them.
     """
-    from evaluator.statistics.paired import holm
-
     scopes = _scopes(rows, "question", by_slice=by_slice)
-    found = [
-        {"question": scope.names["question"], "slice": scope.names["slice"], **coverage(scope.rows)} for scope in scopes
-    ]
-    table = pl.DataFrame(found, schema={"question": pl.String(), "slice": pl.String(), **COVERAGE})
+    found = [{"question": rule.question, "slice": rule.slice} | coverage(part) for rule, part in scopes]
+    numbers = {name: dtype for name, dtype in COVERAGE.items() if name not in COVERAGE_KEY}
+    table = pl.DataFrame(found, schema={"question": pl.String(), "slice": pl.String(), **numbers})
     return table.with_columns(calibration_p_holm=holm(pl.col("calibration_p")))
 
 
 def curve(rows: pl.DataFrame) -> pl.DataFrame:
     """Return CURVE_POINTS of the risk-coverage curve: threshold, n_used, share, accuracy and its 95% interval."""
-    scope = _Scope({}, rows)
-    at = _looks(scope, "accuracy")
+    at = _looks(rows, "accuracy")
     wanted = np.searchsorted(at.n, np.linspace(0, rows.height, CURVE_POINTS + 1)[1:] - 1e-9)
     places = np.unique(np.minimum(wanted, len(at.n) - 1))
     n, right = at.n[places], (at.n - at.n_wrong)[places]
     low, high = selective.proportion_interval(right / at.design[places], n / at.design[places])
     columns = {"threshold": at.threshold[places], "n_used": n, "share": n / rows.height, "accuracy": right / n}
-    return pl.DataFrame(columns | {"ci_low": low, "ci_high": high})
+    return pl.DataFrame(columns | {"accuracy_low": low, "accuracy_high": high})
 
 
-def route_rows(small: pl.DataFrame, large: pl.DataFrame, costs: tuple[float, float, float]) -> selective.Routing:
+def coverage_tables(group: PredictionGroup) -> dict[str, pl.DataFrame]:
+    """Return the rows of the tables coverage, risk_coverage and thresholds about one group of predictions."""
+    names = pl.lit(group.label_names, pl.List(pl.String()))
+    rows = answer_rows(group.rows.with_columns(label_names=names, dataset=pl.lit(group.key["dataset"])))
+    promises = [choose_thresholds(rows, ThresholdOptions(target=target))[0] for target in TARGETS]
+    found = {
+        "coverage": pl.DataFrame([coverage(rows)]),
+        "risk_coverage": curve(rows),
+        "thresholds": pl.DataFrame(promises, infer_schema_length=None),
+    }
+    key = {name: pl.lit(group.key[name]) for name in COVERAGE_KEY}
+    return {name: table.with_columns(**key).select(TABLES[name].names()) for name, table in found.items()}
+
+
+def joined_tables(tables: Sequence[dict[str, pl.DataFrame]]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield the tables of all groups by name, sorted by their keys."""
+    for name, schema in TABLES.items():
+        rows = pl.concat([schema.to_frame(), *(table[name].cast(schema) for table in tables)])
+        yield name, rows.sort(*COVERAGE_KEY, *({"target", "threshold"} & {*schema}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdFile:
+    """What thresholds.json holds."""
+
+    model: str
+    method: str
+    assurance: float  # probability with which all promises hold together
+    yes: str | None  # name of the option yes, where one was given
+    group_column: str | None  # rows with the same cell were not taken as independent
+    thresholds: tuple[Threshold, ...]
+    version: int = 1
+
+
+class ThresholdReport(NamedTuple):
+    """What stored answers say of coverage and thresholds."""
+
+    file: ThresholdFile
+    coverage: pl.DataFrame  # question, slice and schemas.COVERAGE
+    rows: pl.DataFrame  # answer_rows
+    at: Sequence[Threshold]  # given thresholds, which promise nothing
+    checks: Sequence[Check]
+    routing: selective.Routing | None
+
+    def errors(self) -> pl.DataFrame:
+        """Return wrong answers that the loosest given threshold, or else chosen one, uses; the most certain first."""
+        named = [each.threshold for each in (self.at or self.file.thresholds) if each.threshold is not None]
+        is_used = pl.col("probability") >= min(named, default=2)
+        wrong = self.rows.with_row_index("row").filter(~pl.col("correct"), is_used)
+        shown = wrong.drop("label_probs", "group", "yes_prob", "is_yes", "correct")
+        return shown.sort("probability", "row", descending=[True, False])
+
+
+def route_rows(small: pl.DataFrame, large: pl.DataFrame, costs: Sequence[float]) -> selective.Routing:
     """Judge routing from a small model to a large one: answer_rows of both on the same rows, in the same order."""
-    if (
-        small.height != large.height
-        or not small["gold"].equals(large["gold"])
-        or not small["question"].equals(large["question"])
-    ):
+    asked = ["question", "gold"]
+    if not small.select(asked).equals(large.select(asked)):
         raise ConfigError("The two runs are not about the same rows: their questions or true labels differ.")
-    scope = _Scope({}, small)
-    probability, right = scope.arrays("probability", "correct")
-    return selective.route(probability, right, large["correct"].to_numpy(), costs, scope.groups)
+    probability, right, right_of_large = (
+        table[name].to_numpy() for table, name in ((small, "probability"), (small, "correct"), (large, "correct"))
+    )
+    return selective.route(probability, right, right_of_large, costs, _groups(small))

@@ -40,6 +40,7 @@ from evaluator.report.tables import (
     lower_is_better,
     metric_column,
 )
+from evaluator.report.thresholds import coverage_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 TEXTS = texts("evaluator.report")
@@ -199,6 +200,9 @@ def _result_sections(
     if navigation:
         yield _intervals_section(results, headline, subtitle)
     yield _reliability_section(results, dict(headline), in_group(run.table("reliability"), results), datasets, subtitle)
+    if "coverage" in run.record.tables:  # a run that an earlier version measured has none
+        tables = {name: in_group(run.table(name), results) for name in ("coverage", "thresholds", "risk_coverage")}
+        yield from coverage_sections(results.anchor, results.about, datasets, tables)
     yield _confusion_section(results, in_group(run.table("confusion"), results), spaces, datasets, subtitle)
     if further:
         yield _further_section(results, further)

@@ -158,6 +158,23 @@ def reliability_figure(bins: pl.DataFrame) -> Drawing:
     return panel(marks, CONFIDENCE, ACCURACY, data=bins, bins=filled, diagonal=diagonal)
 
 
+def risk_coverage_figure(points: pl.DataFrame) -> Drawing:
+    """Draw accuracy, with its interval, over the share of answers that are used.
+
+    Args:
+        points: schemas.RISK_COVERAGE of one dataset.
+    """
+    text = pl.format("From {}: {} used, accuracy {}", *(pl.col(n).round(3) for n in ("threshold", "share", "accuracy")))
+    rows = points.sort("share").with_columns(description=text, low=pl.col("share").shift(1).fill_null(0.0))
+    marks = [
+        Mark("rule", "share", "accuracy_low", y2="accuracy_high", size=2, opacity=0.25),
+        Mark("line", "share", "accuracy", size=1.5),
+        Mark("band", "low", x2="share"),
+    ]
+    share = Axis(title="share that is used", domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
+    return panel(marks, share, ACCURACY, data=points, rows=rows)
+
+
 def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
     """Draw accuracy over the noise rate, one point a rate; chance, if not None, is a dashed line.
 

@@ -1,12 +1,35 @@
 """Show coverage and thresholds: the lines of `evaluator threshold`, and the section of a run's page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from evaluator.metrics.thresholds import Check, Threshold
-from evaluator.report.table import Row, count, interval, number, p_text, percent
+from evaluator.metrics.thresholds import Threshold, ThresholdReport
+from evaluator.report import figures
+from evaluator.report.section import Panel, Panels, Section, texts
+from evaluator.report.table import (
+    DATASET,
+    Column,
+    Row,
+    Table,
+    count,
+    interval,
+    number,
+    p_text,
+    percent,
+    signed_interval,
+)
+from evaluator.report.tables import in_order
 from evaluator.statistics.selective import Routing
+
+TEXTS = texts("evaluator.report")
+
+VERDICTS = {
+    "holds": "the promise holds",
+    "broken": "the promise is broken",
+    "open": "neither shown nor refuted",
+    "no rows": "no answer that it is about",
+}
 
 MEASURED = {
     "accuracy": "of them are right",
@@ -16,74 +39,42 @@ MEASURED = {
 }
 
 
-def threshold_lines(
-    thresholds: Sequence[Threshold],
-    coverage: pl.DataFrame,
-    at: Sequence[Threshold] = (),
-    checks: Sequence[Check] = (),
-    routing: Routing | None = None,
-) -> Iterator[str]:
+def threshold_lines(report: ThresholdReport) -> Iterator[str]:
     """Yield what stored answers say, a line each: coverage, thresholds or why there is none, checks, routing."""
-    for row in coverage.iter_rows(named=True):
-        yield from coverage_lines(row)
-    for each in thresholds:
-        yield f"{scope_name(each)}: {promise_text(each)}"
-    for each in at:
-        yield f"{scope_name(each)}: at {each.threshold:.4g}, {use_text(each)}"
-    for check in checks:
-        yield f"{scope_name(check.promised)}, checked: {check_text(check)}"
-    if routing:
-        yield from routing_lines(routing)
+    for row in report.coverage.iter_rows(named=True):
+        yield from _coverage_lines(row)
+    for each in report.file.thresholds:
+        yield f"{_scope(each)}: {promise_text(each)}"
+    for each in report.at:
+        yield f"{_scope(each)}: at {each.threshold:.4g}, {_use_text(each)}"
+    for check in report.checks:
+        used = "" if check.verdict == "no rows" else f": {_use_text(check.found)}"
+        yield f"{_scope(check.promised)}, checked: {VERDICTS[check.verdict]}{used}"
+    if report.routing:
+        yield from _routing_lines(report.routing)
 
 
-def coverage_lines(row: Row) -> Iterator[str]:
-    """Yield how often the answers to a question are right, and what their probabilities are worth."""
+def _coverage_lines(row: Row) -> Iterator[str]:
     name = " / ".join(filter(None, (row["question"], row["slice"])))
     groups = "" if row["n_groups"] == row["n"] else f" in {count(row['n_groups'])} groups"
     yield f"{name}: {percent(row['accuracy'])} of {count(row['n'])} answers{groups} are right"
-    area, excess = (
-        interval(row["aurc_low"], row["aurc_high"]),
-        interval(row["excess_aurc_low"], row["excess_aurc_high"]),
+    area, excess, temperature = (
+        f"{number(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
+        for name in ("aurc", "excess_aurc", "temperature")
     )
-    yield (
-        f"  area under the risk-coverage curve {number(row['aurc'])} ({area}), "
-        f"{number(row['excess_aurc'])} ({excess}) above the best order"
-    )
-    yield f"  {calibration_text(row)}; {temperature_text(row)}"
-    yield f"  {sets_text(row)}"
+    yield f"  area under the risk-coverage curve {area}, {excess} above the best order"
+    p, low, high = row["calibration_p_holm"], row["temperature_low"] or 0.0, row["temperature_high"] or 1.0
+    told = "not calibrated" if p <= 0.05 else f"not told from calibrated by {count(row['n'])} answers"
+    error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
+    yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
+    shown = "overconfident" if low > 1 else "underconfident" if high < 1 else "neither over- nor underconfident"
+    yield f"  temperature {temperature}: {shown}"
+    least, coverage = row["set_min_probability"], interval(row["set_coverage_low"], row["set_coverage_high"])
+    size = f"{number(row['set_size'], 2)} options each"
+    yield f"  sets that hold the true option in 90% of new answers ({coverage}): all from {least:.3g} on, {size}"
 
 
-def calibration_text(row: Row) -> str:
-    """Return whether calibration is told apart from chance."""
-    p = row["calibration_p_holm"]
-    found = "not calibrated" if p <= 0.05 else f"not told from calibrated by {count(row['n'])} answers"
-    return (
-        f"calibration error {number(row['calibration_error'])}, where a calibrated model shows "
-        f"{number(row['calibration_floor'])}: {found} (p {p_text(p)})"
-    )
-
-
-def temperature_text(row: Row) -> str:
-    """Return the temperature, and what it means."""
-    low, high = row["temperature_low"], row["temperature_high"]
-    if low is None:
-        return "no temperature fits: too few answers, or all of them are right or wrong"
-    meaning = "overconfident" if low > 1 else "underconfident" if high < 1 else "neither over- nor underconfident"
-    return f"T = {number(row['temperature'], 2)} ({number(low, 2)} to {number(high, 2)}): {meaning}"
-
-
-def sets_text(row: Row) -> str:
-    """Return what sets of options cover."""
-    if not row["set_min_probability"]:
-        return "sets that hold the true option with 90%: too few answers, every option is in every set"
-    return (
-        f"sets of all options with {row['set_min_probability']:.3g} or more hold the true one in 90% of new answers "
-        f"({percent(row['set_coverage_low'])} to {percent(row['set_coverage_high'])}), "
-        f"{number(row['set_size'], 2)} options each"
-    )
-
-
-def scope_name(threshold: Threshold) -> str:
+def _scope(threshold: Threshold) -> str:
     """Return what a threshold is for."""
     names = (threshold.question, threshold.option and f"answer {threshold.option!r}", threshold.slice)
     return ", ".join(filter(None, names)) or "all questions"
@@ -95,46 +86,77 @@ def promise_text(threshold: Threshold) -> str:
     promised = f"{bound} {percent(threshold.target)} {MEASURED[threshold.measure]}"
     promised += f", with {percent(1 - (threshold.alpha or 0.0))} assurance"
     if threshold.threshold is not None:
-        return f"use answers from {threshold.threshold:.4g}: {promised}; {use_text(threshold)}"
+        return f"use answers from {threshold.threshold:.4g}: {promised}; {_use_text(threshold)}"
     needed = threshold.rows_needed
     enough = "no number of such rows would do" if needed is None else f"about {count(needed)} rows would do"
     highest = f"; {percent(threshold.largest_target)} could be promised" if threshold.largest_target else ""
     return f"no threshold can be promised from {count(threshold.n)} rows ({promised}): {enough}{highest}"
 
 
-def use_text(threshold: Threshold) -> str:
+def _use_text(threshold: Threshold) -> str:
     """Return the share that is used and the measure, with their intervals."""
-    share, value = (
-        interval(threshold.share_low, threshold.share_high),
-        interval(threshold.value_low, threshold.value_high),
-    )
-    return (
-        f"{percent(threshold.share)} are used ({share}), "
-        f"{number(threshold.value)} ({value}) {MEASURED[threshold.measure]}"
-    )
+    share = f"{number(threshold.share)} ({interval(threshold.share_low, threshold.share_high)})"
+    value = f"{number(threshold.value)} ({interval(threshold.value_low, threshold.value_high)})"
+    return f"{share} are used, {value} {MEASURED[threshold.measure]}"
 
 
-def check_text(check: Check) -> str:
-    """Return how a threshold does on a second table."""
-    if check.verdict == "no rows":
-        return "no answer that it is about"
-    verdicts = {"holds": "the promise holds", "broken": "the promise is broken", "open": "neither shown nor refuted"}
-    return f"{verdicts[check.verdict]}: {use_text(check.found)}"
-
-
-def routing_lines(routing: Routing) -> Iterator[str]:
-    """Yield what routing from a small model to a large one costs, against one of them alone."""
+def _routing_lines(routing: Routing) -> Iterator[str]:
     asked = {0.0: "never", 2.0: "always"}.get(routing.threshold, f"below {routing.threshold:.4g}")
-    yield (
-        f"routing: {routing.verdict}. The large model is asked {asked}; on rows that did not choose it, about "
-        f"{percent(routing.share_large)} of them; {percent(routing.accuracy)} are right, cost {routing.cost:.4g} a row"
-    )
-    yield (
-        f"  always small {routing.cost_small:.4g} (difference {_signed(routing.versus_small)}), always large "
-        f"{routing.cost_large:.4g} ({_signed(routing.versus_large)}), a router that knows who is right "
-        f"{routing.cost_oracle:.4g}"
-    )
+    shares = f"{percent(routing.share_large)} of rows that did not choose it; {percent(routing.accuracy)} are right"
+    yield f"routing: {routing.verdict}. The large model is asked {asked}, for {shares}, at a cost of {routing.cost:.4g}"
+    small, large = (signed_interval(*ends) for ends in (routing.versus_small, routing.versus_large))
+    alone = f"always small costs {routing.cost_small:.4g} (difference {small})"
+    yield f"  {alone}, always large {routing.cost_large:.4g} ({large}), a perfect router {routing.cost_oracle:.4g}"
 
 
-def _signed(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:+.4g} to {ends[1]:+.4g}"
+def coverage_sections(
+    anchor: str, about: str, datasets: Sequence[str], tables: Mapping[str, pl.DataFrame]
+) -> Iterator[Section]:
+    """Yield the section of coverage and thresholds of one method, unless it has no label probabilities.
+
+    Args:
+        anchor: of the method's results.
+        about: suite, part and method.
+        datasets: in the order of the page.
+        tables: schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE by name.
+    """
+    coverage, thresholds, curves = (
+        in_order(tables[name], datasets) for name in ("coverage", "thresholds", "risk_coverage")
+    )
+    if coverage.is_empty():
+        return
+    area, excess, temperature = (
+        Column(title, name, interval=(f"{name}_low", f"{name}_high"))
+        for title, name in (("AURC", "aurc"), ("Excess AURC", "excess_aurc"), ("Temperature", "temperature"))
+    )
+    error = Column("Calibration error", "calibration_error", note="calibrated model", below="calibration_floor")
+    p, sets = Column("p", "calibration_p", show=p_text), Column("Set size", "set_size", note="90% coverage")
+    columns = [DATASET, Column("Accuracy", "accuracy"), area, excess, error, p, temperature, sets]
+    target, named = Column("Target", "target", show=percent), Column("Threshold", "threshold")
+    used = Column("Used", "share", interval=("share_low", "share_high"))
+    right = Column("Accuracy of these", "value", interval=("value_low", "value_high"))
+    possible = Column("Could be promised", "largest_target", show=percent)
+    promised = [
+        DATASET,
+        target,
+        named,
+        used,
+        right,
+        possible,
+        Column("Answers", "n", note="needed", below="rows_needed"),
+    ]
+    panels = [
+        Panel(rows["dataset"][0], [figures.risk_coverage_figure(rows)], dataset=rows["dataset"][0])
+        for rows in curves.partition_by("dataset", maintain_order=True)
+    ]
+    yield Section(
+        f"{anchor}-coverage",
+        "Coverage and thresholds",
+        [
+            Table(coverage, columns, caption=TEXTS["coverage_caption"]),
+            Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
+            Panels(panels),
+        ],
+        subtitle=about,
+        kind="coverage",
+    )

@@ -1,16 +1,14 @@
 """`evaluator threshold`: choose, check and apply thresholds on the stored answers of finished runs and of tables."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.sources import dataset_sources
-from evaluator.datasets.tables import read_rows
+from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, StoreError, unknown_name
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import write_bytes
@@ -18,39 +16,14 @@ from evaluator.imports.answers import IMPORTED, answer_rows
 from evaluator.imports.files import read_files
 from evaluator.methods.base import softmax
 from evaluator.metrics import thresholds
-from evaluator.metrics.thresholds import Check, Threshold
+from evaluator.metrics.thresholds import ThresholdFile, ThresholdReport
 from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import config_from_json, read_table
 from evaluator.run.record import RUN_FILE, read_run
-from evaluator.statistics.selective import Routing
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"
 """Under which label probabilities are those of the method."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThresholdFile:
-    """What thresholds.json holds."""
-
-    model: str
-    method: str
-    assurance: float  # probability with which all promises hold together
-    yes: str | None  # name of the option yes, where one was given
-    group_column: str | None  # rows with the same cell were not taken as independent
-    thresholds: tuple[Threshold, ...]
-    version: int = 1
-
-
-class ThresholdReport(NamedTuple):
-    """What stored answers say of coverage and thresholds."""
-
-    file: ThresholdFile
-    coverage: pl.DataFrame  # question, slice and metrics.thresholds.COVERAGE
-    rows: pl.DataFrame  # metrics.thresholds.answer_rows
-    at: Sequence[Threshold]  # given thresholds, which promise nothing
-    checks: Sequence[Check]
-    routing: Routing | None
 
 
 def threshold_report(
@@ -75,30 +48,21 @@ def threshold_report(
     model, rows = _answers(Path(runs[0]), options)
     file = None if use is None else read_thresholds(Path(use))
     answers = thresholds.answer_rows(rows, file.yes if file else options.yes)
-    checked = None if file is None else answers
+    others = [
+        thresholds.answer_rows(_answers(Path(path), options)[1], options.yes) for path in (*runs[1:], check) if path
+    ]
+    checked = others[-1:] if check else [answers] if file else []
     if file is None:
-        file = ThresholdFile(
-            model=model,
-            method=options.method,
-            assurance=options.assurance,
-            yes=options.yes,
-            group_column=options.group_column,
-            thresholds=tuple(thresholds.choose_thresholds(answers, options)),
-        )
-    if check is not None:
-        checked = thresholds.answer_rows(_answers(Path(check), options)[1], file.yes)
-    routing = None
-    if options.costs:
-        small, large, wrong = options.costs
-        other = thresholds.answer_rows(_answers(Path(runs[1]), options)[1], options.yes)
-        routing = thresholds.route_rows(answers, other, (small, large, wrong))
+        chosen = tuple(thresholds.choose_thresholds(answers, options))
+        given_file = {"method": options.method, "assurance": options.assurance, "yes": options.yes}
+        file = ThresholdFile(model=model, group_column=options.group_column, thresholds=chosen, **given_file)  # type: ignore[arg-type]
     return ThresholdReport(
         file=file,
         coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
         rows=answers,
         at=thresholds.accuracies_at(answers, options),
-        checks=[] if checked is None else thresholds.check_thresholds(checked, file.thresholds),
-        routing=routing,
+        checks=[check for rows in checked for check in thresholds.check_thresholds(rows, file.thresholds)],
+        routing=thresholds.route_rows(answers, others[0], options.costs) if options.costs else None,
     )
 
 
@@ -118,22 +82,14 @@ def read_thresholds(path: Path) -> ThresholdFile:
     return file
 
 
-def write_errors(path: Path, report: ThresholdReport) -> None:
-    """Write the wrong answers that are used, as CSV: by the loosest of the given thresholds, else of those chosen."""
-    given = [each.threshold for each in (report.at or report.file.thresholds) if each.threshold is not None]
-    wrong = thresholds.errors_above(report.rows, min(given, default=2.0))
-    write_bytes(path, wrong.write_csv().encode())
-
-
-def write_answers(path: Path, source: Path, options: ThresholdOptions, file: ThresholdFile) -> int:
-    """Write the answers of a run or table as CSV with the option chosen and whether it is used; return their number."""
+def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
+    """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
     _, rows = _answers(source, options)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
-    applied = apply_thresholds(rows, file)
-    chosen = pl.col("label_names").list.get(pl.col("label_probs").list.arg_max())
-    table = applied.select(*names, answer=chosen, probability=pl.col("label_probs").list.max(), is_used="is_used")
+    probs = pl.col("label_probs")
+    answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
+    table = apply_thresholds(rows, file).select(*names, **answer, is_used="is_used")
     write_bytes(path, table.write_csv().encode())
-    return table.height
 
 
 def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:
@@ -146,8 +102,16 @@ def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame
         return record.model.title, _with_columns(source, record, rows, named)
     if source.is_dir():
         raise StoreError(f"{source} holds no run, and is no table of answers.")
-    datasets = read_files([source], ImportColumns())
-    rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
+    present = [name for name in ("dataset", "label_names", "label_probs") if name in column_names(source)]
+    if len(present) < 2 or "gold" in column_names(source):
+        datasets = [each for each in read_files([source], ImportColumns()) if each.part == IMPORTED]
+        rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
+    else:  # new answers, to apply thresholds to
+        cells = [
+            [parsed(cell) if isinstance(cell, str) and cell[:1] == "[" else cell for cell in row]
+            for row in read_rows(source, present, "")
+        ]
+        rows = pl.DataFrame(cells, schema=present, orient="row")
     return source.stem, _with_cells(rows, source, named) if named else rows
 
 
@@ -159,12 +123,10 @@ def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -
         raise ConfigError(unknown_name(f"{out} has no answers by the method", options.method, methods))
     if options.part is not None and options.part not in parts:
         raise ConfigError(unknown_name(f"{out} has no part", options.part, parts))
-    rows = predictions.filter(method=options.method)
-    of_part = rows if options.part is None else rows.filter(part=options.part)
-    several = of_part.select("suite", "part").unique()
-    if several.height > 1:
-        raise ConfigError(f"{out} has the parts {', '.join(sorted(set(several['part'])))}: choose one with --part.")
-    return of_part.sort("dataset", "position")
+    part = options.part or (IMPORTED if IMPORTED in parts else parts[0])
+    if options.part is None and len(parts) > 1 and part != IMPORTED:
+        raise ConfigError(f"{out} has the parts {', '.join(parts)}: choose one with --part.")
+    return predictions.filter(method=options.method, part=part).sort("dataset", "position")
 
 
 def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:

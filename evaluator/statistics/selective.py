@@ -5,6 +5,7 @@ Groups are rows that are not independent, such as those of one user; without gro
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -141,14 +142,7 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
 
 def largest_target(at: Looks, alpha: float) -> float:
     """Return the highest accuracy for which `choose` finds a threshold, rounded down to a thousandth; 0 for none."""
-    low, high = 0, 1000
-    while low < high:
-        middle = (low + high + 1) // 2
-        if choose(at, 1 - middle / 1000, alpha):
-            low = middle
-        else:
-            high = middle - 1
-    return low / 1000
+    return _last(1_000, lambda thousandths: choose(at, 1 - thousandths / 1_000, alpha) is not None) / 1_000
 
 
 def loosest_cut(
@@ -165,18 +159,23 @@ def loosest_cut(
         alpha: level of each test.
         groups: [n].
     """
-    n = len(scores)
 
     def passes(place: int) -> bool:
-        hits = scores >= candidates[place]
+        hits = scores >= candidates[place - 1]
         design = 1.0 if groups is None else float(_design_effects(groups, hits.astype(np.int64))[-1])
-        return bool(tail(hits.sum() / design, n / design, limit) <= alpha)
+        return bool(tail(hits.sum() / design, len(scores) / design, limit) <= alpha)
 
-    low, high = -1, len(candidates) - 1 if n else -1
+    last = _last(len(candidates), passes) if len(scores) else 0
+    return float(candidates[last - 1]) if last else None
+
+
+def _last(n: int, passes: Callable[[int], bool]) -> int:
+    """Return the last of 1 to n that passes, where all before it do; 0 if none does."""
+    low, high = 0, n
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if passes(middle) else (low, middle - 1)
-    return None if low < 0 else float(candidates[low])
+    return low
 
 
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
@@ -324,7 +323,6 @@ class Sets(NamedTuple):
     """A rule for sets of options: all with at least this probability."""
 
     min_probability: float  # 0 where too few rows were given: every option
-    n: int  # independent rows that it is from
     coverage_low: float  # 95% range of the true coverage over samples of as many rows
     coverage_high: float
 
@@ -348,9 +346,9 @@ def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None)
     n = len(gold_probs)
     n_missed = math.floor((n + 1) * alpha + 1e-9)
     if not n_missed:
-        return Sets(0.0, n, 1.0, 1.0)
+        return Sets(0.0, 1.0, 1.0)
     low, high = betaincinv(n + 1 - n_missed, n_missed, [0.025, 0.975])
-    return Sets(float(np.sort(gold_probs)[n_missed - 1]), n, float(low), float(high))
+    return Sets(float(np.sort(gold_probs)[n_missed - 1]), float(low), float(high))
 
 
 class Routing(NamedTuple):
@@ -369,11 +367,7 @@ class Routing(NamedTuple):
 
 
 def route(
-    scores: Floats,
-    small_right: Bools,
-    large_right: Bools,
-    costs: tuple[float, float, float],
-    groups: Ints | None = None,
+    scores: Floats, small_right: Bools, large_right: Bools, costs: Sequence[float], groups: Ints | None = None
 ) -> Routing:
     """Find the threshold with the least expected cost, and judge it on rows that it was not chosen on.
 
@@ -405,13 +399,11 @@ def route(
 
     versus_small, versus_large = interval(routed - always_small), interval(routed - always_large)
     small_less_large = interval(always_small - always_large)
-    verdict = "not shown"
-    if versus_small[1] < 0 and versus_large[1] < 0:
-        verdict = "route"
-    elif small_less_large[1] < 0 <= versus_small[1]:
-        verdict = "always small"
-    elif versus_large[1] >= 0 < small_less_large[0]:
-        verdict = "always large"
+    verdicts = {
+        "route": versus_small[1] < 0 and versus_large[1] < 0,
+        "always small": small_less_large[1] < 0 <= versus_small[1],
+        "always large": versus_large[1] >= 0 < small_less_large[0],
+    }
     return Routing(
         threshold=_cheapest(scores, always_small - asked_large),
         share_large=float(is_large.mean()),
@@ -422,7 +414,7 @@ def route(
         cost_oracle=float(np.minimum(always_small, asked_large).mean()),
         versus_small=versus_small,
         versus_large=versus_large,
-        verdict=verdict,
+        verdict=next((name for name, is_shown in verdicts.items() if is_shown), "not shown"),
     )
 
 

@@ -39,11 +39,21 @@ def classification_tables(
     from evaluator import metrics
     from evaluator.compare.differences import method_differences
     from evaluator.methods.training_states import missing_classes
+    from evaluator.metrics.groups import PredictionGroup
     from evaluator.metrics.label_mass import label_mass_metrics
+    from evaluator.metrics.thresholds import coverage_tables, joined_tables
 
     predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
-    groups = metrics.measured_groups(predictions, parts, diagnostics, further)
+    covered: list[dict[str, pl.DataFrame]] = []
+
+    def read(group: PredictionGroup) -> None:
+        if further:
+            further(group)
+        if group.definition == "paper" and group.key["part"] in parts:
+            covered.append(coverage_tables(group))
+
+    groups = metrics.measured_groups(predictions, parts, diagnostics, read)
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
     measured = metrics.metrics_table(groups, draws).filter(requested)
@@ -54,6 +64,7 @@ def classification_tables(
     yield "missing_classes", missing_classes(run.scored, run.methods)
     yield "reliability", metrics.reliability_table(groups)
     yield "confusion", metrics.confusion_table(groups)
+    yield from joined_tables(covered)
     yield "label_spaces", metrics.label_spaces_table(predictions)
 
 
@@ -68,6 +79,10 @@ def classification_page(run: MeasuredRun) -> Iterator[Section]:
     yield from with_head(sections, run, metrics, notes) if sections else ()
 
 
+OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")
+"""Tables that mean nothing where labels alone are known."""
+
+
 def imported_tables(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
     imported = run.store.table(IMPORTED, NUMBERS).collect()
@@ -80,7 +95,7 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
     for name, table in classification_tables(run, changed=lambda rows: _with_floored(rows, imported)):
         if name == "metrics":
             yield name, table.filter(kept)
-        elif name == "reliability":
+        elif name in OF_PROBABILITIES:
             yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
         else:
             yield name, table

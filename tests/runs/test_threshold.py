@@ -72,13 +72,19 @@ def test_the_lines_say_what_is_used_and_what_is_promised(folder):
 
 def test_thresholds_are_checked_on_a_second_table_and_applied_to_it(folder, tmp_path):
     command("threshold", folder / "run", "--out", tmp_path / "t.json")
-    given = answered(folder / "run", "--check", folder / "b.parquet", "--answers", tmp_path / "b.csv")
+    given = answered(
+        folder / "run", "--check", folder / "b.parquet", "--apply", folder / "b.parquet", tmp_path / "b.csv"
+    )
     assert [check["verdict"] in ("holds", "open") for check in given["checks"]] == [True, True]
     written = pl.read_csv(tmp_path / "b.csv")
     for check in given["checks"]:
         own = written.filter(dataset=check["promised"]["question"])
         assert own["is_used"].sum() == check["found"]["n_used"]
     used = evaluator.apply_thresholds(table(1).drop("gold"), tmp_path / "t.json")
+    table(1).drop("gold").write_ndjson(tmp_path / "new.jsonl")
+    new = (tmp_path / "new.jsonl", tmp_path / "new.csv")
+    command("threshold", folder / "run", "--use", tmp_path / "t.json", "--apply", *new)
+    assert pl.read_csv(tmp_path / "new.csv")["is_used"].sum() == written["is_used"].sum()
     assert used["is_used"].sum() == written["is_used"].sum()
     assert "threshold" in used.columns
 
@@ -118,6 +124,22 @@ def test_one_threshold_is_for_all_questions_and_each_class_can_have_one(folder):
     assert sum(each["n"] for each in classes) == 2 * N
 
 
+def test_the_page_has_the_numbers_of_the_tables_and_python_those_of_the_command(folder):
+    page = (folder / "run" / "report.html").read_text()
+    assert "Coverage and thresholds" in page
+    coverage = pl.read_parquet(folder / "run" / "tables" / "coverage.parquet")
+    named = pl.read_parquet(folder / "run" / "tables" / "thresholds.parquet").filter(pl.col("threshold").is_not_null())
+    for value in (*coverage["aurc"], *coverage["temperature"], *named["threshold"], *named["share"]):
+        assert f"{value:.3f}" in page
+    report = evaluator.threshold_report(folder / "run", target=0.9, per="all", at=(0.8,))
+    given = answered(folder / "run", "--per", "all", "--at", "0.8")
+    assert report.file.thresholds[0].threshold == given["file"]["thresholds"][0]["threshold"]
+    assert report.at[0].share == given["at"][0]["share"]
+    curve = pl.read_parquet(folder / "run" / "tables" / "risk_coverage.parquet").filter(dataset="queue").sort("share")
+    assert curve["share"].max() == 1
+    assert curve["accuracy"][-1] == pytest.approx(coverage.filter(dataset="queue")["accuracy"].item())
+
+
 def test_groups_and_slices_are_columns_of_the_table_that_was_imported(folder):
     given = answered(folder / "run", "--group-column", "user", "--slice-column", "language", "--target", 0.8)
     slices = {(row["question"], row["slice"]): row for row in given["coverage"]}
@@ -141,7 +163,8 @@ def test_errors_that_would_be_used_are_listed_the_most_certain_first(folder, tmp
     errors = pl.read_csv(tmp_path / "errors.csv")
     assert errors["probability"].is_sorted(descending=True)
     assert errors["probability"].min() >= 0.8
-    assert not errors["correct"].any()
+    rows = table(0).sort("dataset", maintain_order=True)[errors["row"].to_numpy()]
+    assert not (rows["gold"] == errors["answer"]).any()
 
 
 def test_routing_is_judged_on_the_same_rows_alone(folder, tmp_path):

@@ -284,7 +284,8 @@ def test_the_range_of_coverages_is_their_distribution_and_a_group_counts_once() 
     covered = [1 - conformal_sets(rng.random(60), 0.1).min_probability for _ in range(2_000)]
     rule = conformal_sets(rng.random(60), 0.1)
     assert (rule.coverage_low, rule.coverage_high) == pytest.approx(np.quantile(covered, [0.025, 0.975]), abs=0.01)
-    assert conformal_sets(rng.random(60), 0.1, np.repeat(np.arange(20), 3)).n == 20
+    alone, copies = conformal_sets(np.arange(20) / 20, 0.1), np.repeat(np.arange(20), 3)
+    assert conformal_sets(copies / 20, 0.1, copies) == alone
     assert conformal_sets(rng.random(8), 0.1).min_probability == 0  # 9 x 0.1 < 1: every option
 
 

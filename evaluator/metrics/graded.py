@@ -1,0 +1,120 @@
+"""Score answers on ordered levels, answers against a distribution of labels, and several yes-or-no questions together.
+
+Each score has a 95% interval, and beside it what guessing gives: the distribution of all gold answers for every row.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+from scipy.stats import rankdata
+
+from evaluator.arrays import Bools, Floats, Ints
+from evaluator.errors import MetricError
+from evaluator.metrics.intervals import jackknife
+
+Score = Callable[[Any, Any], float]
+"""Returns a score of predictions and gold answers, with a row for each answer."""
+
+MAX_BLOCKS = 100
+"""Blocks of groups that the jackknife leaves out in turn."""
+
+
+def _level(probs: Floats) -> Floats:
+    return probs @ np.arange(probs.shape[1])
+
+
+def _ranked_probability(probs: Floats, gold: Ints) -> float:
+    reached = np.arange(probs.shape[1] - 1) >= gold[:, None]
+    return float(((probs.cumsum(axis=1)[:, :-1] - reached) ** 2).mean())
+
+
+def _weighted_kappa(probs: Floats, gold: Ints) -> float:
+    pred = probs.argmax(axis=1)
+    by_chance = pred.var() + gold.var() + (pred.mean() - gold.mean()) ** 2
+    return 1 - float(((pred - gold) ** 2).mean() / by_chance) if by_chance else 0.0
+
+
+def _rank_correlation(probs: Floats, gold: Ints) -> float:
+    ranks = [rankdata(np.round(values, 12)) for values in (_level(probs), gold)]
+    return float(np.corrcoef(*ranks)[0, 1]) if min(map(np.ptp, ranks)) else 0.0
+
+
+ORDERED: Mapping[str, Score] = {
+    "expected_level": lambda probs, _gold: float(_level(probs).mean()),
+    "mean_absolute_error": lambda probs, gold: float(np.abs(_level(probs) - gold).mean()),
+    "ranked_probability_score": _ranked_probability,
+    "weighted_kappa": _weighted_kappa,
+    "rank_correlation": _rank_correlation,
+}
+"""Scores of levels 0, 1, ...: the mean of the expected level; its mean distance from the true one; the squared
+differences of both cumulative distributions, averaged over levels but the last (Epstein 1969), 0 to 1; Cohen's kappa of
+the most probable level with quadratic weights (Cohen 1968); Spearman's correlation of the expected level with the true
+one. Kappa and correlation are 0 where a side is constant."""
+
+SOFT: Mapping[str, Score] = {
+    "cross_entropy": lambda probs, gold: float(-(gold * np.log(probs)).sum(axis=1).mean()),
+    "kl_divergence": lambda probs, gold: float((gold * np.log(np.where(gold > 0, gold, 1) / probs)).sum(axis=1).mean()),
+    "brier_score": lambda probs, gold: float(((probs - gold) ** 2).sum(axis=1).mean()),
+}
+"""Scores against a distribution of gold labels, in nats but the last; the gold's entropy is the least cross-entropy."""
+
+MULTIPLE: Mapping[str, Score] = {
+    "exact_match": lambda yes, gold: float(((yes >= 0.5) == gold).all(axis=1).mean()),
+    "label_accuracy": lambda yes, gold: float(((yes >= 0.5) == gold).mean()),
+    "expected_labels": lambda yes, _gold: float(yes.sum(axis=1).mean()),
+}
+"""Scores of several yes-or-no questions: rows whose answers are all right, answers that are, and labels of a row."""
+
+COHERENCE: Mapping[str, Score] = {
+    "sum_less_one": lambda yes, _gold: float(np.abs(yes.sum(axis=1) - 1).mean()),
+    "single_yes": lambda yes, _gold: float(((yes >= 0.5).sum(axis=1) == 1).mean()),
+}
+"""Of questions of which one is true: how far their probabilities are from a sum of 1, and rows with a single yes."""
+
+
+def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.DataFrame:
+    """Return ORDERED as metric, value, ci_low, ci_high and guess.
+
+    Args:
+        probs: [n, levels].
+        gold: [n], the true levels.
+        groups: [n], rows that are not independent.
+    """
+    if len(gold) != len(probs) or (len(gold) and not 0 <= gold.min() <= gold.max() < probs.shape[1]):
+        raise MetricError(f"gold must be {len(probs)} levels from 0 to {probs.shape[1] - 1}, one for each row.")
+    return _table(ORDERED, probs, gold, np.eye(probs.shape[1])[gold], groups)
+
+
+def soft_scores(probs: Floats, gold_probs: Floats, groups: Ints | None = None) -> pl.DataFrame:
+    """Return SOFT, as ordered_scores does, of two tables [n, labels] of probabilities.
+
+    A probability of 0 counts as half of the smallest other one, so that scores are finite where a service rounds.
+    """
+    positive = np.where(probs == 0, probs[probs > 0].min(initial=1.0) / 2, probs)
+    return _table(SOFT, positive, gold_probs, np.maximum(gold_probs, 1e-300), groups)
+
+
+def multi_label_scores(yes: Floats, gold: Bools, groups: Ints | None = None, *, one_true: bool = False) -> pl.DataFrame:
+    """Return MULTIPLE, as ordered_scores does, of [n, questions]; with COHERENCE where exactly one of them is true."""
+    return _table({**MULTIPLE, **(COHERENCE if one_true else {})}, yes, gold, gold, groups)
+
+
+def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any, groups: Ints | None) -> pl.DataFrame:
+    """Return each score with its jackknife interval over blocks of groups, and that of the mean gold row for each."""
+    if not len(rows) or rows.shape != gold_rows.shape or not np.isfinite(rows).all():
+        raise MetricError(f"Scores need rows of finite numbers, and as many gold answers; got {rows.shape}.")
+    group = np.arange(len(rows)) if groups is None else np.unique(groups, return_inverse=True)[1]
+    block, guesses = group % MAX_BLOCKS, np.broadcast_to(gold_rows.mean(axis=0), rows.shape)
+    kept = [rest for each in np.unique(block) if (rest := block != each).any()]
+    found = []
+    for name, score in scores.items():
+        value = score(rows, gold)
+        error = jackknife(value, np.array([score(rows[rest], gold[rest]) for rest in kept])).standard_error
+        reach = math.nan if error is None else error * float(stdtrit(len(kept) - 1, 0.975))
+        found.append((name, value, value - reach, value + reach, score(guesses, gold)))
+    columns = {"metric": pl.String(), **dict.fromkeys(("value", "ci_low", "ci_high", "guess"), pl.Float64())}
+    return pl.DataFrame(found, schema=columns, orient="row").fill_nan(None)

@@ -1,0 +1,109 @@
+"""Scores of ordered, soft and multiple answers against scikit-learn, SciPy and numbers worked by hand."""
+
+import numpy as np
+import pytest
+from scipy.special import rel_entr
+from scipy.stats import entropy, spearmanr
+from sklearn.metrics import cohen_kappa_score, log_loss, mean_absolute_error
+
+from evaluator.errors import MetricError
+from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_scores
+
+
+def drawn(n: int = 200, k: int = 5, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet([0.7] * k, n)
+    return probs, (rng.random((n, 1)) > probs.cumsum(axis=1)).sum(axis=1).clip(0, k - 1)
+
+
+def values(table, column: str = "value") -> dict[str, float]:
+    return dict(table.select("metric", column).iter_rows())
+
+
+def test_ordered_scores_are_those_of_scikit_learn_and_scipy():
+    probs, gold = drawn()
+    found = values(ordered_scores(probs, gold))
+    level = probs @ np.arange(5)
+    assert found["expected_level"] == pytest.approx(level.mean())
+    assert found["mean_absolute_error"] == pytest.approx(mean_absolute_error(gold, level))
+    assert found["weighted_kappa"] == pytest.approx(cohen_kappa_score(gold, probs.argmax(axis=1), weights="quadratic"))
+    assert found["rank_correlation"] == pytest.approx(spearmanr(level, gold).statistic)
+
+
+def test_the_ranked_probability_score_by_hand():
+    # Cumulative (0.2, 0.7) against (0, 1): (0.2^2 + 0.3^2) / 2.
+    found = values(ordered_scores(np.array([[0.2, 0.5, 0.3]] * 3), np.array([1, 1, 1])))
+    assert found["ranked_probability_score"] == pytest.approx(0.065)
+    two_levels = values(ordered_scores(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 1])))
+    assert two_levels["ranked_probability_score"] == pytest.approx((0.2**2 + 0.6**2) / 2)  # Brier's for two levels
+
+
+def test_guessing_gives_every_row_the_distribution_of_the_gold_answers():
+    probs, gold = drawn()
+    guess = values(ordered_scores(probs, gold), "guess")
+    shares = np.bincount(gold, minlength=5) / 200
+    assert guess["expected_level"] == pytest.approx(gold.mean())
+    assert (guess["weighted_kappa"], guess["rank_correlation"]) == pytest.approx((0, 0), abs=1e-12)
+    same = values(ordered_scores(np.tile(shares, (200, 1)), gold))
+    assert guess["ranked_probability_score"] == pytest.approx(same["ranked_probability_score"])
+
+
+def test_soft_scores_are_those_of_scipy_and_of_hard_labels_scikit_learns():
+    probs, gold = drawn()
+    votes = np.random.default_rng(1).dirichlet([0.3] * 5, 200)
+    votes[0] = [1, 0, 0, 0, 0]
+    found = soft_scores(probs, votes)
+    assert values(found)["kl_divergence"] == pytest.approx(rel_entr(votes, probs).sum(axis=1).mean())
+    assert values(found)["cross_entropy"] == pytest.approx(
+        (entropy(votes, axis=1) + entropy(votes, probs, axis=1)).mean()
+    )
+    assert values(found)["brier_score"] == pytest.approx(((votes - probs) ** 2).sum(axis=1).mean())
+    assert values(found, "guess")["cross_entropy"] == pytest.approx(entropy(votes.mean(axis=0)))
+    hard = values(soft_scores(probs, np.eye(5)[gold]))
+    assert hard["cross_entropy"] == pytest.approx(log_loss(gold, probs))
+    assert hard["kl_divergence"] == pytest.approx(hard["cross_entropy"])
+
+
+def test_probabilities_of_0_leave_soft_scores_finite():
+    found = soft_scores(np.array([[1.0, 0.0], [0.99, 0.01]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
+    assert values(found)["cross_entropy"] == pytest.approx(-(np.log(0.005) + np.log(0.99)) / 2)
+    assert values(soft_scores(np.array([[0.5, 0.5]] * 2), np.array([[1.0, 0.0]] * 2)), "guess")["kl_divergence"] == 0
+
+
+def test_several_questions_match_exactly_where_all_answers_are_right():
+    yes = np.array([[0.9, 0.2], [0.6, 0.7], [0.1, 0.4], [0.5, 0.0]])
+    gold = np.array([[1, 0], [1, 0], [0, 0], [1, 0]], bool)
+    found = values(multi_label_scores(yes, gold, one_true=True))
+    assert found["exact_match"] == 3 / 4
+    assert found["label_accuracy"] == 7 / 8
+    assert found["expected_labels"] == pytest.approx(3.4 / 4)
+    assert found["sum_less_one"] == pytest.approx((0.1 + 0.3 + 0.5 + 0.5) / 4)
+    assert found["single_yes"] == 2 / 4
+    assert values(multi_label_scores(yes, gold), "guess")["exact_match"] == 3 / 4  # yes, no for every row
+
+
+def test_intervals_hold_the_truth_and_copies_of_rows_do_not_narrow_them():
+    truth = values(ordered_scores(*drawn(200_000, seed=99)))
+    held = dict.fromkeys(truth, 0)
+    for seed in range(100):
+        for name, _, low, high, _ in ordered_scores(*drawn(150, seed=seed)).iter_rows():
+            held[name] += low <= truth[name] <= high
+    assert min(held.values()) >= 88
+    probs, gold = drawn(80)
+    groups = np.repeat(np.arange(80), 3)
+    copies = ordered_scores(np.repeat(probs, 3, axis=0), np.repeat(gold, 3), groups)
+    for name in ("value", "ci_low", "ci_high"):
+        assert values(copies, name) == pytest.approx(values(ordered_scores(probs, gold), name))
+
+
+@pytest.mark.parametrize("gold", [[0, 5], [0], [-1, 0]])
+def test_levels_that_do_not_exist_are_refused(gold: list[int]):
+    with pytest.raises(MetricError, match="levels from 0 to 2"):
+        ordered_scores(np.full((2, 3), 1 / 3), np.array(gold))
+
+
+def test_rows_are_needed():
+    with pytest.raises(MetricError, match="rows of finite numbers"):
+        soft_scores(np.zeros((0, 3)), np.zeros((0, 3)))
+    with pytest.raises(MetricError, match="rows of finite numbers"):
+        soft_scores(np.array([[np.nan, 1]]), np.array([[0.0, 1.0]]))
