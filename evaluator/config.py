@@ -387,9 +387,7 @@ class ThresholdOptions(Options):
         None, "Column of the table: coverage, calibration and threshold for each of its values, corrected."
     )
     costs: tuple[float, ...] = option(
-        (),
-        "With two runs, of a small model and a large one: costs of a small call, a large call and a wrong answer.",
-        metavar="S,L,W",
+        (), "With two runs: costs of a call of the first, of the second, and of a wrong answer.", metavar="S,L,W"
     )
 
     def __post_init__(self) -> None:

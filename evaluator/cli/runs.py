@@ -220,16 +220,8 @@ FILE = UserPath(dir_okay=False)
 @click.option("--out", type=FILE, help="Write the thresholds here: thresholds.json.")
 @click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing any.")
 @click.option("--check", type=UserPath(exists=True), help="Check them on a second run, or table of answers.")
-@click.option(
-    "--apply",
-    type=UserPath(),
-    nargs=2,
-    metavar="NEW CSV",
-    help="Write the answers of the run or table NEW, which needs no gold labels, with whether each is used.",
-)
-@click.option(
-    "--errors", type=FILE, help="Write the wrong answers of RUN that are used as CSV, the most certain first."
-)
+@click.option("--apply", type=UserPath(), nargs=2, metavar="NEW CSV", help="Write NEW's answers, and which are used.")
+@click.option("--errors", type=FILE, help="Write wrong answers that are used as CSV, the most certain first.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     """Choose the probability above which the answers of RUN can be used, with a promise about new answers.
@@ -258,4 +250,4 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     else:
         for line in threshold_lines(report):
             echo(line)
-    return int(any(each.verdict == "broken" for each in report.checks))
+    return int(any(each.verdict == "promise broken" for each in report.checks))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 from scipy.special import stdtrit
-from scipy.stats import rankdata
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import MetricError
 from evaluator.metrics.intervals import jackknife
+from evaluator.statistics.correlation import rank_correlation
 
 Score = Callable[[Any, Any], float]
 """Returns a score of predictions and gold answers, with a row for each answer."""
@@ -38,17 +38,12 @@ def _weighted_kappa(probs: Floats, gold: Ints) -> float:
     return 1 - float(((pred - gold) ** 2).mean() / by_chance) if by_chance else 0.0
 
 
-def _rank_correlation(probs: Floats, gold: Ints) -> float:
-    ranks = [rankdata(np.round(values, 12)) for values in (_level(probs), gold)]
-    return float(np.corrcoef(*ranks)[0, 1]) if min(map(np.ptp, ranks)) else 0.0
-
-
 ORDERED: Mapping[str, Score] = {
     "expected_level": lambda probs, _gold: float(_level(probs).mean()),
     "mean_absolute_error": lambda probs, gold: float(np.abs(_level(probs) - gold).mean()),
     "ranked_probability_score": _ranked_probability,
     "weighted_kappa": _weighted_kappa,
-    "rank_correlation": _rank_correlation,
+    "rank_correlation": lambda probs, gold: rank_correlation(_level(probs), gold.astype(np.float64)).rho or 0.0,
 }
 """Scores of levels 0, 1, ...: the mean of the expected level; its mean distance from the true one; the squared
 differences of both cumulative distributions, averaged over levels but the last (Epstein 1969), 0 to 1; Cohen's kappa of

@@ -75,7 +75,7 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     """
     have, probs = predictions.columns, pl.col("label_probs")
     group = "group" if "group" in have else "query_id" if "query_id" in have else None
-    names = pl.col("label_names")
+    names, alone = pl.col("label_names"), pl.int_range(pl.len()) + 1  # a row without a group is one by itself
     folded = names.list.eval(pl.element().str.to_lowercase())
     is_yes = folded.list.eval(pl.element().is_in([yes.lower()] if yes else list(YES)))
     place = pl.when(is_yes.list.sum() == 1, pl.lit(yes is not None) | (names.list.len() == 2)).then(
@@ -83,8 +83,8 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     )
     rows = predictions.select(
         question="dataset" if "dataset" in have else pl.lit("answers"),
-        group=pl.col(group).rank("dense").cast(pl.Int64) if group else pl.int_range(pl.len()),
-        slice=pl.col("slice").cast(pl.String) if "slice" in have else pl.lit(None, pl.String),
+        group=pl.col(group).rank("dense").cast(pl.Int64).fill_null(-alone) if group else alone,
+        slice=pl.col("slice").cast(pl.String).fill_null("missing") if "slice" in have else pl.lit(None, pl.String),
         answer=names.list.get(probs.list.arg_max()),
         probability=probs.list.max().round(DECIMALS),
         correct=probs.list.arg_max() == pl.col("gold"),
@@ -210,7 +210,7 @@ class Check:
 
     promised: Threshold
     found: Threshold
-    verdict: Literal["holds", "broken", "open", "no rows"]
+    verdict: Literal["promise holds", "promise broken", "not decided", "no rows"]
     """Whether the interval of the measure is on the right side of the target, on the wrong one, or holds it."""
 
 
@@ -226,9 +226,8 @@ def _check(rows: pl.DataFrame, promised: Threshold) -> Check:
         return Check(promised=promised, found=found, verdict="no rows")
     if promised.measure == "false_positive_rate":
         low, high, target = 1 - high, 1 - low, 1 - target
-    return Check(
-        promised=promised, found=found, verdict="holds" if low >= target else "broken" if high < target else "open"
-    )
+    verdict: Any = "promise holds" if low >= target else "promise broken" if high < target else "not decided"
+    return Check(promised=promised, found=found, verdict=verdict)
 
 
 def _is_about(threshold: Threshold) -> pl.Expr:

@@ -24,13 +24,6 @@ from evaluator.statistics.selective import Routing
 
 TEXTS = texts("evaluator.report")
 
-VERDICTS = {
-    "holds": "the promise holds",
-    "broken": "the promise is broken",
-    "open": "neither shown nor refuted",
-    "no rows": "no answer that it is about",
-}
-
 MEASURED = {
     "accuracy": "of them are right",
     "precision": "of them are right",
@@ -49,7 +42,7 @@ def threshold_lines(report: ThresholdReport) -> Iterator[str]:
         yield f"{_scope(each)}: at {each.threshold:.4g}, {_use_text(each)}"
     for check in report.checks:
         used = "" if check.verdict == "no rows" else f": {_use_text(check.found)}"
-        yield f"{_scope(check.promised)}, checked: {VERDICTS[check.verdict]}{used}"
+        yield f"{_scope(check.promised)}, checked, {check.verdict}{used}"
     if report.routing:
         yield from _routing_lines(report.routing)
 

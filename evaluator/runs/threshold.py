@@ -42,9 +42,7 @@ def threshold_report(
     """
     options = ThresholdOptions(**given)
     if len(runs) != (2 if options.costs else 1):
-        raise ConfigError(
-            "--costs takes two runs, of the small model and of the large one. Without it, name one run at a time."
-        )
+        raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
     model, rows = _answers(Path(runs[0]), options)
     file = None if use is None else read_thresholds(Path(use))
     answers = thresholds.answer_rows(rows, file.yes if file else options.yes)
@@ -76,9 +74,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
     """Read thresholds.json. Raises StoreError where it is missing, damaged or of another version."""
     file = read_record(path, ThresholdFile, "Write it again with `evaluator threshold RUN --out FILE`.")
     if file is None or file.version != 1:
-        raise StoreError(
-            f"{path} holds no thresholds of this version. Write them with `evaluator threshold RUN --out`."
-        )
+        raise StoreError(f"{path} holds no thresholds of this version. Write them with `evaluator threshold --out`.")
     return file
 
 
@@ -143,9 +139,7 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
     for source in dataset_sources(config.datasets, config.data):
         dataset = source.load(query_every_row=every_row)
         if not isinstance(dataset, ClassificationDataset) or not Path(source.origin).is_file():
-            raise ConfigError(
-                f"{source.name} is no labelled table of your own, so it has no column {[*named.values()]}."
-            )
+            raise ConfigError(f"{source.name} is no labelled table of your own: it has no column {[*named.values()]}.")
         cells = _cells(Path(source.origin), named)[dataset.test["source_row"].to_numpy()]
         tables.append(cells.with_row_index("query_id").with_columns(dataset=pl.lit(source.name)))
     joined = pl.concat(tables, how="vertical_relaxed").with_columns(pl.col("query_id").cast(pl.Int64))

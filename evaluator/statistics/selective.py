@@ -237,7 +237,7 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     """Return AURC: the mean over k of the error rate among the k most certain rows; and E-AURC.
 
     Rows with equal scores are in random order: the mean over all orders. The best order has every right answer before
-    every wrong one. Intervals are from influence functions, summed within groups; their ends are 0 at least.
+    every wrong one. Intervals are from influence functions, summed within groups; their ends are within 0 and 1.
 
     Source: Geifman, Uziel & El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers",
     equations 2 and 3.
@@ -261,8 +261,8 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     by_row = None if groups is None else groups[order]
     value, reach = float(risk.mean()), clustered_reach(influence, by_row)
     excess, excess_reach = value - best, clustered_reach(of_excess, by_row)
-    low, high = max(value - reach, 0.0), value + reach
-    return Area(value, low, high, excess, max(excess - excess_reach, 0.0), excess + excess_reach)
+    low, high = max(value - reach, 0.0), min(value + reach, 1.0)
+    return Area(value, low, high, excess, max(excess - excess_reach, 0.0), min(excess + excess_reach, 1.0))
 
 
 def clustered_reach(values: Floats, groups: Ints | None = None, level: float = 0.95) -> float:

@@ -75,7 +75,7 @@ def test_thresholds_are_checked_on_a_second_table_and_applied_to_it(folder, tmp_
     given = answered(
         folder / "run", "--check", folder / "b.parquet", "--apply", folder / "b.parquet", tmp_path / "b.csv"
     )
-    assert [check["verdict"] in ("holds", "open") for check in given["checks"]] == [True, True]
+    assert [check["verdict"] in ("promise holds", "not decided") for check in given["checks"]] == [True, True]
     written = pl.read_csv(tmp_path / "b.csv")
     for check in given["checks"]:
         own = written.filter(dataset=check["promised"]["question"])
@@ -94,9 +94,9 @@ def test_a_broken_promise_is_exit_code_1(folder, tmp_path):
     wrong = table(2).with_columns(gold=pl.col("label_names").list.get(0))
     wrong.write_parquet(tmp_path / "wrong.parquet")
     shown = command("threshold", folder / "run", "--check", tmp_path / "wrong.parquet", exits=1)
-    assert "the promise is broken" in shown
+    assert "checked, promise broken" in shown
     used = answered(tmp_path / "wrong.parquet", "--use", tmp_path / "t.json", exits=1)
-    assert {check["verdict"] for check in used["checks"]} == {"broken"}
+    assert {check["verdict"] for check in used["checks"]} == {"promise broken"}
 
 
 @pytest.mark.parametrize(("measure", "target"), [("precision", 0.9), ("recall", 0.8), ("false_positive_rate", 0.2)])
@@ -149,6 +149,18 @@ def test_groups_and_slices_are_columns_of_the_table_that_was_imported(folder):
     assert slices["queue", "en"]["n_groups"] == rows["user"].n_unique()
     assert all(row["calibration_p_holm"] >= row["calibration_p"] for row in given["coverage"])
     assert all(each["alpha"] == pytest.approx(0.05 / 4) for each in given["file"]["thresholds"])
+
+
+def test_rows_without_a_group_or_slice_are_alone_and_together(tmp_path):
+    rows = table(0, 60).filter(dataset="queue").with_columns(
+        user=pl.when(pl.col("query_id") < 20).then("user"), language=pl.when(pl.col("query_id") < 30).then("language")
+    )  # fmt: skip
+    rows.write_parquet(tmp_path / "some.parquet")
+    given = answered(tmp_path / "some.parquet", "--group-column", "user", "--slice-column", "language")
+    sizes = {row["slice"]: (row["n"], row["n_groups"]) for row in given["coverage"]}
+    # Of rows 0 to 19 two in three are "de", with 10 users; of rows 20 to 29 seven, each alone.
+    assert sizes == {"de": (20, 10 + 7), "en": (10, 7 + 3), "missing": (30, 30)}
+    assert [each["slice"] for each in given["file"]["thresholds"]] == ["de", "en", "missing"]
 
 
 def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
