@@ -65,8 +65,9 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     """Return a row for each answer with what thresholds are about.
 
     Args:
-        predictions: gold, label_names and label_probs, as in schemas.PREDICTIONS, of one method and definition.
-            Optional are dataset, the question; `group`, rows that are not independent, else query_id; and `slice`.
+        predictions: gold and label_probs, as in schemas.PREDICTIONS, of one method and definition. Optional are
+            label_names, without which answers have no names; dataset, the question; `group`, rows that are not
+            independent, else query_id; and `slice`.
         yes: name of the option yes; None: one of YES, in questions with two options.
 
     Returns question, group (a number), slice, answer, probability (the largest), correct, gold_prob, yes_prob and
@@ -75,7 +76,8 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     """
     have, probs = predictions.columns, pl.col("label_probs")
     group = "group" if "group" in have else "query_id" if "query_id" in have else None
-    names, alone = pl.col("label_names"), pl.int_range(pl.len()) + 1  # a row without a group is one by itself
+    names = pl.col("label_names") if "label_names" in have else pl.lit([], pl.List(pl.String()))
+    alone = pl.int_range(pl.len()) + 1  # the group of a row that has none
     folded = names.list.eval(pl.element().str.to_lowercase())
     is_yes = folded.list.eval(pl.element().is_in([yes.lower()] if yes else list(YES)))
     place = pl.when(is_yes.list.sum() == 1, pl.lit(yes is not None) | (names.list.len() == 2)).then(
@@ -85,7 +87,7 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
         question="dataset" if "dataset" in have else pl.lit("answers"),
         group=pl.col(group).rank("dense").cast(pl.Int64).fill_null(-alone) if group else alone,
         slice=pl.col("slice").cast(pl.String).fill_null("missing") if "slice" in have else pl.lit(None, pl.String),
-        answer=names.list.get(probs.list.arg_max()),
+        answer=names.list.get(probs.list.arg_max(), null_on_oob=True),
         probability=probs.list.max().round(DECIMALS),
         correct=probs.list.arg_max() == pl.col("gold"),
         gold_prob=probs.list.get(pl.col("gold")).round(DECIMALS),
@@ -306,8 +308,7 @@ def curve(rows: pl.DataFrame) -> pl.DataFrame:
 
 def coverage_tables(group: PredictionGroup) -> dict[str, pl.DataFrame]:
     """Return the rows of the tables coverage, risk_coverage and thresholds about one group of predictions."""
-    names = pl.lit(group.label_names, pl.List(pl.String()))
-    rows = answer_rows(group.rows.with_columns(label_names=names, dataset=pl.lit(group.key["dataset"])))
+    rows = answer_rows(group.rows)  # without names of labels, a copy of which for each row takes much memory
     promises = [choose_thresholds(rows, ThresholdOptions(target=target))[0] for target in TARGETS]
     found = {
         "coverage": pl.DataFrame([coverage(rows)]),

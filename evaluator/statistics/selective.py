@@ -288,9 +288,9 @@ def calibration_test(
 ) -> CalibrationTest:
     """Test that answers are right as often as their confidence says, by simulation of the calibration error.
 
-    Without groups, right answers are drawn with their confidence as probability. With groups, the signs of all gaps of
-    a group are drawn together, which keeps what rows of a group have in common (wild cluster bootstrap, Cameron,
-    Gelbach & Miller 2008). The draws have a fixed seed.
+    Without groups, right answers are drawn with their confidence as probability. With groups, all gaps of a group
+    are multiplied by the same normal number, which keeps what its rows have in common (wild cluster bootstrap, Cameron,
+    Gelbach & Miller 2008); the sums over groups are then normal. The draws have a fixed seed.
 
     Args:
         confidence: [n], the probability of the predicted option.
@@ -308,13 +308,13 @@ def calibration_test(
         counts = np.bincount(cells[1])
         means = np.bincount(cells[1], confidence) / counts
         of_bin = np.eye(int(bins.max()) + 1)[cells[0][0]]
-        drawn = rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means
+        sums = (rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means) @ of_bin
     else:
         _, group = np.unique(groups, return_inverse=True)
         of_bin = np.zeros((int(group.max()) + 1, int(bins.max()) + 1))
         np.add.at(of_bin, (group, bins), gaps)
-        drawn = rng.choice((-1.0, 1.0), (n_draws, len(of_bin)))
-    simulated = np.abs(drawn @ of_bin).sum(axis=1) / n
+        sums = rng.multivariate_normal(np.zeros(of_bin.shape[1]), of_bin.T @ of_bin, n_draws)
+    simulated = np.abs(sums).sum(axis=1) / n
     p_value = (1 + int((simulated >= error - 1e-12).sum())) / (1 + n_draws)
     return CalibrationTest(error, float(simulated.mean()), p_value)
 
