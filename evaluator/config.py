@@ -80,13 +80,13 @@ class DataOptions(Options):
     columns: TableColumns = TableColumns()
     labels: Mapping[str, str] = option(  # cell -> label name; empty: cells are the names
         dict,
-        "Names of the labels in a table in --data: 1=bad,5=great or a TOML file of them; the cells if left out.",
+        "Names of the labels of a table in --data, or of StaICC's: 1=bad,5=great or a TOML file; cells if left out.",
         metavar="CELL=NAME,...",
         given=str,
     )
-    instruction: str | None = option(None, "Text at the start of every prompt about a table in --data.")
+    instruction: str | None = option(None, "Text at the start of every prompt about a table in --data, or StaICC's.")
     template: Path | None = option(
-        None, "TOML file of the text around examples of a table in --data (docs/own-data.md)."
+        None, "TOML file of the text around examples of a table in --data, or of StaICC's (docs/own-data.md)."
     )
     training: Path | None = option(
         None,

@@ -65,13 +65,18 @@ DIFFERENCES = (
         "definitions paper, released, published",
     ),
     Difference(
-        11, "last bin of the calibration error is closed", "confidence 1 is in no bin", "definitions paper, released"
+        11,
+        "bins [(b - 1) / B, b / B): confidence 1 is in none",
+        "the same",
+        "half-open under every definition; closed in the parts of proper scores",
+        SAME,
     ),
     Difference(
         12,
         "slope over the noise rates",
         "slope over 1, .75, .25, -.5, -1.5",
-        "definitions paper (shares of wrong labels in the prompts), released",
+        "definitions paper (shares of wrong labels in the prompts), released; gler_per_tenth and gler_toolkit_axis as "
+        "tables 3 and 7 print it",
     ),
     Difference(13, "minus the mean entropy", "entropy of the mean", "definitions paper, released"),
     Difference(
@@ -149,5 +154,12 @@ DIFFERENCES = (
         "9,815 and 9,824 rows, 1 and 3 swapped",
         "rows are counted, codes are those of the prompts",
         NO_MODEL,
+    ),
+    Difference(
+        39,
+        "the best of fewer prompts, drawn with replacement (Dodge et al. 2019)",
+        "the same",
+        "definitions paper, distinct (mean over subsets of different prompts) of search_curves",
+        SAME,
     ),
 )

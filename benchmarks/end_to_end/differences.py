@@ -43,8 +43,9 @@ class Moved(NamedTuple):
 INTRODUCTION = """# Where papers and released code differ
 
 Each row is a point in which the released code does something else than the paper: 1 to 9 Yauney & Mimno 2024, 10 to 31
-Cho & Inoue 2025 (StaICC), 32 to 38 Lu et al. 2023. A result is computed by the paper's formula, and by the released one
-where that is a definition; both are rows of the same tables, told apart by the column `definition`.
+Cho & Inoue 2025 (StaICC), 32 to 38 Lu et al. 2023; 11 and 39 are points in which this project once did. A result is
+computed by the paper's formula, and by the released one where that is a definition; both are rows of the same tables,
+told apart by the column `definition`.
 
 Measured at commit {commit}: {case} (2, 4, 5, 8 and 9: the package and the released results).
 `python -m benchmarks.end_to_end.differences` measures again and prints this page. A number of few queries shows that a

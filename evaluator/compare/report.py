@@ -100,7 +100,8 @@ class ComparisonData:
 def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     """Build the head of the page: the compared models, warnings and notes."""
     first = data.runs[0].record
-    measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort()
+    measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
+    n_datasets = len(data.datasets or first.prompts.datasets)
     n_shots = first.prompts.n_shots
     shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
     warnings = [
@@ -127,7 +128,7 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     return Header(
         kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
-        subject=f"{'; '.join(measured)} · {plural(len(data.datasets), 'dataset')}{shots}",
+        subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
         warnings=tuple((model, warning) for model, warning in warnings if warning),
         about=Section(
             "runs",

@@ -49,7 +49,8 @@ def compared_runs(
         of_one_model: whether runs may be of the same model, as with another engine or version of it.
 
     Raises ConfigError for fewer than two runs, for the same model twice, and for runs of different settings, whose
-    numbers differ for more reasons than the model; StoreError for a run without metrics.
+    numbers differ for more reasons than the model; StoreError for a run without metrics among others that have some,
+    and of one model.
     """
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
@@ -58,14 +59,16 @@ def compared_runs(
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     runs: list[ComparedRun] = []
     for folder, record, table, name, model in zip(folders, records, tables, names, models, strict=True):
-        metrics = table("metrics")
-        if metrics.is_empty():
-            suites = ", ".join(record.prompts.suites)
-            raise StoreError(f"{folder} has no metrics to compare: {suites} measures none. Leave it out.")
-        run = ComparedRun(
-            number=len(runs) + 1, folder=folder, name=name, model=model, record=record, metrics=metrics, table=table
+        number, metrics = len(runs) + 1, table("metrics")
+        runs.append(
+            ComparedRun(
+                number=number, folder=folder, name=name, model=model, record=record, metrics=metrics, table=table
+            )
         )
-        runs.append(run)
+    without = [run for run in runs if run.metrics.is_empty()]
+    if without and (of_one_model or len(without) < len(runs)):
+        suites = ", ".join(without[0].record.prompts.suites)
+        raise StoreError(f"{without[0].folder} has no metrics to compare: {suites} measures none. Leave it out.")
     if not of_one_model:
         _require_different_models(runs)
     for run in runs[1:]:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
-from evaluator.datasets.base import AnyDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
@@ -32,7 +32,7 @@ from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, table_in
-from evaluator.datasets.user_table import USER_TRAINING, user_file
+from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
 from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.options import Options, flag, option_name
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -80,7 +80,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
     for name in names:
         if name not in DATASETS:
             raise ConfigError(unknown_name("There is no dataset", name, DATASETS))
-    sources = [DatasetSource(name, "StaICC", partial(load_staicc, name)) for name in names if name in SOURCES]
+    sources = [DatasetSource(name, STAICC, partial(load_staicc, name)) for name in names if name in SOURCES]
     published = [name for name in names if name in PUBLISHED_TABLES]
     for path in data.paths:
         sources += _path_sources(path, published, data)
@@ -98,8 +98,24 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
         )
     sources += [DatasetSource(name, "the hub", partial(hub_file, name)) for name in missing]
     _require_different_names(sources)
+    if not any(source.kind == "table" for source in sources) and {*_stated(data)} & REWORDS:
+        sources = [_reworded(source, data) if source.origin == STAICC else source for source in sources]
     _require_own_table(sources, data)
     return sources
+
+
+STAICC = "StaICC"
+REWORDS = {"--template", "--labels", "--instruction"}
+"""Options that state the text around examples: of a user's table, or of StaICC's datasets if there is no table."""
+
+
+def _reworded(source: DatasetSource, data: DataOptions) -> DatasetSource:
+    def read() -> ClassificationDataset:
+        dataset = source.read()
+        assert isinstance(dataset, ClassificationDataset), "StaICC's datasets are loaded whole"
+        return reworded(dataset, data)
+
+    return source._replace(read=read)
 
 
 class _File(NamedTuple):
@@ -213,7 +229,8 @@ def _stated(options: Options) -> list[str]:
 def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
     """Raise ConfigError for options about tables where no dataset is the user's own table."""
     given = [*_stated(data.columns), *_stated(data)]
-    if given and not any(source.kind == "table" for source in sources):
+    is_reworded = {*given} <= REWORDS and any(source.origin == STAICC for source in sources)
+    if given and not is_reworded and not any(source.kind == "table" for source in sources):
         known = f" (published: {', '.join(source.name for source in sources)})" if data.paths else ""
         raise ConfigError(
             f"{', '.join(given)} is for a table of your own in --data, and there is none{known}. Leave it out; a file "

@@ -1,15 +1,17 @@
 """Say how a user's labelled table is read: its columns, its labels, and the text around its examples."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import msgspec
 
 from evaluator.config import DataOptions
+from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_cells
 from evaluator.datasets.tables import read_texts, table_in
-from evaluator.errors import ConfigError, DatasetError, TemplateError
+from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
+from evaluator.files.digests import short_digest
 from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.templates.nine_templates import Alternatives, nine_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
@@ -41,6 +43,9 @@ class TableText:
     alternatives: Alternatives = field(
         default_factory=Alternatives
     )  # levels of the nine templates of staicc-robustness
+
+
+_TEMPLATE = [entry.name for entry in fields(MetaTemplate)]
 
 
 def user_file(path: Path, data: DataOptions) -> LabelledFile:
@@ -77,6 +82,37 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
         verbalizer=Verbalizer(label_names=tuple(distinct)),
         alternative_templates=nine_templates(template, stated.alternatives),
         instructions=stated.instructions,
+    )
+
+
+def reworded(dataset: ClassificationDataset, data: DataOptions) -> ClassificationDataset:
+    """Return a named dataset with the template and label names that `data` states; what it leaves out stays.
+
+    The nine templates of staicc-robustness follow from a stated template, as those of a user's table do. Labels are
+    named by the dataset's own label names. Raises TemplateError for a template that does not fit, and for other names.
+    """
+    stated = read_table_text(data.template)
+    names, own = data.labels or stated.labels, dataset.verbalizer.label_names
+    if unknown := [name for name in names if name not in own]:
+        raise TemplateError(unknown_name(f"{dataset.name} has no label", unknown[0], own, listed="It has"))
+    texts = {name: getattr(stated, name) for name in _TEMPLATE if getattr(stated, name) not in (None, "")}
+    template = replace(dataset.template, **texts)
+    if data.instruction:
+        template = replace(template, instruction=data.instruction + template.label_affix)
+    template.require_fields(dataset.text_fields)
+    verbalizer = Verbalizer(label_names=tuple(names.get(name, name) for name in own))
+    is_new = template != dataset.template or stated.alternatives != Alternatives()
+    templates = nine_templates(template, stated.alternatives) if is_new else dataset.alternative_templates
+    instructions = stated.instructions or dataset.instructions
+    identity = (dataset.fingerprint, templates, template, verbalizer, instructions)
+    return replace(
+        dataset,
+        template=template,
+        verbalizer=verbalizer,
+        alternative_templates=templates,
+        instructions=instructions,
+        notes=(*dataset.notes, "its template or label names are the user's, not the benchmark's"),
+        fingerprint=short_digest(repr(identity).encode()),
     )
 
 

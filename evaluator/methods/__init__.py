@@ -4,6 +4,7 @@ from evaluator.methods.base import Method
 from evaluator.methods.calibration import BATCH_CALIBRATION, CONTEXTUAL_CALIBRATION, DOMAIN_CALIBRATION
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
+from evaluator.methods.plug_ins import plug_ins
 from evaluator.methods.ppl_icl import PPL_ICL
 from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, UNCONDITIONAL, VANILLA
 from evaluator.methods.training_states import HIDDEN_CALIBRATION
@@ -27,6 +28,9 @@ METHODS: dict[str, Method] = {
     "per_byte": PER_BYTE,
     "unconditional": UNCONDITIONAL,
 }
+
+PLUG_INS = plug_ins(METHODS)
+METHODS |= {name: plug_in.method for name, plug_in in PLUG_INS.items()}
 
 REFERENCE_METHOD = "vanilla"
 """Method that other methods are compared with, and under which models are compared."""

@@ -45,17 +45,16 @@ class DefinitionRules:
     """How a definition measures label probabilities."""
 
     predictions: str  # `definition` of the predictions that it measures
-    last_bin_closed: bool  # whether ECE counts a confidence of exactly 1
     check: Callable[[pl.DataFrame], bool] | None
     """Whether a matrix of label probabilities stays as it is; else the softmax of its rows is taken. None: rows must be
     distributions already."""
 
 
 DEFINITIONS: dict[str, DefinitionRules] = {
-    "paper": DefinitionRules(predictions="paper", check=None, last_bin_closed=True),
-    "released": DefinitionRules(predictions="released", check=passes_released_check, last_bin_closed=False),
-    "published": DefinitionRules(predictions="released", check=passes_published_check, last_bin_closed=False),
-    "floored": DefinitionRules(predictions="floored", check=None, last_bin_closed=True),
+    "paper": DefinitionRules(predictions="paper", check=None),
+    "released": DefinitionRules(predictions="released", check=passes_released_check),
+    "published": DefinitionRules(predictions="released", check=passes_published_check),
+    "floored": DefinitionRules(predictions="floored", check=None),
 }
 
 
@@ -91,21 +90,21 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
         .with_columns(confidence=pl.max_horizontal(labels), true_label_prob=of_gold, squared_error=sum_in_order(errors))
         .with_columns(
             pred=most_probable.cast(pl.Int64),
-            bin=confidence_bin(confidence, last_bin_closed=rules.last_bin_closed),
+            bin=confidence_bin(confidence),
         )
         .with_columns(correct=pred == gold)
     )
 
 
-def confidence_bin(confidence: pl.Expr, *, last_bin_closed: bool) -> pl.Expr:
-    """Return the index of the bin [edge, next edge) that holds a confidence, in 0..9.
+def confidence_bin(confidence: pl.Expr, *, is_last_closed: bool = False) -> pl.Expr:
+    """Return the index of the bin [(b - 1) / 10, b / 10) that holds a confidence, in 0..9.
 
-    A confidence of 1 is in the last bin if that is closed (the paper averages over all N requests); if it is open (the
-    toolkit's code), 1 is in no bin and the index is null. Guo et al. 2017 use (edge, next edge] instead; the paper does
-    not say, so this follows its authors' code.
+    The bins of Cho & Inoue 2025 (below table 2) and of their code are half-open, so that a confidence of exactly 1 is
+    in no bin: its index is null, and the request adds nothing to ECE but its place in N. With `is_last_closed`, which
+    is ours, it is in the last bin. Guo et al. 2017 use ((b - 1) / 10, b / 10] instead.
     """
     inner = pl.sum_horizontal((confidence >= edge).cast(pl.Int64) for edge in BIN_EDGES[1:-1])
-    return inner if last_bin_closed else pl.when(confidence < BIN_EDGES[-1]).then(inner)
+    return inner if is_last_closed else pl.when(confidence < BIN_EDGES[-1]).then(inner)
 
 
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:

@@ -79,7 +79,7 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         return left_out(total, falls) / n
 
     n = sums(np.ones(len(query)))
-    confidence = confidence_bin(pl.col("confidence"), last_bin_closed=True)
+    confidence = confidence_bin(pl.col("confidence"), is_last_closed=True)
     group = requests.select(pl.col("pred") * N_BINS + confidence).to_series().to_numpy()
     groups = _groups(np.hstack([probs, true]), query, group)
     brier = sums(((probs - true) ** 2).sum(axis=1)) / n

@@ -1,14 +1,19 @@
 """Compute the baselines of one setting or of many: for a terminal, and for the contour lines of figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_quantile, max_random_tail
-from evaluator.random_baselines.settings import ChoiceCounts
+from evaluator.random_baselines.max_random import (
+    expected_maximum_of_draws,
+    max_random_accuracy,
+    max_random_quantile,
+    max_random_tail,
+)
+from evaluator.random_baselines.settings import Chance, ChoiceCounts
 from evaluator.random_baselines.significance import (
     ASSURANCE,
     POWER,
@@ -21,6 +26,10 @@ from evaluator.random_baselines.significance import (
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
 """Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
+
+
+ROUNDING = 1e-9
+"""Floating-point error of n x accuracy, in examples: a number above an integer by less is taken as that integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +160,32 @@ def _line(head: str, cells: Iterable[str]) -> str:
 def log_spaced(low: float, high: float, size: int) -> Ints:
     """Return up to `size` distinct whole numbers from low to high, evenly spaced on a logarithmic scale."""
     return np.unique(np.rint(np.geomspace(low, high, size)).astype(np.int64))
+
+
+def expected_curve(
+    accuracies: Floats,
+    n: int,
+    chance: Chance,
+    tries: Ints,
+    expected: Callable[[Floats, Ints], Floats] = expected_maximum_of_draws,
+) -> pl.DataFrame:
+    """Return the expected best accuracy of so many prompts, and the probability that guessing reaches it.
+
+    Args:
+        accuracies: [prompts], of which some are drawn.
+        n, chance: of the examples, for the tails.
+        expected: expected maximum of `tries` values.
+
+    Returns:
+        tries, expected_maximum, standard_tail (of one random classifier), max_tail (of the best of `tries`).
+
+    Source: Yauney & Mimno 2024, figure 3.
+    """
+    best = expected(accuracies, tries)
+    # P(accuracy >= expected) is the tail from the next integer count.
+    count = np.ceil(n * best - ROUNDING)
+    tails = {name: max_random_tail(count, n, chance, of) for name, of in (("standard_tail", 1), ("max_tail", tries))}
+    return pl.DataFrame({"tries": tries, "expected_maximum": best} | tails)
 
 
 def accuracy_levels(chance: float) -> Floats:

@@ -29,7 +29,7 @@ DEFINITIONS = {
 VERDICT_MARKS = dict(zip(VERDICTS, "●◐○", strict=True))
 """Verdict on a mean accuracy -> its mark, from best to worst."""
 
-_POSITION_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
+POSITION_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
 """Position of a best accuracy among two expected ones -> its mark in table 1 of Yauney & Mimno 2024."""
 
 
@@ -98,7 +98,7 @@ def lower_is_better(metrics: Sequence[str], texts: MetricTexts) -> str:
 POSITION = Column(
     title="Position",
     value="log10_tail",
-    cell=lambda row: f"{_POSITION_MARKS[row['verdict']]} {row['verdict']}",
+    cell=lambda row: f"{POSITION_MARKS[row['verdict']]} {row['verdict']}",
     style="verdict",
     data={"verdict": "verdict"},
 )

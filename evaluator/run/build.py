@@ -20,6 +20,7 @@ from evaluator.datasets.sources import dataset_sources
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, unknown_name
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
+from evaluator.methods import PLUG_INS
 from evaluator.methods.base import Method, MethodContext, MethodPrompts
 from evaluator.methods.predictions import scored_definitions
 from evaluator.options import option_fields
@@ -285,9 +286,10 @@ def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
     """Return a name that changes with everything that determines the prompts.
 
     These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
-    and the code that builds prompts; but not the paths of files.
+    and the code that builds prompts, that of methods of other packages included; but not the paths of files.
     """
     files = [_digest(path) for name in config.suites for path in SUITES[name].plan.files(config)]
+    files += [PLUG_INS[name].identity for name in config.methods if name in PLUG_INS]
     return fingerprint(
         source_fingerprint(*BUILT_BY), identity(config), [dataset.fingerprint for dataset in datasets], files
     )

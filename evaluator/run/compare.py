@@ -14,6 +14,7 @@ from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.results import comparison_table, request_results, require_equal_prompts
 from evaluator.compare.runs import ComparedRun, compared_runs
+from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.files.locks import writing_to
@@ -46,7 +47,11 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     cannot be compared, before anything is written.
     """
     runs = read_runs(folders)
-    comparison = comparison_table(runs)
+    suite_comparisons = _suite_comparisons(runs)
+    has_metrics = not all(run.metrics.is_empty() for run in runs)
+    if not has_metrics and not suite_comparisons:
+        raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
+    comparison = comparison_table(runs) if has_metrics else COMPARISON.to_frame()
     results = yield from read_results(runs)
     notes = comparison_notes(runs, comparison)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
@@ -56,7 +61,6 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
     points = scaling_points(headlines, differences)
-    suite_comparisons = _suite_comparisons(runs)
     tables = {
         "comparison": comparison,
         "differences": differences,
@@ -109,7 +113,7 @@ def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[Co
 def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
     """Return the tables that the suites of all runs add to the comparison."""
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
-    return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
+    return [family.comparison(runs) for family in families_of(common) if family.comparison is not None]
 
 
 def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:

@@ -12,7 +12,6 @@ import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import ConfigError
 from evaluator.files.locks import writing_to
 from evaluator.files.whole import scan_parquet, table_path
 from evaluator.preflight.findings import check_accepted, require_accepted, warn
@@ -46,7 +45,6 @@ from evaluator.run.resolved_models import (
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
 from evaluator.run.stage_records import prompts_record, record_build, record_scores
 from evaluator.run_log import now, seconds_since
-from evaluator.suites import SUITES
 
 logger = logging.getLogger(__name__)
 
@@ -132,15 +130,9 @@ def run(
 
 
 def _check_options(config: RunConfig, models: Sequence[ModelConfig], accept: Collection[str]) -> None:
-    """Raise ConfigError for options that do not fit, and for suites without what several models are compared by."""
+    """Raise ConfigError for options that do not fit."""
     check_config(config)
     check_accepted(accept)
-    incomparable = [name for name in config.suites if not SUITES[name].is_comparable]
-    if len(models) > 1 and incomparable:
-        raise ConfigError(
-            f"{', '.join(incomparable)} measures no metrics that models are compared by. Give --model once, and run "
-            "the others in other commands."
-        )
     for model in models:
         check_capabilities(config, model)
 

@@ -150,8 +150,8 @@ class Family:
 
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
 
-    comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
-    """Build the tables and sections for a comparison of runs that all have suites of this family; None for none."""
+    comparison: Callable[[Sequence[ComparedRun]], Comparison] | None = None
+    """Build the tables and sections for a comparison of runs that all have suites of this family."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +205,3 @@ class Suite:
     def is_exclusive(self) -> bool:
         """Return whether a run has no other suite: one with options has prompts that others do not."""
         return self.options is not None
-
-    @property
-    def is_comparable(self) -> bool:
-        """Return whether it has metrics to compare models by: queries with choices of their own have none."""
-        return any(part.kind != "choice" for part in self.parts.values())

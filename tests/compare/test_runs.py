@@ -59,6 +59,10 @@ def test_a_run_that_measures_no_metrics_is_refused_with_its_suite(tmp_path: Path
     put_table(folders[1], "metrics", metrics.clear())
     with pytest.raises(StoreError, match="has no metrics to compare: prompt-search measures none"):
         read_runs(folders)
+    put_table(folders[0], "metrics", metrics.clear())
+    assert all(run.metrics.is_empty() for run in read_runs(folders))  # what their suites compare is left
+    with pytest.raises(StoreError, match="has no metrics to compare"):
+        read_runs(folders, of_one_model=True)
 
 
 def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:

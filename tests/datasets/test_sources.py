@@ -171,8 +171,8 @@ def test_every_name_says_where_it_comes_from_and_what_it_needs():
 
 
 def test_options_about_tables_are_refused_where_there_is_no_table_of_the_users_own(tmp_path):
-    with pytest.raises(ConfigError, match="--instruction is for a table of your own in --data, and there is none"):
-        dataset_sources(("sst5",), DataOptions(instruction="Judge."))
+    with pytest.raises(ConfigError, match="--gold-column is for a table of your own in --data, and there is none"):
+        dataset_sources(("sst5",), DataOptions(columns=TableColumns(gold="label")))
     path = table(tmp_path, "snli_test.parquet", {"premise": ["a"], "hypothesis": ["b"], "label": [0]})
     with pytest.raises(ConfigError, match=r"--input-column, --labels is for .* \(published: snli\)"):
         dataset_sources((), DataOptions(paths=(path,), columns=TableColumns(inputs=("premise",)), labels={"0": "yes"}))

@@ -116,7 +116,7 @@ def test_the_page_shows_the_results_the_curves_and_the_text_of_the_best_prompts(
     assert text in page.execute_script(
         """return [...document.querySelectorAll(".best pre")].map((e) => e.textContent)"""
     )
-    assert page.execute_script("""return document.querySelectorAll(".curves svg").length""") == 2 * 4
+    assert page.execute_script("""return document.querySelectorAll(".curves svg").length""") == 2 * 4 * 3
 
 
 def test_another_search_in_the_same_folder_never_takes_the_scores_of_the_first(tmp_path, data):

@@ -1,6 +1,7 @@
 """classification_metrics against hand-worked numbers, scikit-learn and an independent calibration error."""
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, log_loss
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, classification_metrics
+from evaluator.schemas import Definition
 
 # Five requests over three labels; the most probable label and whether it is right:
 #   gold 0  .70 .20 .10 -> 0 right     gold 0  .25 .50 .25 -> 1 wrong     gold 1  .10 .60 .30 -> 1 right
@@ -60,12 +62,29 @@ def test_right_and_wrong_in_one_bin_balance_each_other() -> None:
     assert metrics["expected_calibration_error"] == pytest.approx(0.24)
 
 
-def test_certain_and_wrong_is_the_worst_calibration_in_the_paper_and_none_in_the_toolkit() -> None:
-    # Confidence exactly 1, all wrong: the paper's last bin holds both rows (gap 1); the toolkit's bins leave 1 out.
+@pytest.mark.parametrize("definition", ["paper", "released", "published"])
+def test_a_confidence_of_exactly_one_is_in_no_bin_and_one_below_it_is_in_the_last(definition: Definition) -> None:
+    # Bins are [(b - 1) / 10, b / 10) in the paper, below table 2, and in the toolkit. Both rows are wrong; the gap of
+    # the second is all but 1, over two rows.
     probs, gold = [[1.0, 0.0], [0.0, 1.0]], [1, 0]
-    assert classification_metrics(probs, gold)["expected_calibration_error"] == 1.0
-    assert classification_metrics(probs, gold, "released")["expected_calibration_error"] == 0.0
-    assert classification_metrics(probs, gold, "published")["expected_calibration_error"] == 0.0
+    assert classification_metrics(probs, gold, definition)["expected_calibration_error"] == 0.0
+    probs[1] = [2**-40, 1 - 2**-40]
+    assert classification_metrics(probs, gold, definition)["expected_calibration_error"] == pytest.approx(0.5)
+
+
+def test_the_calibration_error_is_that_of_exact_arithmetic_over_half_open_bins() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        parts = [random.integers(0, 17, size=3) for _ in range(20)]
+        rows = [[Fraction(int(x), 16) for x in (a, b, 16 - a - b)] for a, b, _ in parts if a + b <= 16]
+        gold = random.integers(0, 3, size=len(rows)).tolist()
+        gaps = dict.fromkeys(range(10), Fraction(0))
+        for row, label in zip(rows, gold, strict=True):
+            if max(row) < 1:
+                gaps[int(10 * max(row))] += (row.index(max(row)) == label) - max(row)
+        expected = sum(map(abs, gaps.values())) / len(rows)
+        measured = classification_metrics([[float(x) for x in row] for row in rows], gold)
+        assert measured["expected_calibration_error"] == pytest.approx(float(expected), abs=1e-12)
 
 
 def test_of_equally_probable_labels_the_first_is_predicted() -> None:

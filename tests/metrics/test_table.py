@@ -107,7 +107,8 @@ def repeated(part: str) -> pl.DataFrame:
 DIAGNOSED = {
     "contextual": {"contextual_bias"},
     "domain": {"domain_bias"},
-    "gler": {"gler", "gler_true_label_probability", "gler_macro_f1", "gler_expected_calibration_error"},
+    "gler": {"gler", "gler_true_label_probability", "gler_macro_f1", "gler_expected_calibration_error"}
+    | {"gler_per_tenth", "gler_toolkit_axis"},
     "template": {"template_consistency", "accuracy_mean_over_templates", "accuracy_sd_over_templates"},
     "sampling": {"sampling_consistency", "accuracy_mean_over_demonstration_sets"},
 }

@@ -32,7 +32,7 @@ DISTURBED = {
     "contextual": {"contextual_bias": -0.75},
     "domain": {"domain_bias": -0.5},
     "normal": {"empirical_bias": 0.25},
-    "gler": {"gler": 0.125, "gler_macro_f1": 0.0625},
+    "gler": {"gler": 0.125, "gler_per_tenth": 1.25, "gler_toolkit_axis": 0.375, "gler_macro_f1": 0.0625},
     "template": {
         "template_consistency": 0.625, "accuracy_mean_over_templates": 0.5, "accuracy_sd_over_templates": 0.03125
     },

@@ -100,13 +100,6 @@ def test_where_files_are_does_not_name_a_store_and_what_is_searched_does():
     assert named(tries=5) != named(tries=6)
 
 
-def test_models_of_a_suite_without_metrics_are_refused_before_anything_is_built(tmp_path):
-    config = RunConfig(suites=("prompt-search",), datasets=("sst5",))
-    with pytest.raises(ConfigError, match="prompt-search measures no metrics that models are compared by"):
-        finish(pipeline.run(config, [FAKE, FAKE], tmp_path))
-    assert not list(tmp_path.rglob("*.arrow"))
-
-
 def test_the_same_model_twice_is_refused_before_anything_is_built(tmp_path):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",))
     with pytest.raises(ConfigError, match="fake and fake are the same model: weights fake, in the same form"):

@@ -4,13 +4,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
-from evaluator.random_baselines.calculator import log_spaced
-from evaluator.random_baselines.max_random import (
-    expected_maximum_of_draws,
-    max_random_accuracy,
-    max_random_pmf,
-    max_random_tail,
-)
+from evaluator.random_baselines.calculator import expected_curve, log_spaced
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_pmf
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
 
@@ -39,9 +34,6 @@ PUBLISHED_BASELINES = pl.Schema(
 TRIES: Ints = log_spaced(1, STATED_PROMPTS, 60)
 """Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
 
-ROUNDING = 1e-9
-"""Floating-point error of n x accuracy, in examples: a number above an integer by less is taken as that integer."""
-
 
 def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return PUBLISHED_CURVES: the expected accuracy of the best of several prompts, and how often guessing reaches it.
@@ -57,21 +49,9 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
         task = TASKS[str(dataset)]
         n, chance = task.n_sampled, float(task.stated_chance)
         tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
-        expected = expected_maximum_of_draws((rows["correct"] / rows["n_examples"]).to_numpy(), tries)
-        # P(accuracy >= expected) is the tail from the next integer count.
-        count = np.ceil(n * expected - ROUNDING)
-        frames.append(
-            pl.DataFrame(
-                {
-                    **dict(zip(EXPERIMENT, (model, dataset, shots), strict=True)),
-                    "tries": tries,
-                    "expected_maximum": expected,
-                    "standard_tail": np.asarray(max_random_tail(count, n, chance)),
-                    "max_tail": np.asarray(max_random_tail(count, n, chance, tries)),
-                },
-                schema_overrides={"shots": pl.Int64},
-            )
-        )
+        curve = expected_curve((rows["correct"] / rows["n_examples"]).to_numpy(), n, chance, tries)
+        names = dict(zip(EXPERIMENT, (model, dataset, shots), strict=True))
+        frames.append(curve.with_columns(pl.lit(value).alias(name) for name, value in names.items()))
     return pl.concat(frames).select(list(PUBLISHED_CURVES)).cast(PUBLISHED_CURVES)
 
 

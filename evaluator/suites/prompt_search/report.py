@@ -1,11 +1,12 @@
 """Build the report sections of a prompt search from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import polars as pl
 
 from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
-from evaluator.report.charts import BLUE, GREY, VERMILION, Drawing, Room
+from evaluator.report.charts import BLUE, GREEN, GREY, VERMILION, Drawing, Room
 from evaluator.report.figures import DASHES, Axis, Mark, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
 from evaluator.report.section import (
@@ -20,9 +21,21 @@ from evaluator.report.section import (
     core_template,
     texts,
 )
-from evaluator.report.table import DATASET, Column, Row, Table, interval, line, marked, plural, probability, text_column
-from evaluator.report.tables import NEEDED, POSITION, TESTED, dataset_order, in_order
+from evaluator.report.table import (
+    DATASET,
+    Column,
+    Table,
+    interval,
+    line,
+    marked,
+    percent,
+    plural,
+    probability,
+    text_column,
+)
+from evaluator.report.tables import NEEDED, POSITION, POSITION_MARKS, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
+from evaluator.suites.prompt_search.across_models import SearchComparison
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
 
 TEXTS = texts("evaluator.suites.prompt_search")
@@ -34,7 +47,14 @@ VARIED = {
 }
 """Part of a search -> what differs between its prompts."""
 
-CURVE = Size(260, 180, Room(left=54, right=54, top=12, bottom=38))
+CURVE, TAIL = (Size(260, height, Room(left=54, right=54, top=12, bottom=38)) for height in (180, 62))
+DRAWN = {"paper": "drawn with replacement", "distinct": "different prompts"}
+Lines = Literal["n_shots", "number"]
+LINE_NAMES: dict[Lines, str] = {"n_shots": "{}-shot", "number": "model {}"}
+"""Column whose values have a line each -> the name of a line."""
+
+ENDS = ("tries", "expected_maximum", "max_random", "max_tail", "chance", "standard_tail")
+"""Columns whose values at the end of a line are in its description."""
 
 CAPTION = TEXTS["caption"].format(100 * ASSURANCE, POWER)
 
@@ -61,10 +81,34 @@ COLUMNS = [
 STOPPED = Column("Stopped", "n_stopped", note="could have won", below="n_could_have_won")
 
 HELD_OUT_COLUMNS = [
+    Column("Prompts tried", "tries"),
     text_column("Predictor", "predictor"),
     Column("Trials", "n_trials"),
     Column("Above chance held out", "held_out_share"),
     *(Column(title, title.lower()) for title in ("Accuracy", "Precision", "Recall", "AUROC", "AUPR")),
+]
+
+MODEL = text_column("Model", "model")
+SEARCHED = [
+    DATASET,
+    text_column("Part", "part"),
+    text_column("Method", "method"),
+    *COLUMNS[1:3],
+    Column("Tries", "tries"),
+    Column("Chance", "chance", note="max random", below="max_random"),
+]
+LIMITS = ("best_low", "best_high")
+MARKED = (
+    lambda row: f"{POSITION_MARKS[row['verdict']]} {row['verdict']}",
+    lambda row: marked("tail {}", probability(row["log10_tail"])),
+)
+TOTALS = [
+    MODEL,
+    Column("Shots", "n_shots", show=lambda shots: shots),
+    Column("Searches", "n_searches"),
+    Column("Above chance", "above_standard"),
+    Column("Above max random", "above_max"),
+    Column("Disagreements", "disagreements", note="share", below=(line("flipped_share", percent),)),
 ]
 
 
@@ -116,6 +160,43 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
         )
 
 
+def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Section:
+    """Build the section of a comparison page: table 1, figure 4 and table 3 of Yauney & Mimno 2024 for these models.
+
+    Args:
+        compared: as returned by across_models.search_comparison.
+        models: names, in the order of columns.
+    """
+    cell = pl.struct("best_accuracy", "best_low", "best_high", "verdict", "log10_tail")
+    search = [*SEARCH_GROUP, "n_queries", "tries", "chance", "max_random"]
+    best = Table(
+        compared.models.select(*search, key="model", cell=cell).pivot(on="key", index=search, values="cell"),
+        [*SEARCHED, *(Column(name, "best_accuracy", of=name, interval=LIMITS, below=MARKED) for name in models)],
+        caption=TEXTS["models_caption"],
+        style="metrics searched-models",
+    )
+    panels = [
+        Panel(f"{dataset}, {n_shots}-shot, {method}", [curve_figure(rows, "number")], dataset=str(dataset))
+        for (dataset, n_shots, part, method), rows in compared.curves.partition_by(
+            "dataset", "n_shots", "part", "method", as_dict=True, maintain_order=True
+        ).items()
+    ]
+    return Section(
+        "searches",
+        "The best prompts of each model",
+        [
+            best,
+            Table(compared.totals, TOTALS, caption=TEXTS["totals_caption"]),
+            Group([TEXTS["model_curves_note"], Panels(panels, style="curves", absent="")], "The best of fewer prompts"),
+            Group([TEXTS["held_out_note"], Table(compared.held_out, [MODEL, *HELD_OUT_COLUMNS])], "Held-out queries"),
+        ],
+        subtitle="after table 1, figure 4 and table 3 of Yauney & Mimno 2024",
+        navigation="Searches",
+        style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
+        datasets=tuple(dict.fromkeys(compared.models["dataset"])),
+    )
+
+
 def right_answers(run: MeasuredRun) -> QueryNumbers:
     """Return `is_right` of every answer: any of the correct choices of a query is right."""
     query = ["dataset", "query_id"]
@@ -151,36 +232,35 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
 
 def _curve_panels(rows: pl.DataFrame, order: Sequence[str]) -> list[Panel]:
     by_dataset = in_order(rows, order).partition_by("dataset", as_dict=True, maintain_order=True)
-    return [Panel(str(name), [curve_figure(of)], dataset=str(name)) for (name,), of in by_dataset.items()]
+    return [
+        Panel(
+            str(name),
+            [
+                curve_figure(of),
+                tail_figure(of, "standard_tail", "tail of chance"),
+                tail_figure(of, "max_tail", "tail of max random"),
+            ],
+            dataset=str(name),
+        )
+        for (name,), of in by_dataset.items()
+    ]
 
 
-def curve_figure(rows: pl.DataFrame) -> Drawing:
-    """Draw the expected maximum accuracy by tries, a blue line for each number of shots, and both random baselines.
+def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
+    """Draw the expected maximum accuracy by tries, a line for each definition and `by`, and both random baselines.
 
     Args:
         rows: SEARCH_CURVES of one dataset, part and method.
+        by: column of the lines: n_shots, or `number` of a model, which is then a column too.
     """
-    shots = rows["n_shots"].unique().sort().to_list()
+    drawn = _drawn(rows, by)
     values = rows.select("expected_maximum", "max_random", "chance").unpivot()["value"].to_numpy()
     margin = 0.05 * (values.max() - values.min() or 0.1)
     limits = (max(0.0, float(values.min() - margin)), min(1.0, float(values.max() + margin)))
-    max_tries = max(int(rows["tries"].to_numpy().max()), 2)
-    ticks = tuple(tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000) if tick <= max_tries)
-    dashes = list(DASHES)
-    dash = {n: dashes[place % len(dashes)] for place, n in enumerate(shots)}
-    ends = rows.group_by("n_shots", maintain_order=True).last()
-    described = {row["n_shots"]: _description(row) for row in ends.iter_rows(named=True)}
-    lines = rows.select(
-        x="tries",
-        y="expected_maximum",
-        colour=pl.lit(BLUE),
-        dash=pl.col("n_shots").replace_strict(dash, return_dtype=pl.String),
-        description=pl.col("n_shots").replace_strict(described, return_dtype=pl.String),
-    )
+    paper = rows.filter(definition="paper")
     return curves(
-        lines,
-        # On a linear scale the first tries, which gain most, would be one pixel wide.
-        Axis(title="prompts tried", domain=(1, max_tries), ticks=ticks, form="~s", is_logarithmic=True),
+        drawn.with_columns(y="expected_maximum"),
+        _tries_axis(rows),
         Axis(title="accuracy", domain=limits, form=".2f"),
         size=CURVE,
         width=2,
@@ -190,27 +270,58 @@ def curve_figure(rows: pl.DataFrame) -> Drawing:
             Mark("text", "tries", "expected_maximum", rows="names", text="name", size=11),
         ],
         data=rows,
-        # The baselines at a number of tries are equal for all numbers of shots, so that one row of each is drawn.
+        # The baselines at a number of tries are equal for all lines, so that one row of each is drawn.
         baselines=rows.unique("tries", maintain_order=True),
         # A name is about 7% of the axis high.
-        names=_line_names(rows, min_distance=0.07 * (limits[1] - limits[0])),
+        names=_line_names(paper, by, min_distance=0.07 * (limits[1] - limits[0])),
     )
 
 
-def _description(end: Row) -> str:
-    return (
-        f"{end['n_shots']}-shot: the best of {end['tries']} prompts has accuracy {end['expected_maximum']:.3f}, the "
-        f"best of as many random classifiers {end['max_random']:.3f}, chance {end['chance']:.3f}"
+def tail_figure(rows: pl.DataFrame, column: str, title: str) -> Drawing:
+    """Draw the probability that guessing reaches the expected maximum accuracy, as in figure 3 of Yauney & Mimno 2024.
+
+    Args:
+        rows: as of curve_figure.
+        column: standard_tail or max_tail.
+        title: of the axis.
+    """
+    lines = _drawn(rows.filter(definition="paper"), "n_shots").with_columns(y=column)
+    return curves(lines, _tries_axis(rows), Axis(title=title, domain=(0, 1), ticks=2, form=".1f"), size=TAIL, data=rows)
+
+
+def _drawn(rows: pl.DataFrame, by: Lines) -> pl.DataFrame:
+    """Add `x`, the colour of each definition, the dashes of each line, and its description."""
+    dashes, lines = list(DASHES), rows[by].unique().sort().to_list()
+    dash = {line: dashes[place % len(dashes)] for place, line in enumerate(lines)}
+    end = [pl.col(name).sort_by("tries").last().over(by, "definition") for name in ENDS]
+    return rows.with_columns(
+        x="tries",
+        colour=pl.col("definition").replace_strict({"paper": BLUE, "distinct": GREEN}),
+        dash=pl.col(by).replace_strict(dash, return_dtype=pl.String),
+        description=pl.format(
+            LINE_NAMES[by] + ", {}: the best of {} prompts has accuracy {}, the best of as many random classifiers {} "
+            "(reached with probability {}), chance {} ({})",
+            by,
+            pl.col("definition").replace_strict(DRAWN),
+            *(value.round(3) if name != "tries" else value for name, value in zip(ENDS, end, strict=True)),
+        ),
     )
 
 
-def _line_names(rows: pl.DataFrame, min_distance: float) -> pl.DataFrame:
+def _tries_axis(rows: pl.DataFrame) -> Axis:
+    """Return a logarithmic axis: on a linear one the first tries, which gain most, would be one pixel wide."""
+    max_tries = max(int(rows["tries"].to_numpy().max()), 2)
+    ticks = tuple(tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000) if tick <= max_tries)
+    return Axis(title="prompts tried", domain=(1, max_tries), ticks=ticks, form="~s", is_logarithmic=True)
+
+
+def _line_names(rows: pl.DataFrame, by: Lines, min_distance: float) -> pl.DataFrame:
     """Return the end and the name of each line; lines whose ends are closer than `min_distance` share one name."""
-    ends = rows.sort("tries").group_by("n_shots").last().sort("expected_maximum", "n_shots")
+    ends = rows.sort("tries").group_by(by).last().sort("expected_maximum", by)
     apart = (pl.col("expected_maximum").diff() >= min_distance).fill_null(True)
     return (
         ends.group_by(apart.cum_sum().alias("group"), maintain_order=True)
-        .agg(pl.col("tries").max(), pl.col("expected_maximum").mean(), pl.col("n_shots").sort().cast(pl.String))
-        .with_columns(name=pl.col("n_shots").list.join(", ") + "-shot", dx=5, dy=4)
-        .drop("n_shots")
+        .agg(pl.col("tries").max(), pl.col("expected_maximum").mean(), pl.col(by).sort().cast(pl.String))
+        .with_columns(name=pl.format(LINE_NAMES[by], pl.col(by).list.join(", ")), dx=5, dy=4)
+        .drop(by)
     )

@@ -84,13 +84,35 @@ SEARCH_RESULTS = pl.Schema(
     }
 )
 
-SEARCH_CURVES_KEY = [*SEARCH_GROUP, "tries"]
+SEARCH_CURVES_KEY = [*SEARCH_GROUP, "definition", "tries"]
 SEARCH_CURVES = pl.Schema(  # without searches in which prompts were stopped, whose accuracies are unknown
     {
         **SEARCH,
+        # How `tries` prompts are drawn from all: "paper", with replacement (Dodge et al. 2019, as Yauney & Mimno 2024);
+        # "distinct", all subsets of different prompts.
+        "definition": pl.String(),
         "tries": pl.Int64(),
-        "expected_maximum": pl.Float64(),  # mean of the best accuracy over all subsets of `tries` prompts
-        "max_random": pl.Float64(),  # the same of random classifiers
+        "expected_maximum": pl.Float64(),  # mean of the best accuracy
+        "standard_tail": pl.Float64(),  # probability that one random classifier reaches the expected maximum
+        "max_tail": pl.Float64(),  # probability that the best of `tries` random classifiers reaches it
+        "max_random": pl.Float64(),  # expected best accuracy of `tries` random classifiers
         "chance": pl.Float64(),
+    }
+)
+
+_MODEL = {"number": pl.Int64(), "model": pl.String(), "n_parameters": pl.Int64()}  # as in a comparison of runs
+
+SEARCH_MODELS_KEY = [*SEARCH_GROUP, "number"]
+SEARCH_MODELS = pl.Schema({**_MODEL, **SEARCH_RESULTS})  # of a comparison: the searches that all runs have
+
+SEARCH_TOTALS_KEY = ["number", "model", "part", "method", "n_shots"]
+SEARCH_TOTALS = pl.Schema(  # of a comparison: how many searches beat which baseline (Yauney & Mimno 2024, table 1)
+    {
+        **{name: {**_MODEL, **SEARCH}[name] for name in SEARCH_TOTALS_KEY},  # n_shots: null for all together
+        "n_searches": pl.Int64(),
+        "above_standard": pl.Int64(),  # whose best accuracy is above chance
+        "above_max": pl.Int64(),  # and above the best of as many random classifiers
+        "disagreements": pl.Int64(),  # above chance, but not above the best of as many random classifiers
+        "flipped_share": pl.Float64(),  # disagreements / above_standard; null without any
     }
 )

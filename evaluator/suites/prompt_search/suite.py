@@ -20,6 +20,7 @@ from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import tables
+from evaluator.suites.prompt_search.across_models import comparison
 from evaluator.suites.prompt_search.answers import answers, break_ties, planned
 from evaluator.suites.prompt_search.halving import rounds
 from evaluator.suites.prompt_search.options import SearchOptions
@@ -75,7 +76,7 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a search; with halving, of the requests that were scored in its rounds.
 
     Choices differ from query to query, so no label has a frequency, and `metrics` has no rows. search_held_out has one
-    row a trial, search_held_out_prediction four predictors over all trials of the run.
+    row a trial, search_held_out_prediction four predictors over all trials of the run, for each number of tries.
     """
     seed = run.config.options_of(SearchOptions).seed
     examples = run.store.table("search_examples", SEARCH_EXAMPLES)
@@ -91,7 +92,7 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     yield "search_results", tables.with_mean_intervals(tables.results_table(prompts, queries), total["total_error"])
     yield "search_curves", tables.curves_table(prompts, queries)
     yield "search_held_out", trials
-    yield "search_held_out_prediction", held_out_prediction(trials)
+    yield "search_held_out_prediction", held_out_prediction(trials, ["tries"])
     yield from total.items()
 
 
@@ -141,5 +142,6 @@ PROMPT_SEARCH = Suite(
         rounds=rounds,
         query_numbers=query_numbers,
         summary_lines=summary_lines,
+        comparison=comparison,
     ),
 )

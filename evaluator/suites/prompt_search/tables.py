@@ -11,9 +11,14 @@ from scipy.special import betaincinv
 from evaluator.arrays import Floats
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL
 from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
-from evaluator.random_baselines.calculator import log_spaced
+from evaluator.random_baselines.calculator import expected_curve, log_spaced
 from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
-from evaluator.random_baselines.max_random import expected_maximum, max_random_accuracy, max_random_tail
+from evaluator.random_baselines.max_random import (
+    expected_maximum,
+    expected_maximum_of_draws,
+    max_random_accuracy,
+    max_random_tail,
+)
 from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.suites.base import declared
 from evaluator.suites.prompt_search import schema
@@ -26,6 +31,13 @@ CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
 
 IS_FIRST = pl.col("prompt_number") == pl.col("first_alike")
 """Keeps the first of the prompts with the same text, from the columns of schema.SEARCH_PROMPTS."""
+
+
+EXPECTED_MAXIMA = {"paper": expected_maximum_of_draws, "distinct": expected_maximum}
+"""Definition of a curve -> the expected best of some of the prompts."""
+
+HELD_OUT_TRIES = (1, 2, 5, 10, 20, 50, 100, 200)
+"""Numbers of tried prompts of the held-out searches, besides all (Yauney & Mimno 2024, figure 8)."""
 
 
 class Search(NamedTuple):
@@ -99,8 +111,12 @@ def with_mean_intervals(results: pl.DataFrame, total: pl.DataFrame) -> pl.DataFr
 
 
 def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return schema.SEARCH_CURVES: the expected best accuracy of prompts and random classifiers by number of tries."""
-    curves = [_curve(search) for search in _searches(prompts, examples) if not search.prompts["is_stopped"].any()]
+    """Return schema.SEARCH_CURVES: the expected best accuracy of prompts and random classifiers by number of tries.
+
+    Source: Yauney & Mimno 2024, figures 3 and 4.
+    """
+    complete = (search for search in _searches(prompts, examples) if not search.prompts["is_stopped"].any())
+    curves = [_curve(search, definition) for search in complete for definition in EXPECTED_MAXIMA]
     rows = pl.concat([schema.SEARCH_CURVES.to_frame(), *curves])
     return declared(rows, schema.SEARCH_CURVES, schema.SEARCH_CURVES_KEY)
 
@@ -154,28 +170,24 @@ def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[flo
     return low, float(betaincinv(n_correct + 1, n_wrong, 1 - alpha)) if n_wrong else 1.0
 
 
-def _curve(search: Search) -> pl.DataFrame:
+def _curve(search: Search, definition: str) -> pl.DataFrame:
     n_queries, n_prompts = len(search.chances), search.distinct.height
     is_short = n_prompts <= MAX_CURVE_POINTS
     tries = np.arange(1, n_prompts + 1) if is_short else log_spaced(1, n_prompts, MAX_CURVE_POINTS)
-    best_counts = expected_maximum(search.distinct["n_correct"].to_numpy(), tries)
-    return pl.DataFrame(
-        {
-            **{name: pl.Series([value]).new_from_index(0, len(tries)) for name, value in search.key.items()},
-            "tries": tries,
-            "expected_maximum": best_counts / n_queries,
-            "max_random": max_random_accuracy(n_queries, search.chances, tries.astype(np.float64)),
-            "chance": math.fsum(search.chances) / n_queries,
-        },
-        schema_overrides=dict(schema.SEARCH_CURVES),
-    ).select(schema.SEARCH_CURVES.names())
+    accuracies = search.distinct["accuracy"].to_numpy()
+    curve = expected_curve(accuracies, n_queries, search.chances, tries, EXPECTED_MAXIMA[definition])
+    key = search.key | {"definition": definition, "chance": math.fsum(search.chances) / n_queries}
+    return curve.with_columns(
+        *(pl.lit(value).alias(name) for name, value in key.items()),
+        max_random=np.asarray(max_random_accuracy(n_queries, search.chances, tries.astype(np.float64))),
+    ).select(pl.col(name).cast(dtype) for name, dtype in schema.SEARCH_CURVES.items())
 
 
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Test whether a prompt that beats a baseline in a search is also accurate on queries that the search did not see.
 
-    In each of 100 splits, the best distinct prompt on 75% of the queries is evaluated on the other 25%, as described in
-    held_out_trials.
+    In each of 100 splits, the best of HELD_OUT_TRIES distinct prompts, and of all, on 75% of the queries is evaluated
+    on the other 25%, as described in held_out_trials.
 
     Args:
         answers, prompts: as returned by answers.answers and prompts_table.
@@ -193,10 +205,11 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     )
     chances = examples.select("dataset", example="place", chance=CHANCE)
     experiments = distinct.select("dataset", experiment=experiment).unique()
+    most = int(distinct.group_by(schema.SEARCH_GROUP).len()["len"].to_numpy().max())
     return held_out_trials(
         correctness.lazy(),
         experiments.join(chances, on="dataset").select("experiment", "example", "chance").sort("experiment", "example"),
-        tries=[int(distinct.group_by(schema.SEARCH_GROUP).len()["len"].to_numpy().max())],
+        tries=[*(tries for tries in HELD_OUT_TRIES if tries < most), most],
         seed=seed,
     )
 

@@ -4,6 +4,8 @@ contextual  contextual_bias                        nats; `paper`: 0 or less, mor
 domain      domain_bias                            the same
 normal      empirical_bias                         nats, 0 or more, more is more bias
 gler        gler                                   accuracy lost per unit of noise: above 0 where labels are read
+gler        gler_per_tenth                         percentage points per 0.1 of noise, as table 3 prints GLER
+gler        gler_toolkit_axis                      slope over the toolkit's axis, which table 7 prints
 gler        gler_METRIC                            the same of another metric: below 0 where the metric rises with noise
 template    template_consistency                   share in [0, 1]
 template    accuracy_mean_over_templates           share; its interval is over queries and templates
@@ -84,7 +86,12 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
             "paper": Reading("accuracy per unit of noise", _LABELS_READ),
             "released": Reading("accuracy per unit of the toolkit's axis", _LABELS_READ),
         },
-        titles={"gler_macro_f1": "GLER of macro-F1", "gler_true_label_probability": "GLER of true-label probability"},
+        titles={
+            "gler_per_tenth": "GLER per 0.1",
+            "gler_toolkit_axis": "GLER of table 7",
+            "gler_macro_f1": "GLER of macro-F1",
+            "gler_true_label_probability": "GLER of true-label probability",
+        },
         varies="noise_rate",
     ),
 )
@@ -96,10 +103,20 @@ DIAGNOSTIC_PARTS = tuple(dict.fromkeys(diagnostic.part for diagnostic in DIAGNOS
 HEADLINES = {diagnostic.metric: diagnostic for diagnostic in DIAGNOSTICS if diagnostic.metric}
 """Metric -> diagnostic, for the six diagnostics of the paper."""
 
+AS_PRINTED = {
+    "gler_per_tenth": Reading("percentage points per 0.1 of noise", "table 3 of Cho & Inoue 2025"),
+    "gler_toolkit_axis": Reading("accuracy per unit of the toolkit's axis", "table 7"),
+}
+"""Other forms of a diagnostic, as the paper's tables print it; compared between models is the diagnostic alone."""
+
 METRIC_TEXTS = {
     metric: MetricText(diagnostic.title, lower_is_better=diagnostic.lower_is_better)
     for metric, diagnostic in HEADLINES.items()
-} | {metric: MetricText(title) for diagnostic in DIAGNOSTICS for metric, title in diagnostic.titles.items()}
+} | {
+    metric: MetricText(title, is_headline=metric not in AS_PRINTED)
+    for diagnostic in DIAGNOSTICS
+    for metric, title in diagnostic.titles.items()
+}
 """Titles of the diagnostics' metrics on a page."""
 
 

@@ -29,6 +29,10 @@ RELEASED_RATES = (1.0, 0.75, 0.25, -0.5, -1.5)
 """Rates that the toolkit uses in place of NOISE_RATES: its loop subtracts 1/4, 2/4, 3/4 and 4/4 one after the other."""
 
 
+POINTS_PER_TENTH = 10.0
+"""Factor from accuracy per unit of noise to percentage points per 0.1 of noise, the unit of table 3."""
+
+
 def label_noise_requests(
     dataset: ClassificationDataset,
     *,
@@ -120,10 +124,13 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     n_wrong_labels / n_shots: the accuracy lost from no wrong label to only wrong ones, along the line. This share is
     the nominal noise rate only where n_shots is a multiple of four; the line is through five points even where two
     rates have the same share. With no demonstrations all shares are 0, and the slope is NaN. The sign is that of the
-    published table, where a model that uses labels has a value above 0. Its "Slope/0.1" is taken for percentage
-    points per 0.1 of noise, ten times ours: 0.098 here is 0.98 there.
+    published tables, where a model that uses labels has a value above 0.
     released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; its unit is not
     that of a noise rate.
+
+    Two forms as printed: gler_per_tenth, the "Slope/0.1" of table 3 in percentage points, ten times gler (its numbers
+    are ten times those of table 7); gler_toolkit_axis, the slope over RELEASED_RATES, which table 7 must have, as the
+    toolkit computed it. Under `released` the second is gler itself.
 
     Raises MetricError if queries are not answered equally often at each rate, a rate is none of NOISE_RATES, or its
     prompts differ in their number of demonstrations or of wrong labels.
@@ -137,16 +144,24 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
     released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
     axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
-    weights = dict(zip(rates, slope_weights(axis), strict=True))
     metrics = {name: METRICS[name] for name in STAICC_METRICS}
-    slopes = _slopes(group.repeated_requests, group.n_labels, metrics, weights)
-    largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
     degrees_of_freedom = group.rows["query_id"].n_unique() - 1
-    return {
-        "gler" if name == "accuracy" else f"gler_{name}": Measured(
-            *slope, degrees_of_freedom, "symmetric", -largest, largest
-        )
-        for name, slope in slopes.items()
+
+    def measured(axis: Sequence[float], names: Sequence[str], scale: float = 1.0) -> dict[str, Measured]:
+        weights = {rate: scale * weight for rate, weight in zip(rates, slope_weights(axis), strict=True)}
+        largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
+        slopes = _slopes(group.repeated_requests, group.n_labels, {name: metrics[name] for name in names}, weights)
+        return {
+            name: Measured(*slope, degrees_of_freedom, "symmetric", -largest, largest) for name, slope in slopes.items()
+        }
+
+    slopes = {
+        "gler" if name == "accuracy" else f"gler_{name}": slope for name, slope in measured(axis, [*metrics]).items()
+    }
+    on_toolkit_axis = measured([released[rate] for rate in rates], ["accuracy"])["accuracy"]
+    return slopes | {
+        "gler_per_tenth": measured(axis, ["accuracy"], POINTS_PER_TENTH)["accuracy"],
+        "gler_toolkit_axis": on_toolkit_axis,
     }
 
 

@@ -26,7 +26,7 @@ from evaluator.report.table import DATASET, Column, Row, Table, marked, number, 
 from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
+from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
 from evaluator.suites.staicc.published_report import published_section
 from evaluator.suites.staicc.standing import standing_lines
 
@@ -114,7 +114,7 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     """Yield the diagnostics of the paper under each definition, then the other metrics of the altered prompts."""
     metrics, accuracies = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
     accuracies = accuracies.filter(metric="accuracy")
-    datasets, is_headline = datasets_of(run), pl.col("metric").is_in(list(HEADLINES))
+    datasets, is_headline = datasets_of(run), pl.col("metric").is_in([*HEADLINES, *AS_PRINTED])
     chances = metrics.filter(metric="accuracy").select("dataset", "chance").unique()
     headlines = metrics.filter(is_headline)
     for definition, rows in by_definition(headlines, datasets):
@@ -154,7 +154,7 @@ def _column(metric: str) -> Column:
 
 def _reading(metric: str, definition: Any) -> tuple[str, str]:
     """Return the unit and the direction of a headline metric."""
-    reading = HEADLINES[metric].readings[definition]
+    reading = AS_PRINTED.get(metric) or HEADLINES[metric].readings[definition]
     return reading.unit, reading.meaning
 
 

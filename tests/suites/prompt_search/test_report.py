@@ -12,8 +12,9 @@ def curves(*shots: int, tries: int = 3) -> pl.DataFrame:
     rows = [
         SEARCH
         | {"dataset": "zoo", "n_shots": k, "tries": n, "expected_maximum": 0.5 + 0.1 * k + 0.01 * n}
-        | {"max_random": 0.5 + 0.02 * n, "chance": 0.5}
+        | {"max_random": 0.5 + 0.02 * n, "chance": 0.5, "standard_tail": 0.125, "max_tail": 0.25, "definition": name}
         for k in shots
+        for name in ("paper", "distinct")
         for n in range(1, tries + 1)
     ]
     return pl.DataFrame(rows, schema=SEARCH_CURVES)
@@ -40,7 +41,11 @@ def test_a_curve_names_each_number_of_shots_and_says_its_end_to_a_screen_reader(
     assert ">1-shot<" in svg
     assert ">4-shot<" in svg
     # 0.5 + 0.1 x 4 + 0.01 x 3 and 0.5 + 0.02 x 3.
-    assert "4-shot: the best of 3 prompts has accuracy 0.930, the best of as many random classifiers 0.560" in svg
+    for drawn in ("drawn with replacement", "different prompts"):
+        assert (
+            f"4-shot, {drawn}: the best of 3 prompts has accuracy 0.93, the best of as many random classifiers 0.56 "
+            "(reached with probability 0.25), chance 0.5 (0.125)" in svg
+        )
 
 
 def test_lines_that_end_together_share_a_name():

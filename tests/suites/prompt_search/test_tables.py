@@ -165,12 +165,26 @@ def test_a_result_may_lie_between_the_baselines():
 def test_a_curve_counts_each_text_once():
     curve = curves_table(prompts(), EXAMPLES)
     assert curve.schema == SEARCH_CURVES
+    curve = curve.filter(definition="distinct")
     assert curve["tries"].to_list() == [1, 2, 3]
     # Counts 3, 3, 0: pairs have maxima 3, 3, 3.
     assert curve["expected_maximum"].to_list() == pytest.approx([0.5, 0.75, 0.75])
     (result,) = results_table(prompts(), EXAMPLES).to_dicts()
     assert curve["max_random"][2] == pytest.approx(result["max_random"], rel=1e-12)
     assert curve["max_random"][0] == pytest.approx(result["chance"], rel=1e-12)
+
+
+def test_the_papers_curve_draws_prompts_with_replacement_and_its_tails_are_those_of_the_next_whole_count():
+    curve = curves_table(prompts(), EXAMPLES).filter(definition="paper")
+    cumulative = [0.0, *np.cumsum(random_count_masses())]  # at k: P(fewer than k right)
+    for tries, expected, standard, maximum in curve.select(
+        "tries", "expected_maximum", "standard_tail", "max_tail"
+    ).iter_rows():
+        # Every sequence of draws of the counts 3, 3 and 0, each as probable.
+        best = np.mean([max(draws) for draws in product((3, 3, 0), repeat=tries)])
+        assert expected == pytest.approx(best / 4, rel=1e-12)
+        below = cumulative[math.ceil(best - 1e-9)]
+        assert (standard, maximum) == (pytest.approx(1 - below), pytest.approx(1 - below**tries))
 
 
 def partly() -> pl.DataFrame:
@@ -199,8 +213,10 @@ def test_stopped_prompts_leave_no_curve_and_no_held_out_trials():
 def test_held_out_trials_search_the_different_prompts_of_each_split():
     trials = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
     assert trials["experiment"].unique().to_list() == ["demonstrations/d/1/per_token"]
-    assert trials.height == 100
-    assert trials["n_prompts"].unique().to_list() == [3]
+    # The best of one, of two and of all three, in 100 splits each.
+    assert trials.group_by("tries").len().sort("tries").rows() == [(1, 100), (2, 100), (3, 100)]
+    assert trials.filter(pl.col("n_prompts") != pl.col("tries")).is_empty()
+    trials = trials.filter(tries=3)
     assert trials["n_train"].unique().to_list() == [3]  # floor of three quarters of four queries
     # Whichever query is held out, the best on the others is prompt 0 or 1, and never the repeated text.
     assert set(trials["prompt"]) == {0, 1}

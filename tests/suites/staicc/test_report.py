@@ -170,6 +170,8 @@ def test_each_diagnostic_says_its_unit_and_what_more_of_it_means(page: webdriver
         "Template consistency\nshare\nmore is steadier",
         "Sampling consistency\nshare\nmore is steadier",
         "GLER\naccuracy per unit of noise\nabove 0 where labels are read",
+        "GLER per 0.1\npercentage points per 0.1 of noise\ntable 3 of Cho & Inoue 2025",
+        "GLER of table 7\naccuracy per unit of the toolkit's axis\ntable 7",
     ]
     page.find_element(By.CSS_SELECTOR, "label:has(input[value=released])").click()
     assert "Contextual bias\nnats\nless is more bias" in shown(page, ".diagnostics thead th")

@@ -84,6 +84,20 @@ def test_gler_is_the_accuracy_lost_from_no_wrong_label_to_only_wrong_ones() -> N
     assert values(released, "released")["gler"] == pytest.approx(1.5625 / 4.125)
 
 
+def test_gler_is_printed_in_points_per_tenth_and_on_the_toolkits_axis_too() -> None:
+    # The same answers at the true rates fall by 10 points per 0.1 of noise. Table 3 prints ten times table 7:
+    # 0.13 and 0.0127, 0.98 and 0.0986.
+    right = np.arange(4) < np.array([4, 3, 2, 1, 0])[:, None]
+    probs = np.where(right[:, None, :, None], [0.75, 0.25], [0.25, 0.75])
+    for definition, per_tenth in (("paper", 10.0), ("released", 15.625 / 4.125)):
+        table = staicc_metrics(part_predictions("gler", probs, [0] * 4, definition))
+        found = values(table, definition)
+        assert found["gler_per_tenth"] == pytest.approx(per_tenth)
+        assert found["gler_toolkit_axis"] == pytest.approx(1.5625 / 4.125)
+        low, high = interval(table, "gler")
+        assert interval(table, "gler_per_tenth") == pytest.approx((10 * low, 10 * high))
+
+
 def answers_of_four_queries(n_shots: int, wrong_counts: tuple[int, ...], n_right: tuple[int, ...]) -> pl.DataFrame:
     """Predictions on four queries of label 0, of which so many are right at each of the five rates."""
     right = np.arange(4) < np.array(n_right)[:, None]
@@ -170,6 +184,9 @@ def test_gler_of_every_metric_is_minus_scipys_slope(n_labels: int) -> None:
         name: pytest.approx(-stats.linregress(RATES, [rate[name] for rate in at_rates]).slope, abs=1e-9)
         for name in at_rates[0]
     }
+    accuracies = [rate["gler"] for rate in at_rates]
+    expected["gler_per_tenth"] = pytest.approx(-10 * stats.linregress(RATES, accuracies).slope, abs=1e-9)
+    expected["gler_toolkit_axis"] = pytest.approx(stats.linregress(RELEASED_RATES, accuracies).slope, abs=1e-9)
     assert values(staicc_metrics(part_predictions("gler", probs, gold))) == expected
 
 
@@ -193,7 +210,8 @@ def test_released_gler_is_the_toolkits(n_labels: int) -> None:
         for name, metric in functions.items()
     }
     found = values(staicc_metrics(part_predictions("gler", probs, gold, "released")), "released")
-    assert found == pytest.approx(theirs, abs=1e-9)
+    as_printed = {"gler_per_tenth": 10 * theirs["gler"], "gler_toolkit_axis": theirs["gler"]}
+    assert found == pytest.approx(theirs | as_printed, abs=1e-9)
     assert list(RELEASED_RATES) == axis
 
 

@@ -1,0 +1,97 @@
+"""Searches of several models: only equal prompts are compared, and verdicts are counted as in table 1."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from evaluator.errors import ConfigError
+from evaluator.random_baselines.held_out_prediction import held_out_prediction
+from evaluator.suites.prompt_search import schema
+from evaluator.suites.prompt_search.across_models import SearchComparison, search_comparison
+from evaluator.suites.prompt_search.report import comparison_section
+from evaluator.suites.prompt_search.tables import curves_table, results_table, search_held_out
+from tests.command_line import command
+from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts
+
+TRIALS = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
+
+
+def found_run(number: int, table: pl.DataFrame) -> SimpleNamespace:
+    """What a comparison reads of a run with these prompts."""
+    tables = {
+        "search_prompts": table,
+        "search_results": results_table(table, EXAMPLES),
+        "search_curves": curves_table(table, EXAMPLES),
+        "search_held_out_prediction": held_out_prediction(TRIALS, ["tries"]),
+    }
+    record = SimpleNamespace(model=SimpleNamespace(n_parameters=10**number))
+    folder = Path(f"run{number}")
+    return SimpleNamespace(number=number, model=f"m{number}", folder=folder, record=record, table=tables.__getitem__)
+
+
+def compared(*tables: pl.DataFrame) -> SearchComparison:
+    return search_comparison([found_run(number, table) for number, table in enumerate(tables, 1)])
+
+
+def with_counts(*counts: int) -> pl.DataFrame:
+    """The hand-made search, with other numbers of right answers of its prompts; the texts of 1 and 3 are equal."""
+    n_correct = pl.Series(counts, dtype=pl.Int64)
+    return prompts().with_columns(n_correct=n_correct, accuracy=n_correct / 4)
+
+
+def test_totals_count_the_searches_above_each_baseline():
+    # Chance is .4375 and the best of three random classifiers .69: 4 of 4 is above both, 2 of 4 between, 1 below both.
+    found = compared(*(with_counts(0, best, 0, best) for best in (4, 2, 1)))
+    assert found.models.schema == schema.SEARCH_MODELS
+    assert found.models["verdict"].to_list() == ["above both", "between", "below both"]
+    assert found.totals.schema == schema.SEARCH_TOTALS
+    counts = found.totals.filter(n_shots=1).select(
+        "model", "above_standard", "above_max", "disagreements", "flipped_share"
+    )
+    assert counts.rows() == [("m1", 1, 1, 0, 0.0), ("m2", 1, 0, 1, 1.0), ("m3", 0, 0, 0, None)]
+    assert found.totals.filter(pl.col("n_shots").is_null()).height == 3
+
+
+def test_searches_that_only_some_runs_have_are_left_out():
+    more = pl.concat([prompts(), prompts().with_columns(n_shots=pl.lit(2, pl.Int64))])
+    assert compared(prompts(), more).models["n_shots"].to_list() == [1, 1]
+    with pytest.raises(ConfigError, match="No search is in all of run1, run2"):
+        compared(prompts(), prompts().with_columns(n_shots=pl.lit(2, pl.Int64)))
+
+
+@pytest.mark.parametrize("column", ["text", "demonstrations", "n_prompts"])
+def test_other_prompts_are_refused(column):
+    other = prompts()
+    if column == "n_prompts":
+        other = other.head(3)
+    else:
+        value = pl.lit("other") if column == "text" else pl.lit(["other"])
+        other = other.with_columns(pl.when(prompt_number=2).then(value).otherwise(column).alias(column))
+    with pytest.raises(ConfigError, match="run1 and run2 have different prompts or queries in their searches"):
+        compared(prompts(), other)
+
+
+def test_the_section_has_a_column_and_a_line_for_each_model():
+    section = comparison_section(compared(prompts(), with_counts(0, 2, 0, 2)), ["m1", "m2"])
+    best, totals, curves, held_out = section.content
+    assert [column.title for column in best.columns[-2:]] == ["m1", "m2"]
+    assert totals.rows.height == 4
+    ((drawing,),) = [panel.drawings for panel in curves.content[1].panels]
+    # Counts 3, 3, 0 and 0, 2, 0: of three draws the best is 3 with probability 26/27, and 2 with 19/27.
+    for number, best_accuracy in ((1, 3 / 4 * 26 / 27), (2, 2 / 4 * 19 / 27)):
+        assert (
+            f"model {number}, drawn with replacement: the best of 3 prompts has accuracy {best_accuracy:.3f}" in drawing
+        )
+    assert {*held_out.content[1].rows["tries"]} == {3}
+
+
+def test_two_models_are_searched_and_compared_by_one_command(tmp_path):
+    command(
+        *("run", "prompt-search", "--datasets", "trec", "--queries", 8, "--tries", 3, "--shots", 1, "--engine"),
+        *("transformers", "--model", "embedded", "--model", "random", "--out", tmp_path / "out"),
+    )
+    models = pl.read_parquet(tmp_path / "out" / "tables" / "search_models.parquet")
+    assert models["model"].to_list() == ["embedded", "random"]
+    assert "The best prompts of each model" in (tmp_path / "out" / "compare.html").read_text()
