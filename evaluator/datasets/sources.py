@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS
-from evaluator.datasets.base import AnyDataset, ClassificationDataset
+from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
@@ -99,7 +99,10 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
     sources += [DatasetSource(name, "the hub", partial(hub_file, name)) for name in missing]
     _require_different_names(sources)
     if not any(source.kind == "table" for source in sources) and {*_stated(data)} & REWORDS:
-        sources = [_reworded(source, data) if source.origin == STAICC else source for source in sources]
+        sources = [
+            source._replace(read=partial(reworded, source.name, data)) if source.origin == STAICC else source
+            for source in sources
+        ]
     _require_own_table(sources, data)
     return sources
 
@@ -107,15 +110,6 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
 STAICC = "StaICC"
 REWORDS = {"--template", "--labels", "--instruction"}
 """Options that state the text around examples: of a user's table, or of StaICC's datasets if there is no table."""
-
-
-def _reworded(source: DatasetSource, data: DataOptions) -> DatasetSource:
-    def read() -> ClassificationDataset:
-        dataset = source.read()
-        assert isinstance(dataset, ClassificationDataset), "StaICC's datasets are loaded whole"
-        return reworded(dataset, data)
-
-    return source._replace(read=read)
 
 
 class _File(NamedTuple):

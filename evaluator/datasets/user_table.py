@@ -9,6 +9,7 @@ import msgspec
 from evaluator.config import DataOptions
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_cells
+from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import read_texts, table_in
 from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
 from evaluator.files.digests import short_digest
@@ -43,9 +44,6 @@ class TableText:
     alternatives: Alternatives = field(
         default_factory=Alternatives
     )  # levels of the nine templates of staicc-robustness
-
-
-_TEMPLATE = [entry.name for entry in fields(MetaTemplate)]
 
 
 def user_file(path: Path, data: DataOptions) -> LabelledFile:
@@ -85,22 +83,23 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     )
 
 
-def reworded(dataset: ClassificationDataset, data: DataOptions) -> ClassificationDataset:
-    """Return a named dataset with the template and label names that `data` states; what it leaves out stays.
+def reworded(name: str, data: DataOptions) -> ClassificationDataset:
+    """Load a dataset of StaICC with the template and label names that `data` states; what it leaves out stays.
 
     The nine templates of staicc-robustness follow from a stated template, as those of a user's table do. Labels are
     named by the dataset's own label names. Raises TemplateError for a template that does not fit, and for other names.
     """
-    stated = read_table_text(data.template)
+    dataset, stated = load_staicc(name), read_table_text(data.template)
     names, own = data.labels or stated.labels, dataset.verbalizer.label_names
-    if unknown := [name for name in names if name not in own]:
-        raise TemplateError(unknown_name(f"{dataset.name} has no label", unknown[0], own, listed="It has"))
-    texts = {name: getattr(stated, name) for name in _TEMPLATE if getattr(stated, name) not in (None, "")}
+    if unknown := [label for label in names if label not in own]:
+        raise TemplateError(unknown_name(f"{name} has no label", unknown[0], own, listed="It has"))
+    given = {entry.name: getattr(stated, entry.name) for entry in fields(MetaTemplate)}
+    texts = {part: text for part, text in given.items() if text not in (None, "")}
     template = replace(dataset.template, **texts)
     if data.instruction:
         template = replace(template, instruction=data.instruction + template.label_affix)
     template.require_fields(dataset.text_fields)
-    verbalizer = Verbalizer(label_names=tuple(names.get(name, name) for name in own))
+    verbalizer = Verbalizer(label_names=tuple(names.get(label, label) for label in own))
     is_new = template != dataset.template or stated.alternatives != Alternatives()
     templates = nine_templates(template, stated.alternatives) if is_new else dataset.alternative_templates
     instructions = stated.instructions or dataset.instructions

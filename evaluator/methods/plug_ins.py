@@ -36,13 +36,9 @@ def plug_ins(taken: Collection[str]) -> dict[str, PlugIn]:
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         try:
             method = entry.load()
-            identity = code_digest(inspect.getsource(importlib.import_module(entry.module)))
+            if not isinstance(method, Method) or entry.name in {*taken, *found}:
+                raise TypeError("its name is taken" if isinstance(method, Method) else f"{method!r:.60} is no Method")
+            found[entry.name] = PlugIn(method, code_digest(inspect.getsource(importlib.import_module(entry.module))))
         except Exception as error:  # any code of others
-            logger.warning("The method %s (%s) cannot be loaded and is left out: %s", entry.name, entry.value, error)
-            continue
-        if not isinstance(method, Method) or entry.name in {*taken, *found}:
-            why = "its name is taken" if isinstance(method, Method) else f"it is a {type(method).__name__}, no Method"
-            logger.warning("The method %s (%s) is left out: %s.", entry.name, entry.value, why)
-            continue
-        found[entry.name] = PlugIn(method, identity)
+            logger.warning("The method %s (%s) is left out: %s.", entry.name, entry.value, error)
     return found

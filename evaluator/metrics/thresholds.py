@@ -272,7 +272,7 @@ def coverage(rows: pl.DataFrame) -> dict[str, Any]:
     probability, correct, gold_prob = (rows[name].to_numpy() for name in ("probability", "correct", "gold_prob"))
     groups = _groups(rows)
     area = selective.risk_coverage_area(probability, ~correct, groups)
-    bins = rows.select(confidence_bin(pl.col("probability"), last_bin_closed=True)).to_series().to_numpy()
+    bins = rows.select(confidence_bin(pl.col("probability"), is_last_closed=True)).to_series().to_numpy()
     calibration = selective.calibration_test(probability, correct, bins, groups)
     temperature = fit_temperature(rows["label_probs"], rows["gold"], groups)
     sets = selective.conformal_sets(gold_prob, SET_ALPHA, groups)

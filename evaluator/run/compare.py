@@ -113,7 +113,7 @@ def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[Co
 def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
     """Return the tables that the suites of all runs add to the comparison."""
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
-    return [family.comparison(runs) for family in families_of(common) if family.comparison is not None]
+    return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
 
 
 def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:

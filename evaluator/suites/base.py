@@ -150,8 +150,8 @@ class Family:
 
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
 
-    comparison: Callable[[Sequence[ComparedRun]], Comparison] | None = None
-    """Build the tables and sections for a comparison of runs that all have suites of this family."""
+    comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
+    """Build the tables and sections for a comparison of runs that all have suites of this family; None for none."""
 
 
 @dataclass(frozen=True, kw_only=True)

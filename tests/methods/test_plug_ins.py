@@ -55,8 +55,8 @@ def test_a_plug_in_is_found_and_its_identity_follows_its_code_and_not_its_commen
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        ("flat = flat_method:NUMBER", "it is a int, no Method"),
-        ("flat = flat_method:MISSING", "cannot be loaded and is left out"),
+        ("flat = flat_method:NUMBER", "7 is no Method"),
+        ("flat = flat_method:MISSING", "no attribute 'MISSING'"),
         ("flat = no_such_module:FLAT", "No module named 'no_such_module'"),
         ("vanilla = flat_method:FLAT", "its name is taken"),
     ],

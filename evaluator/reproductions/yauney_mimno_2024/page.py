@@ -24,7 +24,7 @@ from evaluator.report.section import (
     texts,
 )
 from evaluator.report.table import Column, Row, Table, digits, marked, number, percent, signed, text_column
-from evaluator.report.tables import VERDICT_MARKS
+from evaluator.report.tables import POSITION_MARKS
 from evaluator.reproductions.yauney_mimno_2024 import figures
 from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables
@@ -261,12 +261,12 @@ def _experiments(tables: PublishedTables) -> Iterator[Block]:
 
 
 def _moon(row: dict[str, Any]) -> Markup:
-    """Return the verdict on one experiment as one of VERDICT_MARKS, and that under sound rules where it differs."""
+    """Return the verdict on one experiment as one of POSITION_MARKS, and that under sound rules where it differs."""
     tip = (
         f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; released "
         f"{row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
     )
-    released, sound = (VERDICT_MARKS[row[f"{rules}_verdict"]] for rules in ("released", "sound"))
+    released, sound = (POSITION_MARKS[row[f"{rules}_verdict"]] for rules in ("released", "sound"))
     if released == sound:
         return marked('<span class="moon" data-tip="{}">{}</span>', tip, released)
     return marked('<span class="moon changed" data-tip="{}">{}→{}</span>', tip, released, sound)

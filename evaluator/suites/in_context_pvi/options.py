@@ -47,7 +47,8 @@ class PviMeasureOptions(Options):
 
     annotations: tuple[Path, ...] = option(
         (),
-        "Parquet file with the labels of several annotators (premise, hypothesis, old_labels, label_count).",
+        "Labels of several annotators (ChaosNLI, SNLI or MultiNLI as released, or a table with the column text), or a "
+        "table of text and pvi, computed elsewhere.",
         given=Path,
         several=True,
     )

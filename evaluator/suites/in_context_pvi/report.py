@@ -72,6 +72,7 @@ DRAWN = "paper"
 TABLES = (
     "pvi",
     "pvi_summary",
+    "pvi_means",
     "pvi_deciles",
     "pvi_densities",
     "pvi_pairs",
@@ -111,9 +112,9 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     datasets = dataset_order(every["pvi_summary"], run.record.prompts.datasets)
     several = has_several(every["pvi"])
     tables = {name: _ordered(table, datasets) for name, table in every.items()}
-    named = pl.format("{} {}" if several else "{}", *(["demonstrations"] if several else []), "demonstration_set")
     for name in ("pvi_summary", "pvi_annotators"):
-        tables[name] = tables[name].with_columns(set_name=named)
+        parts = (["demonstrations"] if has_several(tables[name]) else []) + ["demonstration_set"]
+        tables[name] = tables[name].with_columns(set_name=pl.concat_str(parts, separator=" "))
     drawn = {name: table.filter(definition=DRAWN) for name, table in tables.items()}
     labels = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
     present = {*every["pvi_summary"]["definition"]}
@@ -129,7 +130,10 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
         "V-information and accuracy",
         [
             "How many bits the input of each query gives the model about its label (Lu et al. 2023).",
-            *(_definition(name, _summary_table(name, of["pvi_summary"])) for name, of in by_definition.items()),
+            *(
+                _definition(name, _summary_table(name, of["pvi_summary"]), _means(of["pvi_means"]))
+                for name, of in by_definition.items()
+            ),
         ],
         kind="pvi",
         navigation="V-information",
@@ -165,6 +169,15 @@ def _ordered(table: pl.DataFrame, datasets: Sequence[str]) -> pl.DataFrame:
     if "demonstrations" in table.columns:
         table = table.sort(BY_SOURCE, maintain_order=True)
     return in_order(table, datasets) if "dataset" in table.columns else table
+
+
+def _means(rows: pl.DataFrame) -> Group:
+    """Return the means over runs, folded; `rows` are PVI_MEANS."""
+    values = [name for name in rows.columns if rows.schema[name] == pl.Float64()]
+    columns = [DATASET, SHOTS, SOURCE, text_column("Over", "over"), Column("Runs", "n_runs")]
+    columns += [Column(name.replace("_", " ").capitalize(), name) for name in values]
+    title = "Means over sets, shots and datasets, as in tables 1 and 14"
+    return Group([Table(rows, columns, data={"table": "means"})], title, is_folded=True)
 
 
 def _definition(name: str, *content: Block) -> Group:
@@ -450,8 +463,9 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         text_column("Annotations", "annotations", style="number"),
         text_column("Measure", "measure", show=lambda name: name.replace("_", " "), style="number"),
         *(
-            Column(name.capitalize(), name, note="p", below=(line(f"{name}_p", significant),))
+            Column(name.capitalize(), name, note=("p", "mean over sets"), below=below)
             for name in ("pearson", "spearman")
+            for below in [(line(f"{name}_p", significant), line(f"{name}_over_sets"))]
         ),
         Column("Queries", "n", note="annotated", below="n_annotated"),
     ]

@@ -107,6 +107,18 @@ PVI_SUMMARY = pl.Schema(
     }
 )
 
+PVI_MEANS_KEY = ["over", "dataset", "demonstrations", "n_shots", "definition"]
+PVI_MEANS = pl.Schema(  # PVI_SUMMARY averaged, each run alike (Lu et al. 2023, tables 1 and 14, figure 2)
+    {
+        "over": pl.String(),  # "sets" | "sets and shots" | "sets, shots and datasets"
+        **{name: _RUN[name] for name in PVI_MEANS_KEY[1:]},  # n_shots is null, dataset MEAN_OVER_DATASETS over several
+        "n_runs": pl.Int64(),
+        "accuracy": pl.Float64(),
+        **_of_ends("accuracy", pl.Float64()),
+        **dict.fromkeys(("right_pvi", "wrong_pvi", "v_information"), pl.Float64()),  # bits
+    }
+)
+
 PVI_DECILES_KEY = [*PVI_RUN, "decile"]
 PVI_DECILES = pl.Schema(
     {
@@ -240,9 +252,12 @@ PVI_ANNOTATORS_KEY = [*PVI_RUN, "annotations", "measure"]
 PVI_ANNOTATORS = pl.Schema(  # correlations of PVI with the agreement of annotators about the same queries
     {
         **_RUN,
-        "annotations": pl.String(),  # column of the annotation file: "old_labels" | "label_count"
-        "measure": pl.String(),  # "agreement" | "variation_ratio" | "entropy"; agreement.py has the formulas
+        "annotations": pl.String(),  # column of the annotation file, or the stem of a file of foreign PVI
+        # "agreement" | "variation_ratio" | "entropy" | "foreign_pvi"; agreement.py has the formulas
+        "measure": pl.String(),
         **_CORRELATION,
+        "pearson_over_sets": pl.Float64(),  # mean over demonstration sets (Lu et al. 2023, table 16)
+        "spearman_over_sets": pl.Float64(),
         "n_annotated": pl.Int64(),  # queries with annotations; those without a PVI are in no correlation
     }
 )

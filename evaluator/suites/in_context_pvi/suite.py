@@ -38,7 +38,7 @@ from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_prompts
 from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_CANDIDATES, PVI_QUERIES
-from evaluator.suites.in_context_pvi.summary import judged_queries, summary_table
+from evaluator.suites.in_context_pvi.summary import judged_queries, means_table, summary_table
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
@@ -118,6 +118,7 @@ def pvi_measures(
     return {
         "pvi": pvi,
         "pvi_summary": summary,
+        "pvi_means": means_table(summary),
         "pvi_deciles": distributions.deciles_table(judged),
         "pvi_densities": distributions.densities_table(judged),
         "pvi_pairs": pairs,

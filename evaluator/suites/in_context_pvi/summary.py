@@ -10,11 +10,19 @@ import numpy as np
 import polars as pl
 
 from evaluator.metrics.intervals import with_intervals
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.base import declared
-from evaluator.suites.in_context_pvi.schema import PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
+from evaluator.suites.in_context_pvi.schema import PVI_MEANS, PVI_MEANS_KEY, PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
 
 SHARES = {"fifth": 5, "half": 2}
 """Name of a part of the queries -> how many such parts they have."""
+
+AVERAGED: dict[str, dict[str, str | None]] = {
+    "sets": {},
+    "sets and shots": {"n_shots": None},
+    "sets, shots and datasets": {"n_shots": None, "dataset": MEAN_OVER_DATASETS},
+}
+"""What a mean is over -> columns that stand for several values, besides that of the sets."""
 
 
 def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
@@ -51,6 +59,19 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
         (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
     )
     return declared(counts, PVI_SUMMARY, PVI_SUMMARY_KEY)
+
+
+def means_table(summary: pl.DataFrame) -> pl.DataFrame:
+    """Return schema.PVI_MEANS: the means of schema.PVI_SUMMARY over sets, then over shots, then over datasets."""
+    values = [name for name in PVI_MEANS if name in summary.columns and name not in PVI_RUN]
+    frames = []
+    for over, gone in AVERAGED.items():
+        rows = summary.with_columns(
+            pl.lit(value).cast(summary.schema[name]).alias(name) for name, value in gone.items()
+        )
+        means = rows.group_by(PVI_MEANS_KEY[1:]).agg(pl.col(values).mean(), n_runs=pl.len())
+        frames.append(means.with_columns(over=pl.lit(over)))
+    return declared(pl.concat(frames), PVI_MEANS, PVI_MEANS_KEY)
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:

@@ -91,8 +91,8 @@ HELD_OUT_COLUMNS = [
 MODEL = text_column("Model", "model")
 SEARCHED = [
     DATASET,
-    text_column("Part", "part"),
-    text_column("Method", "method"),
+    text_column("Part", "part", style="number"),
+    text_column("Method", "method", style="number"),
     *COLUMNS[1:3],
     Column("Tries", "tries"),
     Column("Chance", "chance", note="max random", below="max_random"),

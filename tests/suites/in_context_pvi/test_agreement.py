@@ -1,5 +1,6 @@
 """PVI against annotators: measures by hand and by ChaosNLI's own column, correlations by SciPy."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluator.errors import DatasetError
-from evaluator.suites.in_context_pvi.agreement import ANNOTATIONS, TEXTS, annotators_table, read_annotations
+from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_answers import run_table
@@ -34,17 +35,24 @@ def queries(texts: list[list[str]]) -> pl.DataFrame:
     return pl.DataFrame({"dataset": "d", "query_id": range(len(texts)), "text": ["\n".join(own) for own in texts]})
 
 
+def wide(annotations: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The measures of one column of annotations, a row a text."""
+    found = annotations.filter(annotations=name)
+    return found.pivot(on="measure", index="text", values="value", maintain_order=True)
+
+
 def pairs(order: list[int]) -> pl.DataFrame:
     return queries([[f"premise {i}", f"hypothesis {i}"] for i in order])
 
 
 def test_measures_are_worked_by_hand(tmp_path: Path) -> None:
-    found = read_annotations([annotations(tmp_path / "a.parquet")]).filter(annotations="label_count")
+    given = read_annotations([annotations(tmp_path / "a.parquet")])
+    found = wide(given, "label_count")
     assert found["agreement"].to_list() == [1.0, 0.75, 0.5, 0.75]
     assert found["variation_ratio"].to_list() == [0, 0.25, 0.5, 0.25]
     # 3/4 log2 4/3 + 1/4 log2 4 = 2 - 3/4 log2 3; two halves are one bit.
     assert found["entropy"].to_list() == pytest.approx([0, 2 - 0.75 * np.log2(3), 1, 2 - 0.75 * np.log2(3)])
-    old = read_annotations([annotations(tmp_path / "a.parquet")]).filter(annotations="old_labels")
+    old = wide(given, "old_labels")
     assert old["agreement"].to_list() == pytest.approx([0.4, 0.6, 1, 1])
     assert old["entropy"][0] == pytest.approx(-(2 * 0.4 * np.log2(0.4) + 0.2 * np.log2(0.2)))
 
@@ -56,7 +64,9 @@ def test_queries_are_matched_by_both_texts_and_correlated_as_by_scipy(tmp_path: 
     found = annotators_table(table, pairs(order), read_annotations([annotations(tmp_path / "a.parquet")]))
     assert found.schema == PVI_ANNOTATORS
     assert found.select("annotations", "measure").rows() == [
-        (name, measure) for name in sorted(ANNOTATIONS) for measure in ("agreement", "entropy", "variation_ratio")
+        (name, measure)
+        for name in ("label_count", "old_labels")
+        for measure in ("agreement", "entropy", "variation_ratio")
     ]
     row = found.filter(annotations="label_count", measure="agreement").row(0, named=True)
     own, agreement = [0.5, -1.0, 2.0, 1.5], [0.75, 1.0, 0.75, 0.5]
@@ -77,11 +87,82 @@ def test_annotated_queries_without_a_pvi_are_counted(tmp_path: Path) -> None:
     assert nothing.select("n", "pearson", "n_annotated").unique().rows() == [(0, None, 4)]
 
 
-@pytest.mark.parametrize("gone", [*TEXTS, *ANNOTATIONS])
-def test_a_missing_column_is_named_with_those_that_are_there(tmp_path: Path, gone: str) -> None:
+ROWS = [("a b", "c", ["x", "x", "y"]), ("d", "e", ["x", "y", "z"]), ("f", "g", ["x", "x", "x"])]
+AGREEMENT = [2 / 3, 1 / 3, 1]
+
+
+def layouts(folder: Path) -> list[Path]:
+    """The same annotations in the layouts of ChaosNLI, SNLI and MultiNLI, and of a table of one's own."""
+    paths = [folder / name for name in ("chaosnli.jsonl", "snli.jsonl", "multinli.csv", "own.parquet")]
+    lines = [
+        {"uid": "1", "label_count": [labels.count(name) for name in "xyz"], "old_labels": labels, "entropy": 0.5}
+        | {"label_counter": {name: labels.count(name) for name in {*labels}}, "majority_label": "x"}
+        | {"example": {"uid": "1", "premise": premise, "hypothesis": hypothesis, "source_label": "x"}}
+        for premise, hypothesis, labels in ROWS
+    ]
+    paths[0].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [
+        {"sentence1": premise, "sentence2": hypothesis, "gold_label": "-", "annotator_labels": [*labels, ""]}
+        for premise, hypothesis, labels in ROWS
+    ]
+    paths[1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+    header = "sentence1,sentence2,label1,label2,label3,label4,label5\n"
+    paths[2].write_text(header + "".join(f"{p},{h},{','.join(labels)},,\n" for p, h, labels in ROWS))
+    texts = [f"{premise}\n{hypothesis}" for premise, hypothesis, _ in ROWS]
+    pl.DataFrame({"text": texts, "annotator_labels": [labels for *_, labels in ROWS]}).write_parquet(paths[3])
+    return paths
+
+
+def test_every_layout_gives_the_same_measures(tmp_path: Path) -> None:
+    for path in layouts(tmp_path):
+        found = read_annotations([path])
+        for name in {*found["annotations"]}:
+            measured = wide(found, name)
+            assert measured["text"].to_list() == ["a b\nc", "d\ne", "f\ng"], path
+            assert measured["agreement"].to_list() == pytest.approx(AGREEMENT)
+            assert measured["entropy"].to_list() == pytest.approx([np.log2(3) - 2 / 3, np.log2(3), 0])
+    assert {*read_annotations([layouts(tmp_path)[0]])["annotations"]} == {"label_count", "old_labels"}
+
+
+def test_pvi_of_another_program_is_correlated_with_annotators_and_with_the_models(tmp_path: Path) -> None:
+    labels = layouts(tmp_path)[1]
+    foreign = tmp_path / "bert.csv"
+    foreign.write_text(
+        "premise,hypothesis,pvi\n" + "".join(f"{p},{h},{n}\n" for (p, h, _), n in zip(ROWS, (0.5, -1, 2), strict=True))
+    )
+    texts = queries([[premise, hypothesis] for premise, hypothesis, _ in ROWS])
+    own = [1.0, 3.0, 2.5]
+    found = annotators_table(run_table(own, [True] * 3), texts, read_annotations([labels, foreign]))
+    by_source = {(row["demonstrations"], row["measure"]): row["pearson"] for row in found.to_dicts()}
+    source = next(name for name, _ in by_source if name != "bert")
+    assert by_source["bert", "agreement"] == pytest.approx(stats.pearsonr([0.5, -1, 2], AGREEMENT)[0])
+    assert by_source[source, "foreign_pvi"] == pytest.approx(stats.pearsonr(own, [0.5, -1, 2])[0])
+    assert by_source[source, "agreement"] == pytest.approx(stats.pearsonr(own, AGREEMENT)[0])
+    assert ("bert", "foreign_pvi") not in by_source
+
+
+def test_correlations_are_averaged_over_sets_too(tmp_path: Path) -> None:
+    runs = [run_table(values, [True] * 3) for values in ([1.0, 3.0, 2.5], [0.0, 1.0, 5.0])]
+    table = pl.concat(run.with_columns(demonstration_set=pl.lit(n, pl.Int64)) for n, run in enumerate(runs))
+    texts = queries([[premise, hypothesis] for premise, hypothesis, _ in ROWS])
+    found = annotators_table(table, texts, read_annotations([layouts(tmp_path)[1]])).filter(measure="agreement")
+    assert found.height == 2
+    assert found["pearson_over_sets"].to_list() == pytest.approx([found["pearson"].mean()] * 2)
+
+
+def test_what_lacks_texts_or_annotations_is_refused_with_what_is_there(tmp_path: Path) -> None:
     path = annotations(tmp_path / "a.parquet")
-    pl.read_parquet(path).drop(gone).write_parquet(path)
-    with pytest.raises(DatasetError, match=f"a.parquet has no column '{gone}'. It has"):
+    whole = pl.read_parquet(path)
+    whole.drop("hypothesis").write_parquet(path)
+    with pytest.raises(
+        DatasetError, match=r"has no columns premise and hypothesis or sentence1.* It has: premise, old"
+    ):
+        read_annotations([path])
+    whole.select("premise", "hypothesis").write_parquet(path)
+    with pytest.raises(DatasetError, match=r"has no columns old_labels, .*, pvi. It has: premise, hypothesis"):
+        read_annotations([path])
+    whole.with_columns(pvi=pl.lit("high")).write_parquet(path)
+    with pytest.raises(DatasetError, match="cannot be read as annotations"):
         read_annotations([path])
 
 
@@ -89,9 +170,12 @@ def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     path = annotations(tmp_path / "a.parquet")
     with pytest.raises(DatasetError, match="cannot be read as Parquet"):
         read_annotations([tmp_path / "absent.parquet"])
-    with pytest.raises(DatasetError, match="8 annotated pairs are in more than one row"):
-        read_annotations([path, path])
-    with pytest.raises(DatasetError, match="None of the 4 annotated pairs is a query of d"):
+    assert read_annotations([path, path]).equals(read_annotations([path]))
+    other = tmp_path / "b.parquet"
+    pl.read_parquet(path).with_columns(label_count=pl.lit([5, 5, 1])).write_parquet(other)
+    with pytest.raises(DatasetError, match="4 annotated texts have several rows that differ"):
+        read_annotations([path, other])
+    with pytest.raises(DatasetError, match="None of the 4 annotated texts is a query of d"):
         annotators_table(run_table([1.0], [True]), queries([["other", "text"]]), read_annotations([path]))
 
 
@@ -109,14 +193,17 @@ def test_every_pair_of_chaosnli_is_found_and_has_the_entropy_that_the_file_state
     folder = shared_data("pvi")
     path, data = folder / f"{file}.parquet", pl.read_parquet(folder / f"{source}.parquet")
     given = read_annotations([path]).filter(annotations="label_count")
-    published = pl.read_parquet(path).join(given, on=TEXTS, suffix="_found")
+    text = pl.concat_str("premise", "hypothesis", separator="\n")
+    published = (
+        pl.read_parquet(path).with_columns(text=text).join(wide(given, "label_count"), on="text", suffix="_found")
+    )
     assert published["entropy_found"].to_numpy() == pytest.approx(published["entropy"].to_numpy(), abs=1e-9)
     text = pl.concat_str("sentence1", "sentence2", separator="\n")
     own = data.select("sentence1", "sentence2", dataset=pl.lit("d"), query_id=pl.int_range(pl.len()), text=text)
     values = np.random.default_rng(0).normal(size=own.height)
     table = run_table(values.tolist(), [True] * own.height)
     row = annotators_table(table, own, given).filter(measure="entropy").row(0, named=True)
-    matched = own.with_columns(value=values).join(given, left_on=["sentence1", "sentence2"], right_on=TEXTS)
+    matched = own.with_columns(value=values).join(wide(given, "label_count"), on="text")
     assert row["n_annotated"] == row["n"] == matched.height == published.height
     expected = stats.pearsonr(matched["value"], matched["entropy"])
     assert (row["pearson"], row["pearson_p"]) == pytest.approx(tuple(expected), abs=1e-9)

@@ -17,6 +17,7 @@ from tests.suites.in_context_pvi.test_agreement import annotations
 TABLES = {
     "pvi": (schemas.PVI, schemas.PVI_KEY),
     "pvi_summary": (schemas.PVI_SUMMARY, schemas.PVI_SUMMARY_KEY),
+    "pvi_means": (schemas.PVI_MEANS, schemas.PVI_MEANS_KEY),
     "pvi_deciles": (schemas.PVI_DECILES, schemas.PVI_DECILES_KEY),
     "pvi_densities": (schemas.PVI_DENSITIES, schemas.PVI_DENSITIES_KEY),
     "pvi_pairs": (schemas.PVI_PAIRS, schemas.PVI_PAIRS_KEY),
@@ -72,5 +73,5 @@ def test_annotations_are_correlated_where_they_are_named(tmp_path: Path) -> None
     found = pvi_measures(random_answers(), texts, [annotations(tmp_path / "a.parquet")])["pvi_annotators"]
     assert found.height == 2 * 6 * 2 * 2 * 3
     assert found["n"].unique().to_list() == [4]
-    with pytest.raises(DatasetError, match="None of the 4 annotated pairs"):
+    with pytest.raises(DatasetError, match="None of the 4 annotated texts"):
         pvi_measures(random_answers(), queries(random_table(0, 50)), [annotations(tmp_path / "a.parquet")])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluator.suites.in_context_pvi.schema import PVI, PVI_RUN, PVI_SUMMARY
-from evaluator.suites.in_context_pvi.summary import judged_queries, summary_table
+from evaluator.suites.in_context_pvi.schema import PVI, PVI_MEANS, PVI_RUN, PVI_SUMMARY
+from evaluator.suites.in_context_pvi.summary import judged_queries, means_table, summary_table
 from tests.suites.in_context_pvi.pvi_answers import random_table, run_table
 
 PARTS = {"fifth": 5, "half": 2}
@@ -151,3 +151,28 @@ def test_row_order_does_not_matter_to_the_last_digit() -> None:
     shuffled = table.sample(fraction=1, shuffle=True, seed=1)
     assert summary(shuffled.sort(*PVI_RUN, "query_id")).equals(summary(table))
     assert PVI.names() == shuffled.columns
+
+
+def test_means_are_over_sets_then_shots_then_datasets_each_run_alike() -> None:
+    runs = {(name, k, n): (len(name) + k) / (n + 2) for name in ("aa", "b") for k in (1, 2) for n in range(3)}
+    rows = [
+        {"dataset": name, "n_shots": k, "demonstration_set": n, "demonstrations": "random", "definition": "paper"}
+        | {"accuracy": value, "highest_fifth_accuracy": value / 2, "wrong_pvi": None if n else -value}
+        for (name, k, n), value in runs.items()
+    ]
+    found = means_table(pl.DataFrame(rows, schema=PVI_SUMMARY))
+    assert found.schema == PVI_MEANS
+    by_case = {(row["over"], row["dataset"], row["n_shots"]): row for row in found.to_dicts()}
+    assert len(by_case) == 4 + 2 + 1
+
+    def expected(dataset: str | None, n_shots: int | None) -> list[float]:
+        return [value for (name, k, _), value in runs.items() if dataset in (None, name) and n_shots in (None, k)]
+
+    for (_, name, n_shots), row in by_case.items():
+        values = expected(None if name == "mean" else name, n_shots)
+        assert row["n_runs"] == len(values)
+        assert row["accuracy"] == pytest.approx(np.mean(values))
+        assert row["highest_fifth_accuracy"] == pytest.approx(np.mean(values) / 2)
+    # Where a run has no wrong prediction it has no mean PVI of them: set 0 alone counts.
+    assert by_case["sets", "b", 1]["wrong_pvi"] == -runs["b", 1, 0]
+    assert by_case["sets", "b", 1]["lowest_half_accuracy"] is None
