@@ -88,6 +88,9 @@ class DataOptions(Options):
     template: Path | None = option(
         None, "TOML file of the text around examples of a table in --data, or of StaICC's (docs/own-data.md)."
     )
+    questions: Path | None = option(
+        None, "TOML file of typed questions about the rows of a table in --data, for decide (docs/decisions.md)."
+    )
     training: Path | None = option(
         None,
         "Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",

@@ -1,9 +1,10 @@
-"""Loaded datasets: examples with a label space, and multiple-choice examples with choices of their own."""
+"""Loaded datasets: examples with a label space, multiple choice with choices of each example, typed questions."""
 
 from dataclasses import dataclass
 
 import polars as pl
 
+from evaluator.decisions.questions import Question
 from evaluator.templates.template import ChoiceTemplate, MetaTemplate, Verbalizer
 
 EXAMPLES = pl.Schema(
@@ -62,4 +63,30 @@ class MultipleChoiceDataset:
         return self.examples if self.demonstrations is None else self.demonstrations
 
 
-AnyDataset = ClassificationDataset | MultipleChoiceDataset
+DECISION_EXAMPLES = pl.Schema(
+    {
+        "row": pl.Int64(),  # in its table, from 0
+        "input": pl.String(),
+        "options": pl.List(pl.String()),  # as many in every row, all different
+        "descriptions": pl.List(pl.String()),  # of the options; "" for none
+        "gold": pl.Int64(),  # index into options; null where it is not known
+        "soft_gold": pl.List(pl.Float64()),  # probability of each option; null where one option is true
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DecisionDataset:
+    """A typed question about the rows of a table."""
+
+    name: str
+    question: Question
+    examples: pl.DataFrame  # DECISION_EXAMPLES
+    demonstrations: pl.DataFrame  # DECISION_EXAMPLES with a gold option, of which none is a query
+    others: tuple[Question, ...] = ()  # that are asked about the same rows
+    source: str  # the file, for messages
+    notes: tuple[str, ...] = ()
+    fingerprint: str  # hex; changes with the source's bytes, the columns taken and the question
+
+
+AnyDataset = ClassificationDataset | MultipleChoiceDataset | DecisionDataset

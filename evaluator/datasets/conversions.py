@@ -1,4 +1,7 @@
-"""Convert labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets."""
+"""Convert labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets.
+
+Typed questions are neither, and are refused.
+"""
 
 import reprlib
 
@@ -9,6 +12,7 @@ from evaluator.datasets.base import (
     EXAMPLES,
     AnyDataset,
     ClassificationDataset,
+    DecisionDataset,
     MultipleChoiceDataset,
 )
 from evaluator.datasets.labelled_table import split_examples
@@ -29,6 +33,8 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
     """
     if isinstance(dataset, MultipleChoiceDataset):
         return dataset
+    if isinstance(dataset, DecisionDataset):
+        raise _typed_question(dataset)
     template = dataset.template
     _require_convertible(dataset.name, template)
     names = list(dataset.verbalizer.label_names)
@@ -77,6 +83,8 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     """
     if isinstance(dataset, ClassificationDataset):
         return dataset
+    if isinstance(dataset, DecisionDataset):
+        raise _typed_question(dataset)
     names = _shared_choices(dataset)
     template, strips_start, strips_end = _meta_template(dataset.template, names)
 
@@ -107,6 +115,22 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
         verbalizer=Verbalizer(label_names=tuple(names)),
         notes=(*dataset.notes, *split.notes),
         fingerprint=short_digest(repr((dataset.fingerprint, names, template, query_every_row)).encode()),
+    )
+
+
+def as_decision(dataset: AnyDataset) -> DecisionDataset:
+    """Return a dataset that is a typed question. Raises DatasetError for any other."""
+    if isinstance(dataset, DecisionDataset):
+        return dataset
+    raise DatasetError(
+        f"{dataset.name} has labels and no typed question. Ask questions about its table with --questions FILE "
+        "(docs/decisions.md), or run classify."
+    )
+
+
+def _typed_question(dataset: DecisionDataset) -> DatasetError:
+    return DatasetError(
+        f"{dataset.name} is a typed question, which the suite decide asks. Run decide, or drop --questions."
     )
 
 

@@ -29,6 +29,7 @@ from evaluator.datasets.lu_2023 import (
 )
 from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
+from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, table_in
@@ -141,6 +142,10 @@ class _File(NamedTuple):
 
 def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterator[DatasetSource]:
     """Yield the datasets of a file or folder; `named` are the published ones that the user named."""
+    if path.is_file() and data.questions is not None:
+        for name, read in question_tables(path, data):
+            yield DatasetSource(name, f"{path}, {data.questions}", read, "table")
+        return
     if path.is_file():
         yield _file_source(_File(path, path.parent, data))
         return

@@ -185,7 +185,7 @@ def tempered_label_probs(scored: ScoredRequests, definition: Definition) -> pl.L
         folds = np.random.default_rng(0).permutation(int(query.max()) + 1)[query] % N_FOLDS
         temperatures = np.ones(N_FOLDS)
         for fold in np.unique(folds):
-            others = rows.filter(folds != fold)
+            others = rows.filter(folds != fold).drop_nulls("gold")
             if others.height:
                 temperatures[fold] = fit_temperature(others["label_probs"], others["gold"]).value
         tables.append(rows.with_columns(temperature=pl.Series(temperatures[folds])))

@@ -107,8 +107,16 @@ def prediction_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterator[Pred
 
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key. Takes PREDICTIONS."""
-    return predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect(engine="streaming")
+    """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key. Takes PREDICTIONS.
+
+    Labels that differ from row to row, as many in each, are named by their places: option 1, option 2, ...
+    """
+    rows = predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect(engine="streaming")
+    n_spaces, size = pl.len().over(LABEL_SPACES_KEY), pl.col("label_names").list.len()
+    differ = (n_spaces > 1) & (size.n_unique().over(LABEL_SPACES_KEY) == 1)
+    places = pl.int_ranges(1, size + 1).list.eval(pl.format("option {}", pl.element()))
+    named = rows.with_columns(label_names=pl.when(differ).then(places).otherwise("label_names"))
+    return named.unique(maintain_order=True)
 
 
 class Reading(NamedTuple):

@@ -10,6 +10,7 @@ from evaluator.methods.base import Method
 from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts
 from evaluator.suites.base import Family, Suite
 from evaluator.suites.classification import IMPORTED_ANSWERS
+from evaluator.suites.decide.suite import DECIDE
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
 from evaluator.suites.staicc.suite import STAICC_SUITES
@@ -18,6 +19,7 @@ SUITES: dict[str, Suite] = {
     **STAICC_SUITES,
     "prompt-search": PROMPT_SEARCH,
     "pvi": IN_CONTEXT_PVI,
+    "decide": DECIDE,
 }
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {

@@ -53,7 +53,9 @@ def classification_tables(
         if group.definition == "paper" and group.key["part"] in parts:
             covered.append(coverage_tables(group))
 
-    groups = metrics.measured_groups(predictions, parts, diagnostics, read)
+    # Answers to queries without a true option are compared with each other alone, which diagnostics do.
+    has_gold = pl.col("gold").is_not_null() | ~pl.col("part").is_in(parts)
+    groups = metrics.measured_groups(predictions.filter(has_gold), parts, diagnostics, read)
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
     measured = metrics.metrics_table(groups, draws).filter(requested)

@@ -1,0 +1,165 @@
+"""Read the rows of a table with typed questions about them."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evaluator.config import DataOptions
+from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
+from evaluator.datasets.tables import parsed, read_texts, table_in
+from evaluator.datasets.user_table import TEXT, USER_TRAINING
+from evaluator.decisions.answers import TypedAnswer, gold_option
+from evaluator.decisions.questions import Option, Question, read_questions
+from evaluator.errors import DatasetError, shown
+from evaluator.files.digests import short_digest
+from evaluator.files.whole import file_digest
+
+_HINT = "Say which columns hold the input with --input-column A,B; `gold` in the file of questions names true options."
+
+
+def question_tables(path: Path, data: DataOptions) -> Iterator[tuple[str, Callable[[], DecisionDataset]]]:
+    """Yield the name of each dataset and its reader: one for each question and number of options.
+
+    Raises DatasetError for a file of questions or a column of options that cannot be read.
+    """
+    assert data.questions is not None, "the caller has them"
+    questions = read_questions(data.questions)
+    for question in questions:
+        others = tuple(other for other in questions if other is not question and other.options_column is None)
+        read = partial(_read, path, data, question, others)
+        sizes = {len(options) for options in _row_options(path, question)} if question.options_column else {0}
+        for size in sorted(sizes):
+            name = question.name if len(sizes) == 1 else f"{question.name} ({size} options)"
+            yield name, partial(read, name, size)
+
+
+def _read(
+    path: Path, data: DataOptions, question: Question, others: tuple[Question, ...], name: str, size: int
+) -> DecisionDataset:
+    """Return a question about a table; unless `size` is 0, about its rows with so many options."""
+    training = data.training or table_in(path.parent, path.stem + USER_TRAINING)
+    files = [file for file in (path, training) if file is not None]
+    tables = [_examples(file, data, question) for file in files]
+    if size:
+        tables = [table.filter(pl.col("options").list.len() == size) for table in tables]
+    examples = tables[0]
+    shown_rows = tables[1] if training else examples.clear()
+    notes = []
+    if n_unknown := examples["gold"].null_count():
+        notes.append(f"{n_unknown} of {examples.height} rows have no true option: they are asked and not measured")
+    return DecisionDataset(
+        name=name,
+        question=question,
+        examples=examples,
+        demonstrations=shown_rows.filter(pl.col("gold").is_not_null()),
+        others=others,
+        source=str(path),
+        notes=tuple(notes),
+        fingerprint=short_digest(
+            repr((name, [file_digest(file) for file in files], question, others, data.columns.inputs)).encode()
+        ),
+    )
+
+
+def _examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame:
+    """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
+    inputs = data.columns.inputs or (TEXT,)
+    extra = [column for column in (question.gold, question.options_column) if column]
+    table = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
+    blank = pl.all_horizontal(pl.col(name).fill_null("").str.strip_chars() == "" for name in inputs)
+    if (empty := table.select(blank).to_series()).any():
+        raise DatasetError(
+            f"{path}, row {empty.arg_max()} (from 0): {', '.join(inputs)} is missing or empty, as in {empty.sum()} of "
+            f"{len(empty)} rows. Fill or remove them."
+        )
+    # A single column is the input as it is; of several, each is named.
+    text = pl.col(inputs[0])
+    if len(inputs) > 1:
+        text = pl.concat_str(
+            [pl.format("{}: {}", pl.lit(name), pl.col(name).fill_null("")) for name in inputs], separator="\n"
+        )
+    spaces = _row_options(path, question) if question.options_column else [question.options] * table.height
+    cells = table[question.gold].to_list() if question.gold else [None] * table.height
+    golds, softs = [], []
+    for number, (cell, options) in enumerate(zip(cells, spaces, strict=True)):
+        gold, soft = _gold(cell, question, options, f"{path}, row {number} (from 0), question {question.name!r}")
+        golds.append(gold)
+        softs.append(soft)
+    return table.select(
+        row=pl.int_range(pl.len()),
+        input=text,
+        options=pl.Series([[option.name for option in options] for options in spaces]),
+        descriptions=pl.Series([[option.description for option in options] for options in spaces]),
+        gold=pl.Series(golds, dtype=pl.Int64),
+        soft_gold=pl.Series(softs, dtype=pl.List(pl.Float64)),
+    ).cast(DECISION_EXAMPLES)
+
+
+def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
+    """Return the options of each row: a list, an object of names and descriptions, or texts between bars."""
+    column = question.options_column
+    assert column is not None, "the caller has checked"
+    rows = []
+    for number, cell in enumerate(read_texts(path, [column], _HINT)[column]):
+        value = parsed(cell or "")
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split("|")]
+        pairs = value.items() if isinstance(value, dict) else [(name, "") for name in value or []]
+        options = [Option(str(name), str(description or "")) for name, description in pairs]
+        if question.none is not None and question.none not in {option.name for option in options}:
+            options.append(next(option for option in question.options if option.name == question.none))
+        if len({option.name for option in options}) < max(len(options), 2) or not all(o.name.strip() for o in options):
+            raise DatasetError(
+                f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different and "
+                f'none blank, as a|b or ["a", "b"]; found {shown(cell)}.'
+            )
+        rows.append(tuple(options))
+    return rows
+
+
+def _gold(
+    cell: str | None, question: Question, options: Sequence[Option], where: str
+) -> tuple[int | None, list[float] | None]:
+    """Return the index of the true option, and the distribution where the cell holds one: an object or a list."""
+    names = [option.name for option in options]
+    if cell is None or not cell.strip():
+        return (None if question.none is None else names.index(question.none)), None
+    value = parsed(cell)
+    if isinstance(value, dict | list):
+        soft = _distribution(value, names, where)
+        return soft.index(max(soft)), soft
+    option = gold_option(cell.strip(), TypedAnswer(tuple(names), ()))
+    if option is not None:
+        return names.index(option), None
+    if question.kind == "score" and cell.strip().isdecimal() and int(cell) < len(names):
+        return int(cell), None
+    raise DatasetError(f"{where}: the true option {shown(cell)} is none of {', '.join(names)}.")
+
+
+def _distribution(value: Any, names: Sequence[str], where: str) -> list[float]:
+    weights = [value.get(name, 0) for name in names] if isinstance(value, dict) else value
+    unknown = [key for key in value if key not in names] if isinstance(value, dict) else []
+    is_number = all(isinstance(weight, int | float) and weight >= 0 for weight in weights)
+    if unknown or len(weights) != len(names) or not is_number or not sum(weights) > 0:
+        raise DatasetError(
+            f"{where}: a distribution has a number of 0 or more for each of {', '.join(names)}; found {shown(value)}."
+        )
+    return [weight / sum(weights) for weight in weights]
+
+
+def drawn_demonstrations(examples: pl.DataFrame, n_shots: int, seed: int) -> list[int]:
+    """Return rows of examples with a gold option, drawn by the seed: of each option in turn, as many as n_shots."""
+    order = list(range(examples.height))
+    random.Random(f"demonstrations, seed {seed}").shuffle(order)
+    golds = examples["gold"].to_list()
+    turns: dict[object, int] = {}
+    ranked = []
+    for row in order:
+        if golds[row] is not None:
+            turns[golds[row]] = turns.get(golds[row], 0) + 1
+            ranked.append((turns[golds[row]], row))
+    return [row for _, row in sorted(ranked, key=lambda pair: pair[0])[:n_shots]]

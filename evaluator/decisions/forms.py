@@ -1,0 +1,91 @@
+"""Write typed questions as prompts: with lettered options, with their names, or as a decision server writes them.
+
+Source: `vllm` and `vllm-decisions` follow vLLM 0.32, entrypoints/generate/structured_decisions/question_types.py, and
+0.33 for /v1/decisions. They are user turns, so they equal the server's prompt through the model's chat template alone.
+"""
+
+import string
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+from evaluator.decisions.answers import NO, YES
+from evaluator.decisions.questions import QuestionKind
+from evaluator.errors import DatasetError
+from evaluator.templates.template import LABEL_SPACE
+
+Form = Literal["letters", "names", "vllm", "vllm-decisions"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+LIMITS: dict[Form, dict[QuestionKind, int]] = {
+    "vllm": {"choice": len(string.ascii_uppercase), "score": len(string.digits)},
+    "vllm-decisions": {"choice": len(string.ascii_uppercase), "score": len(string.digits)},
+}
+"""Most options of a question that a server takes."""
+
+
+class Asked(NamedTuple):
+    """A question as it is put to a model."""
+
+    text: str  # up to the answer
+    answers: list[str]  # the text that answers with each option, in the order of the options
+
+
+def asked(
+    form: Form,
+    kind: QuestionKind,
+    instructions: str,
+    options: Sequence[str],
+    descriptions: Sequence[str],
+    order: Sequence[int],
+) -> Asked:
+    """Return a question without its input, which stands before it, in a form.
+
+    Args:
+        options, descriptions: names, of a score its levels, and what they mean or "".
+        order: of the options in the prompt.
+
+    Raises DatasetError for more options than the form has.
+    """
+    if len(options) > (most := LIMITS.get(form, {}).get(kind, len(options))):
+        raise DatasetError(f"{len(options)} options; the form {form} takes {most} at most. Choose --form names.")
+    is_server = form in LIMITS
+    labels = _labels(form, kind, len(options), order)
+    names = options
+    if form == "vllm-decisions" and kind == "yes-no":  # asked as a choice of two values
+        kind, names = "choice", ["false", "true"]
+    lines = [f"Question: {instructions}"] if instructions else []
+    for option in order:
+        parts = [] if kind == "yes-no" and is_server else [names[option]]
+        shown = " - ".join(filter(None, [*parts, descriptions[option]]))
+        if form == "names":
+            lines.append(f"- {shown}")
+        else:
+            lines.append(f"{labels[option]}: {shown}" if shown else labels[option])
+    if form == "names":
+        return Asked(
+            "\n".join([*lines, "Answer with one option only.", "Answer:"]), [LABEL_SPACE + name for name in names]
+        )
+    if not is_server:
+        lines += ["Answer with the letter of one option only.", "Answer:"]
+        return Asked("\n".join(lines), [LABEL_SPACE + label for label in labels])
+    reply = {
+        "choice": "Answer with the letter of one option only.",
+        "yes-no": "Answer with yes or no only.",
+        "score": "Answer with the number of one level only.",
+    }[kind]
+    return Asked("\n".join([*lines, reply, ""]), labels)
+
+
+def _labels(form: Form, kind: QuestionKind, n_options: int, order: Sequence[int]) -> list[str]:
+    """Return the label of each option: a letter by its place in the prompt, a level's digit, or yes and no."""
+    if form == "vllm" and kind == "yes-no":
+        return [NO, YES]
+    if form in LIMITS and kind == "score":
+        return list(string.digits[:n_options])
+    letters = (
+        string.ascii_uppercase if n_options <= len(string.ascii_uppercase) else [str(n + 1) for n in range(n_options)]
+    )
+    labels = [""] * n_options
+    for place, option in enumerate(order):
+        labels[option] = letters[place]
+    return labels

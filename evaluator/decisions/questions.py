@@ -1,0 +1,122 @@
+"""Read typed questions about the rows of a table: one of several options, yes or no, or a level of a scale.
+
+A file of questions is TOML with a table for each question:
+
+    [queue]
+    type = "choice"
+    instructions = "Which team should read this?"
+    options = {billing = "payments and invoices", technical = ""}
+    gold = "team"
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from evaluator.decisions.answers import NO, YES
+from evaluator.errors import DatasetError
+from evaluator.files.toml_files import read_toml, require_known_keys
+
+QuestionKind = Literal["choice", "yes-no", "score"]
+
+NONE_OF_THESE = "none of the other options"
+"""Description of the option for inputs that no other option fits."""
+
+
+class Option(NamedTuple):
+    """An option of a question, or a level of its scale."""
+
+    name: str
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A typed question about each row of a table."""
+
+    name: str
+    kind: QuestionKind
+    instructions: str
+    options: tuple[Option, ...]  # in their order; of a score from the lowest level; empty: `options_column` has them
+    options_column: str | None = None  # column with the options of each row
+    gold: str | None = None  # column with the true option, level, or distribution over options
+    none: str | None = None  # option that is true of rows without a gold value
+    wordings: tuple[str, ...] = ()  # other instructions that mean the same
+    negated: str | None = None  # instructions that mean the opposite, of a yes-or-no question
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stated:
+    """A question as a file states it."""
+
+    type: QuestionKind
+    instructions: str
+    options: dict[str, str] | list[str] = field(default_factory=dict)
+    levels: list[str] = field(default_factory=list)
+    criteria: dict[str, str] = field(default_factory=dict)
+    options_column: str | None = None
+    gold: str | None = None
+    none: str | None = None
+    wordings: list[str] = field(default_factory=list)
+    negated: str | None = None
+
+
+def read_questions(path: Path) -> tuple[Question, ...]:
+    """Return the questions of a file. Raises DatasetError, naming file and question, for what does not fit."""
+    content = read_toml(path, DatasetError)
+    if not content:
+        raise DatasetError(f'{path} has no question. Write a table for each, as in [queue] with type = "choice".')
+    return tuple(_question(path, name, stated) for name, stated in content.items())
+
+
+def _question(path: Path, name: str, stated: object) -> Question:
+    where = f"{path}, question {name!r}"
+    if not isinstance(stated, dict):
+        raise DatasetError(f"{where}: a table was expected, as in [{name}].")
+    require_known_keys(stated, _Stated, DatasetError, where)
+    try:
+        read = msgspec.convert(stated, _Stated)
+    except msgspec.ValidationError as error:
+        raise DatasetError(f"{where}: {error}.") from error
+    options = _options(where, read)
+    if read.negated and read.type != "yes-no":
+        raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")
+    if read.none is not None and read.none not in {option.name for option in options}:
+        options = (*options, Option(read.none, NONE_OF_THESE))
+    return Question(
+        name=name,
+        kind=read.type,
+        instructions=read.instructions,
+        options=options,
+        options_column=read.options_column,
+        gold=read.gold,
+        none=read.none,
+        wordings=tuple(read.wordings),
+        negated=read.negated,
+    )
+
+
+def _options(where: str, read: _Stated) -> tuple[Option, ...]:
+    """Return the options that a question states. Raises DatasetError unless they fit its type."""
+    others = {"choice": "options", "yes-no": "criteria", "score": "levels"}
+    for kind, key in others.items():
+        if kind != read.type and getattr(read, key):
+            raise DatasetError(f"{where}: `{key}` is for questions of the type {kind}; this one is {read.type}.")
+    if read.type == "yes-no":
+        if unknown := read.criteria.keys() - {YES, NO}:
+            raise DatasetError(
+                f"{where}: `criteria` says what {YES} and {NO} mean, found {', '.join(sorted(unknown))}."
+            )
+        return tuple(Option(name, read.criteria.get(name, "")) for name in (NO, YES))
+    stated = read.levels if read.type == "score" else read.options
+    options = [Option(*pair) for pair in (stated.items() if isinstance(stated, dict) else ((name,) for name in stated))]
+    if read.options_column is not None:
+        if options:
+            raise DatasetError(f"{where}: `options_column` and a list of options exclude each other. Drop one.")
+        return ()
+    names = [option.name for option in options]
+    if len(names) < 2 or len({*names}) < len(names) or not all(name.strip() for name in names):
+        raise DatasetError(f"{where}: two options or more are needed, all different and none blank; found {names}.")
+    return tuple(options)

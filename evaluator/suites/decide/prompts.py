@@ -1,0 +1,245 @@
+"""Build the requests of the suite decide: each question in its form, and again with what should not matter changed."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import RunConfig
+from evaluator.datasets.base import DecisionDataset
+from evaluator.datasets.question_table import drawn_demonstrations
+from evaluator.decisions.answers import NO, YES
+from evaluator.decisions.forms import Asked, Form, asked
+from evaluator.decisions.questions import Question, QuestionKind
+from evaluator.errors import ConfigError, DatasetError
+from evaluator.methods.base import MethodContext
+from evaluator.prompts.render import prompt_spans, render_prompts
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
+from evaluator.suites.base import Requests
+from evaluator.suites.decide.options import DecideOptions
+
+Example = Mapping[str, Any]
+"""A row of DECISION_EXAMPLES."""
+
+ORDER_AVERAGED, ONE_BY_ONE = "order_averaged", "one_by_one"
+"""Methods of the suite, and the parts of the requests that they add."""
+
+MAX_ORDERS = 6
+"""Most orders of options that are asked: all rotations of so many options, else drawn ones."""
+
+ORDER, WORDING, NEGATION, SPACING, AMONG = "order", "wording", "negation", "spacing", "among"
+VARIED = (ORDER, WORDING, NEGATION, SPACING, AMONG)
+"""Parts in which something changes that should not matter; `template` 0 is the question as it is."""
+
+QUESTION_KINDS = pl.Schema({"dataset": pl.String(), "kind": pl.String()})  # side table: QuestionKind
+SOFT_GOLD = pl.Schema(  # side table: queries whose gold is a distribution
+    {"dataset": pl.String(), "query_id": pl.Int64(), "soft_gold": pl.List(pl.Float64())}
+)
+
+
+class Variation(NamedTuple):
+    """A way to ask a question."""
+
+    instructions: str
+    order: Sequence[int] | None = None  # of the options; None: as they are written
+    inputs: str = ""  # change of the inputs: "spaces" or "lower case"
+    is_negated: bool = False  # yes answers no
+    before: str = ""  # text between the input and the question
+
+
+def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
+    """Build a request for each row in each form, and for each variation of the parts of VARIED.
+
+    Raises ConfigError for more queries than rows, DatasetError for too few demonstrations and too many options.
+    """
+    options = config.options_of(DecideOptions)
+    dataset = with_demonstrations(dataset, options.shots[0], options.seed)
+    n_rows = dataset.examples.height
+    if config.n_queries is not None and config.n_queries > n_rows:
+        raise ConfigError(f"--queries {config.n_queries}: {dataset.source} has {n_rows} rows. Ask for no more.")
+    queries = dataset.examples.head(config.n_queries or n_rows)
+    name = pl.lit(dataset.name)
+    soft = queries.filter(pl.col("soft_gold").is_not_null()).select("soft_gold", query_id="row", dataset=name)
+    tables = {
+        "question_kinds": pl.DataFrame([(dataset.name, dataset.question.kind)], schema=QUESTION_KINDS, orient="row"),
+        "soft_gold": soft.select(SOFT_GOLD.names()).cast(SOFT_GOLD),
+    }
+    return Requests(_all_rows(dataset, queries, options), tables)
+
+
+def with_demonstrations(dataset: DecisionDataset, n_shots: int, seed: int) -> DecisionDataset:
+    """Return the dataset with n_shots demonstrations: of its training rows, else rows that are then no queries.
+
+    Raises DatasetError for too few rows with a gold option.
+    """
+    pool = dataset.examples if dataset.demonstrations.is_empty() else dataset.demonstrations
+    rows = drawn_demonstrations(pool, n_shots, seed)
+    if len(rows) < n_shots:
+        raise DatasetError(
+            f"{dataset.source}: {n_shots} demonstrations need as many rows with a true option, found {len(rows)}."
+        )
+    shown = pool[rows] if rows else pool.clear()
+    if dataset.demonstrations.is_empty() and n_shots:
+        kept = dataset.examples.filter(~pl.int_range(pl.len()).is_in(rows))
+        return replace(dataset, demonstrations=shown, examples=kept)
+    return replace(dataset, demonstrations=shown)
+
+
+def _all_rows(dataset: DecisionDataset, queries: pl.DataFrame, options: DecideOptions) -> Iterator[pl.DataFrame]:
+    question, main = dataset.question, options.forms[0]
+    plain = Variation(question.instructions)
+    for form in options.forms:
+        yield from request_rows(dataset, queries, form, form, [plain])
+    for part, variations in varied(dataset, main, options.seed).items():
+        yield from request_rows(dataset, queries, part, main, [plain, *variations])
+
+
+def varied(dataset: DecisionDataset, form: Form, seed: int) -> dict[str, list[Variation]]:
+    """Return the variations of each part that the question has, without the question as it is."""
+    question, n_options = dataset.question, len(dataset.examples["options"][0])
+    plain = Variation(question.instructions)
+    parts = {
+        ORDER: [plain._replace(order=order) for order in orders(question, n_options, seed)[1:]],
+        WORDING: [Variation(wording) for wording in question.wordings],
+        NEGATION: [Variation(question.negated, is_negated=True)] if question.negated else [],
+        SPACING: [plain._replace(inputs="spaces"), plain._replace(inputs="lower case")],
+        AMONG: [plain._replace(before=_others(dataset.others, form))] if dataset.others else [],
+    }
+    return {part: variations for part, variations in parts.items() if variations}
+
+
+def orders(question: Question, n_options: int, seed: int) -> list[list[int]]:
+    """Return the orders of options to ask: all rotations of up to MAX_ORDERS options, else as many drawn orders."""
+    first = default_order(question.kind, n_options)
+    if n_options <= MAX_ORDERS:
+        return [first[start:] + first[:start] for start in range(n_options)]
+    draw = random.Random(f"orders of {question.name}, seed {seed}")
+    return [first, *(draw.sample(first, n_options) for _ in range(MAX_ORDERS - 1))]
+
+
+def default_order(kind: QuestionKind, n_options: int) -> list[int]:
+    """Return the order of a question's options in a prompt: yes before no, others as they are written."""
+    return [1, 0] if kind == "yes-no" else list(range(n_options))
+
+
+def _others(questions: Sequence[Question], form: Form) -> str:
+    """Return the other questions about the same rows, as text before a question."""
+    texts = []
+    for question in questions:
+        names, descriptions = zip(*question.options, strict=True)
+        order = default_order(question.kind, len(names))
+        texts.append(asked(form, question.kind, question.instructions, names, descriptions, order).text)
+    return "".join(f"{text.rstrip()}\n\n" for text in texts)
+
+
+def request_rows(
+    dataset: DecisionDataset, queries: pl.DataFrame, part: str, form: Form, variations: Sequence[Variation]
+) -> Iterator[pl.DataFrame]:
+    """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
+    for number, variation in enumerate(variations):
+        puts = partial(_put, dataset.question.kind, form, variation)
+        for rows in _frames(dataset, queries, form, puts, number * queries.height):
+            yield rows.with_columns(part=pl.lit(part), template=pl.lit(number, pl.Int64), label_names="options").drop(
+                "options"
+            )
+
+
+def _frames(
+    dataset: DecisionDataset,
+    queries: pl.DataFrame,
+    form: Form,
+    put: Callable[[Example], tuple[str, Asked]],
+    first_position: int,
+) -> Iterator[pl.DataFrame]:
+    """Yield the columns of requests, without part and label_names, and `options` of the queries.
+
+    Args:
+        put: returns the input and the question of a row.
+    """
+    plain = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
+    shown = pl.DataFrame(
+        [_demonstration(row, *plain(row)) for row in dataset.demonstrations.iter_rows(named=True)],
+        schema={"text": pl.String(), "label": pl.Int64()},
+        orient="row",
+    )
+    for first in range(0, queries.height, ROWS_PER_FRAME):
+        some = queries.slice(first, ROWS_PER_FRAME)
+        asked_rows = [put(row) for row in some.iter_rows(named=True)]
+        inputs = pl.Series([f"{text}\n\n{question.text}" for text, question in asked_rows], dtype=pl.String)
+        rows = np.tile(np.arange(shown.height), (some.height, 1))
+        yield some.select(
+            "gold",
+            "options",
+            **NOT_VARIED,
+            dataset=pl.lit(dataset.name),
+            query_id="row",
+            position=pl.int_range(pl.len()) + first + first_position,
+            n_shots=pl.lit(shown.height, pl.Int64),
+            demonstration_ids=pl.lit(dataset.demonstrations["row"].to_list(), pl.List(pl.Int64)),
+            prompt=render_prompts("", shown["text"], rows, inputs),
+            spans=prompt_spans("", shown, rows, inputs),
+            ask=pl.lit("labels"),
+            continuations=pl.Series([question.answers for _, question in asked_rows], dtype=pl.List(pl.String)),
+        )
+
+
+def _put(kind: QuestionKind, form: Form, variation: Variation, row: Example) -> tuple[str, Asked]:
+    """Return the input of a row and its question. Yes to a negated question answers no."""
+    names, descriptions = row["options"], row["descriptions"]
+    order = variation.order or default_order(kind, len(names))
+    if variation.is_negated:
+        descriptions = ["", ""]
+    put = asked(form, kind, variation.instructions, names, descriptions, order)
+    put = put._replace(text=variation.before + put.text)
+    text: str = row["input"]
+    if variation.inputs == "spaces":
+        text = f" {text.replace(' ', '  ')} "
+    elif variation.inputs == "lower case":
+        text = text.lower()
+    return text, put._replace(answers=put.answers[::-1]) if variation.is_negated else put
+
+
+def _demonstration(row: Example, text: str, question: Asked) -> tuple[str, int]:
+    """Return a question with its answer, and the number of characters before the answer."""
+    before = f"{text}\n\n{question.text}"
+    return f"{before}{question.answers[row['gold']]}\n\n", len(before)
+
+
+def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield the queries of a part with their options in every order."""
+    dataset, queries, form, options = _asked_in(context)
+    plain = Variation(dataset.question.instructions)
+    n_options = len(queries["options"][0])
+    every = [plain._replace(order=order) for order in orders(dataset.question, n_options, options.seed)]
+    for rows in request_rows(dataset, queries, ORDER_AVERAGED, form, every):
+        yield rows.select(context.columns)
+
+
+def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Yield a yes-or-no question for each option of each query: whether it is the answer; `label_tried` numbers it."""
+    dataset, queries, form, _ = _asked_in(context)
+    if dataset.question.kind == "yes-no":
+        return
+
+    def put(label: int, row: Example) -> tuple[str, Asked]:
+        means = " - ".join(filter(None, (row["options"][label], row["descriptions"][label])))
+        instructions = f"{dataset.question.instructions}\nIs this the answer: {means}?"
+        return row["input"], asked(form, "yes-no", instructions, (NO, YES), ("", ""), default_order("yes-no", 2))
+
+    for label in range(len(queries["options"][0])):
+        for rows in _frames(dataset, queries, form, partial(put, label), label * queries.height):
+            columns = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
+            yield rows.with_columns(part=pl.lit(ONE_BY_ONE), **columns).select(context.columns)
+
+
+def _asked_in(context: MethodContext) -> tuple[DecisionDataset, pl.DataFrame, Form, DecideOptions]:
+    """Return dataset, queries and form of the part that a method answers."""
+    assert isinstance(context.dataset, DecisionDataset), "the suite's own methods have its datasets"
+    options = context.config.options_of(DecideOptions)
+    dataset = with_demonstrations(context.dataset, options.shots[0], options.seed)
+    form = next((form for form in options.forms if form == context.part), options.forms[0])
+    return dataset, dataset.examples.head(context.config.n_queries or dataset.examples.height), form, options

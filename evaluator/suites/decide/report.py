@@ -1,0 +1,91 @@
+"""Build the report sections of typed questions: the answers, what should not change them, levels and distributions."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.report.classification import classification_sections, with_head
+from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.notes import missing_class_notes
+from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.table import Column, Table, text_column
+from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
+from evaluator.suites.decide.prompts import VARIED
+from evaluator.suites.decide.suite import METRIC_TEXTS
+
+EFFECTS_NOTE = (
+    "Each question was asked as it is, and again with something changed that should not matter. Equal prompts have "
+    "equal scores here, so a changed answer is no noise. Intervals are over queries. Where the order does not matter, "
+    "the option shown first is named by 1/k of the answers to k options."
+)
+GRADED_NOTE = (
+    "Levels count from 0. Beside each score stands the score of guessing: the distribution of all true answers for "
+    "every row. Intervals are over queries."
+)
+
+
+def decide_sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the sections of a run of decide."""
+    metrics = run.table("metrics")
+    titles = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+    sections = list(classification_sections(run, texts=titles, without_parts=VARIED))
+    effects, graded = effects_table(metrics), run.table("graded")
+    if not effects.is_empty():
+        table = Table(effects, EFFECTS, data={"table": "what-should-not-matter"})
+        sections.append(
+            Section(
+                "effects",
+                "What should not matter, and does",
+                [EFFECTS_NOTE, table],
+                navigation="What should not matter",
+            )
+        )
+    if not graded.is_empty():
+        table = Table(
+            graded.with_columns(title=pl.col("metric").str.replace_all("_", " ")), GRADED, data={"table": "graded"}
+        )
+        sections.append(Section("graded", "Levels and distributions", [GRADED_NOTE, table], navigation="Levels"))
+    yield from (
+        with_head(sections, run, metrics, list(missing_class_notes(run.table("missing_classes")))) if sections else ()
+    )
+
+
+def effects_table(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each question, part and method, with a column of structs for each measure.
+
+    Args:
+        metrics: schemas.METRICS.
+    """
+    rows = metrics.filter(pl.col("part").is_in(VARIED) & pl.col("metric").str.starts_with(pl.col("part") + "_"))
+    rows = rows.filter(pl.col("dataset") != "mean").with_columns(
+        measure=pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), what=pl.col("part").replace(TITLES)
+    )
+    cells = rows.select("dataset", "what", "method", "measure", cell=pl.struct("value", "ci_low", "ci_high"))
+    wide = cells.pivot(on="measure", index=["dataset", "what", "method"], values="cell")
+    missing = [name for name in (FLIPS, DISTANCE, ACCURACY, FIRST) if name not in wide.columns]
+    empty = pl.lit(None, pl.Struct({"value": pl.Float64(), "ci_low": pl.Float64(), "ci_high": pl.Float64()}))
+    return wide.with_columns(empty.alias(name) for name in missing)
+
+
+def _share(title: str, of: str) -> Column:
+    return Column(title, "value", of=of, interval=("ci_low", "ci_high"))
+
+
+EFFECTS = [
+    text_column("Question", "dataset"),
+    text_column("Changed", "what"),
+    text_column("Method", "method"),
+    _share("Other answers", FLIPS),
+    _share("Distance of probabilities", DISTANCE),
+    _share("Accuracy over all variations", ACCURACY),
+    _share("First option named", FIRST),
+]
+GRADED = [
+    text_column("Question", "dataset"),
+    text_column("Asked as", "part"),
+    text_column("Method", "method"),
+    text_column("Score", "title"),
+    Column("Value", "value", interval=("ci_low", "ci_high")),
+    Column("Guessing", "guess"),
+]

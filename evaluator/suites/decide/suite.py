@@ -1,0 +1,185 @@
+"""Define the suite decide: typed questions about a table, by any model that answers with label probabilities."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import polars as pl
+
+from evaluator.config import RunConfig
+from evaluator.datasets.conversions import as_decision
+from evaluator.decisions.forms import FORMS
+from evaluator.errors import ConfigError
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
+from evaluator.metrics.graded import ordered_scores, soft_scores
+from evaluator.metrics.groups import PredictionGroup
+from evaluator.report.metric_texts import MetricText
+from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.table import interval, percent
+from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
+from evaluator.suites.base import Described, Family, Part, Plan, ScoredRun, Suite, Table, described
+from evaluator.suites.classification import classification_tables
+from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES
+from evaluator.suites.decide.options import DecideOptions
+from evaluator.suites.decide.prompts import (
+    ONE_BY_ONE,
+    ORDER_AVERAGED,
+    QUESTION_KINDS,
+    SOFT_GOLD,
+    VARIED,
+    added_orders,
+    added_single_options,
+    decide_requests,
+)
+
+_QUERY = ["suite", "dataset", "query_id"]
+
+
+def order_averaged_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the geometric mean, normalised, of the probabilities over all orders of the options."""
+    score = label_score(definition)
+    own = scored.rows.filter(part=ORDER_AVERAGED).select(
+        *_QUERY, label=pl.int_ranges(score.list.len()), score=softmax(score)
+    )
+    means = own.explode("label", "score").group_by(*_QUERY, "label").agg(pl.col("score").log().mean())
+    lists = means.sort(*_QUERY, "label").group_by(_QUERY, maintain_order=True).agg(label_probs=softmax_all("score"))
+    return scored.queries.join(lists, on=_QUERY, how="left", maintain_order="left")
+
+
+def one_by_one_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return P(yes) of each option's own question, normalised over the options; of a yes-or-no question its softmax."""
+    yes = softmax(label_score(definition)).list.get(1)
+    own = scored.rows.filter(part=ONE_BY_ONE).select(*_QUERY, "label_tried", score=yes.log())
+    lists = own.sort(*_QUERY, "label_tried").group_by(_QUERY, maintain_order=True).agg(own_probs=softmax_all("score"))
+    queries = scored.queries.join(lists, on=_QUERY, how="left", maintain_order="left")
+    return queries.with_columns(label_probs=pl.coalesce("own_probs", softmax(label_score(definition)))).drop(
+        "own_probs"
+    )
+
+
+def softmax_all(column: str) -> pl.Expr:
+    """Return the softmax over all rows of a group."""
+    scaled = (pl.col(column) - pl.col(column).max()).exp()
+    return scaled / scaled.sum()
+
+
+OWN_METHODS = {
+    ORDER_AVERAGED: Method(
+        summary="The geometric mean of the probabilities over all orders of the options.",
+        label_probs=order_averaged_probs,
+        prompts=MethodPrompts(requests=added_orders),
+        part_kinds=("classification",),
+        definitions=("paper",),
+    ),
+    ONE_BY_ONE: Method(
+        summary="A yes-or-no question for each option in place of one choice.",
+        label_probs=one_by_one_probs,
+        prompts=MethodPrompts(requests=added_single_options),
+        part_kinds=("classification",),
+        definitions=("paper",),
+    ),
+}
+
+METHODS = ("vanilla", *OWN_METHODS, "batch_calibration", "temperature_scaling")
+"""Methods for typed questions: the others write prompts from a label space that all rows share."""
+
+
+def check(config: RunConfig) -> None:
+    """Raise ConfigError for a run without questions, and for methods that do not fit them."""
+    if config.data.questions is None or not config.data.paths:
+        raise ConfigError(
+            "decide asks typed questions about a table. Name both: --data tickets.csv --questions questions.toml "
+            "(docs/decisions.md)."
+        )
+    unfit = [name for name in config.methods if name not in METHODS]
+    if unfit:
+        raise ConfigError(f"decide has no method {', '.join(unfit)}. Choose from {', '.join(METHODS)}.")
+
+
+def files(config: RunConfig) -> Iterable[Path]:
+    return [config.data.questions] if config.data.questions else []
+
+
+def describe(config: RunConfig) -> Described:
+    options = config.options_of(DecideOptions)
+    seeds = {"demonstrations and orders of options": options.seed}
+    return described(config, shots=options.shots, every_query="every row", seeds=seeds)
+
+
+def measure(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables of classification with what should not matter, and the scores of levels and distributions."""
+    yield from classification_tables(run, DIAGNOSTICS, further=(graded := _Graded(run)).add)
+    yield "graded", graded.table()
+
+
+class _Graded:
+    """Scores of ordered levels, and of answers whose gold is a distribution, from the groups of predictions."""
+
+    def __init__(self, run: ScoredRun) -> None:
+        kinds = run.store.table("question_kinds", QUESTION_KINDS).collect()
+        self._ordered = {*kinds.filter(kind="score")["dataset"]}
+        self._soft = run.store.table("soft_gold", SOFT_GOLD).collect()
+        self._found = [GRADED.to_frame()]
+
+    def add(self, group: PredictionGroup) -> None:
+        """Score a group of a part that is no variation."""
+        if group.key["part"] in VARIED:
+            return
+        rows = group.rows
+        probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
+        if group.key["dataset"] in self._ordered:
+            self._keep(group, ordered_scores(probs, rows["gold"].to_numpy()))
+        soft = rows.select("query_id").join(
+            self._soft.filter(dataset=group.key["dataset"]), on="query_id", how="left", maintain_order="left"
+        )["soft_gold"]
+        if soft.is_not_null().any():
+            has_soft = soft.is_not_null().to_numpy()
+            distributions = soft.drop_nulls().list.to_array(group.n_labels).to_numpy()
+            self._keep(group, soft_scores(probs[has_soft], distributions))
+
+    def _keep(self, group: PredictionGroup, scores: pl.DataFrame) -> None:
+        key = {name: pl.lit(value) for name, value in group.key.items()}
+        self._found.append(scores.with_columns(**key).select(GRADED.names()).cast(GRADED))
+
+    def table(self) -> pl.DataFrame:
+        """Return GRADED, sorted by its key."""
+        return pl.concat(self._found).sort(GRADED_KEY)
+
+
+def sections(run: MeasuredRun) -> Iterator[Section]:
+    from evaluator.suites.decide.report import decide_sections  # here, because only a report needs figures
+
+    yield from decide_sections(run)
+
+
+def summary_lines(run: MeasuredRun) -> Iterator[str]:
+    """Yield how many answers of vanilla change, for each part that should not matter, over all questions."""
+    metrics = run.table("metrics").filter(method=REFERENCE_METHOD)
+    for part, title in TITLES.items():
+        rows = metrics.filter(part=part, metric=f"{part}_{FLIPS}")
+        of_all = rows.filter(dataset=MEAN_OVER_DATASETS)
+        for row in (rows if of_all.is_empty() else of_all).iter_rows(named=True):
+            ends = interval(row["ci_low"], row["ci_high"])
+            yield f"{title}: {percent(row['value'])} of answers change ({ends})"
+
+
+METRIC_TEXTS = {
+    name: MetricText(title, lower_is_better=each.lower_is_better)
+    for each in DIAGNOSTICS
+    for name, title in {each.metric: each.title, **each.titles}.items()
+}
+
+DECIDE = Suite(
+    summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
+    parts={form: Part() for form in FORMS} | {part: Part(kind="diagnostic") for part in VARIED},
+    methods=METHODS,
+    own_methods=OWN_METHODS,
+    definitions=("paper",),
+    label_boundary="merged",
+    options=DecideOptions,
+    take=as_decision,
+    requests=decide_requests,
+    describe=describe,
+    plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
+    family=Family(measure=measure, sections=sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS),
+)

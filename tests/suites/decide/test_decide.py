@@ -1,0 +1,270 @@
+"""The suite decide from a table and a file of questions to its tables and page, on a fake and on a real engine."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, cohen_kappa_score
+
+from evaluator.runs.export import export
+from evaluator.store.prompt_store import open_intact_store
+from tests.command_line import command
+
+TEAMS = ["billing", "technical", "spam"]
+QUESTIONS = """
+[queue]
+type = "choice"
+instructions = "Which team should read this?"
+options = {billing = "payments and invoices", technical = "", spam = "advertising"}
+gold = "team"
+none = "other"
+wordings = ["Who is responsible for this message?"]
+
+[refund]
+type = "yes-no"
+instructions = "Does the customer ask for money back?"
+negated = "Does the customer ask for anything but money back?"
+gold = "refund"
+
+[anger]
+type = "score"
+instructions = "How angry is the customer?"
+levels = ["calm", "cross", "furious"]
+gold = "anger"
+
+[votes]
+type = "choice"
+instructions = "Which team?"
+options = ["billing", "technical", "spam"]
+gold = "votes"
+
+[colour]
+type = "choice"
+instructions = "Which colour fits?"
+options_column = "choices"
+gold = "pick"
+
+[unlabelled]
+type = "choice"
+instructions = "Is it short or long?"
+options = ["short", "long"]
+"""
+
+
+def write_table(path, n=40):
+    draw = random.Random(4)
+    rows = []
+    for number in range(n):
+        choices = draw.sample(["red", "green", "blue", "black"], 2 + number % 2)
+        rows.append(
+            {
+                "body": f"Ticket  number {number} About Something",
+                "team": draw.choice(TEAMS) if number % 8 else "",
+                "refund": draw.choice(["yes", "no", "true", "0"]),
+                "anger": draw.choice(["calm", "cross", "furious", "2"]),
+                "votes": json.dumps({team: draw.random() for team in TEAMS}),
+                "choices": "|".join(choices),
+                "pick": draw.choice(choices),
+            }
+        )
+    with path.open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decide")
+    rows = write_table(folder / "tickets.csv")
+    (folder / "q.toml").write_text(QUESTIONS)
+    words = ("--data", folder / "tickets.csv", "--input-column", "body", "--questions", folder / "q.toml")
+    engine = ("--engine", "fake", "--model", "fake", "--methods", "all", "--form", "both")
+    said = command("run", "decide", *words, *engine, "--out", folder / "run")
+    return folder / "run", rows, said
+
+
+def table(run, name):
+    return pl.read_parquet(run[0] / "tables" / f"{name}.parquet")
+
+
+def probabilities(run, part, dataset, method="vanilla"):
+    rows = table(run, "predictions").filter(part=part, dataset=dataset, method=method).sort("template", "query_id")
+    return rows, np.array(rows["label_probs"].to_list())
+
+
+def metric(run, part, dataset, name, method="vanilla"):
+    rows = table(run, "metrics").filter(part=part, dataset=dataset, metric=name, method=method)
+    return rows["value"].item()
+
+
+GOLD = {
+    "queue": lambda row: [*TEAMS, "other"].index(row["team"] or "other"),
+    "refund": lambda row: int(row["refund"] in ("yes", "true")),
+    "anger": lambda row: {"calm": 0, "cross": 1, "furious": 2, "2": 2}[row["anger"]],
+    "votes": lambda row: int(np.argmax([json.loads(row["votes"])[team] for team in TEAMS])),
+}
+
+
+@pytest.mark.parametrize("question", list(GOLD))
+@pytest.mark.parametrize("form", ["letters", "names"])
+def test_accuracy_is_that_of_the_gold_column(run, question, form):
+    rows, probs = probabilities(run, form, question)
+    gold = [GOLD[question](run[1][query]) for query in rows["query_id"]]
+    assert metric(run, form, question, "accuracy") == pytest.approx(accuracy_score(gold, probs.argmax(axis=1)))
+
+
+def test_options_of_rows_are_a_dataset_for_each_number_of_them(run):
+    rows = table(run, "predictions").filter(part="letters", method="vanilla")
+    for size in (2, 3):
+        some = rows.filter(dataset=f"colour ({size} options)")
+        assert some.height == 20
+        for query, names, gold in some.select("query_id", "label_names", "gold").iter_rows():
+            assert "|".join(names) == run[1][query]["choices"]
+            assert names[gold] == run[1][query]["pick"]
+    assert table(run, "label_spaces").select("part", "dataset").is_duplicated().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "question", "n_variations"),
+    [
+        ("order", "queue", 3),
+        ("order", "refund", 1),
+        ("order", "unlabelled", 1),
+        ("wording", "queue", 1),
+        ("negation", "refund", 1),
+        ("spacing", "anger", 2),
+        ("among", "votes", 1),
+    ],
+)
+def test_changed_answers_and_distances_are_those_of_the_probabilities(run, part, question, n_variations):
+    _, probs = probabilities(run, part, question)
+    by_template = probs.reshape(n_variations + 1, -1, probs.shape[1])
+    answers = by_template.argmax(axis=2)
+    assert metric(run, part, question, f"{part}_flips") == pytest.approx((answers[1:] != answers[0]).mean())
+    distance = np.abs(by_template[1:] - by_template[0]).sum(axis=2) / 2
+    assert metric(run, part, question, f"{part}_distance") == pytest.approx(distance.mean())
+    _, plain = probabilities(run, "letters", question)
+    np.testing.assert_array_equal(by_template[0], plain)
+    if part == "order":
+        n = probs.shape[1]
+        first = [(1 - shift) % 2 if question == "refund" else shift for shift in range(n)]
+        named = np.mean([answers[shift] == first[shift] for shift in range(n)])
+        assert metric(run, part, question, "order_first") == pytest.approx(named)
+
+
+def test_the_mean_over_orders_is_geometric(run):
+    _, probs = probabilities(run, "order", "queue")
+    logs = np.log(probs.reshape(4, -1, 4)).mean(axis=0)
+    _, averaged = probabilities(run, "letters", "queue", "order_averaged")
+    np.testing.assert_allclose(averaged, softmax(logs, axis=1), rtol=1e-12)
+
+
+def test_one_question_an_option_has_its_yes(run):
+    scores = (
+        requests(run).filter(part="one_by_one", for_part="letters", dataset="anger").sort("query_id", "label_tried")
+    )
+    assert scores["label_names"].to_list() == [["no", "yes"]] * scores.height
+    _, probs = probabilities(run, "letters", "anger", "one_by_one")
+    assert probs.shape == (scores.height / 3, 3)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+    _, vanilla = probabilities(run, "letters", "refund")
+    _, same = probabilities(run, "letters", "refund", "one_by_one")
+    np.testing.assert_array_equal(vanilla, same)
+
+
+def requests(run):
+    [folder] = [path for path in (run[0] / "store").iterdir() if path.is_dir()]
+    store = open_intact_store(folder)
+    return store.requests().join(store.prompts(), on="prompt_id").collect()
+
+
+def test_prompts_begin_with_the_input_and_a_negated_question_swaps_its_answers(run):
+    rows = requests(run).filter(pl.col("for_part").is_null())
+    plain = rows.filter(part="letters", dataset="refund", query_id=3).row(0, named=True)
+    assert plain["prompt"].startswith(
+        "Ticket  number 3 About Something\n\nQuestion: Does the customer ask for money back?"
+    )
+    assert plain["continuations"] == [" B", " A"]  # no, yes
+    negated = rows.filter(part="negation", dataset="refund", query_id=3, template=1).row(0, named=True)
+    assert "anything but money back" in negated["prompt"]
+    assert negated["continuations"] == [" A", " B"]
+    lower = rows.filter(part="spacing", dataset="refund", query_id=3, template=2).row(0, named=True)
+    assert lower["prompt"].startswith("ticket  number 3 about something\n\n")
+    among = rows.filter(part="among", dataset="refund", query_id=3, template=1).row(0, named=True)
+    assert among["prompt"].index("How angry") < among["prompt"].index("Does the customer ask for money back?")
+
+
+def test_levels_and_distributions_are_scored(run):
+    graded = table(run, "graded").filter(method="vanilla", part="letters")
+    rows, probs = probabilities(run, "letters", "anger")
+    gold = [GOLD["anger"](run[1][query]) for query in rows["query_id"]]
+    value = dict(graded.filter(dataset="anger").select("metric", "value").iter_rows())
+    kappa = cohen_kappa_score(gold, probs.argmax(axis=1), weights="quadratic", labels=[0, 1, 2])
+    assert value["weighted_kappa"] == pytest.approx(kappa)
+    rows, probs = probabilities(run, "letters", "votes")
+    soft = np.array([[json.loads(run[1][query]["votes"])[team] for team in TEAMS] for query in rows["query_id"]])
+    soft /= soft.sum(axis=1, keepdims=True)
+    value = dict(graded.filter(dataset="votes").select("metric", "value").iter_rows())
+    assert value["cross_entropy"] == pytest.approx(-(soft * np.log(probs)).sum(axis=1).mean())
+
+
+def test_questions_without_true_options_are_asked_and_compared_alone(run):
+    metrics = table(run, "metrics").filter(dataset="unlabelled")
+    assert "accuracy" not in {*metrics["metric"]}
+    assert metrics.filter(metric="order_flips").height > 0
+
+
+def test_the_page_and_the_terminal_say_what_changes_answers(run):
+    page = (run[0] / "report.html").read_text()
+    assert "What should not matter, and does" in page
+    assert "Levels and distributions" in page
+    assert "Order of options: " in run[2]
+    assert "of answers change" in run[2]
+    assert "every file is as it was written" in command("verify", run[0])
+    assert export(run[0], "csv", run[0].parent / "exported")
+
+
+def test_demonstrations_are_no_queries(tmp_path):
+    write_table(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS.split("[refund]")[0])
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    command("run", "decide", *words, "--shots", "3", "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    rows = requests((tmp_path / "run",)).filter(part="letters")
+    shown = rows["demonstration_ids"][0].to_list()
+    assert len(shown) == 3
+    assert not {*rows["query_id"]} & {*shown}
+    assert rows["prompt"][0].count("Question: ") == 4
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("legal", "the true option 'legal' is none of billing"),
+        ('{"legal": 1}', "a distribution has a number of 0 or more"),
+    ],
+)
+def test_a_gold_value_that_is_no_option_is_named(tmp_path, cell, said):
+    rows = [{"body": "a", "team": "spam"}, {"body": "b", "team": cell}]
+    pl.DataFrame(rows).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS.split("[refund]")[0])
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    error = command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run", exits=2)
+    assert said in error
+    assert "row 1 (from 0), question 'queue'" in error
+
+
+def test_what_does_not_fit_the_suite_is_refused_with_what_does(tmp_path):
+    write_table(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS)
+    data, questions = ("--data", tmp_path / "t.csv", "--input-column", "body"), ("--questions", tmp_path / "q.toml")
+    fake = ("--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    assert "Name both: --data tickets.csv --questions" in command("run", "decide", *data, *fake, exits=2)
+    assert "Run decide, or drop --questions" in command("run", "classify", *data, *questions, *fake, exits=2)
+    said = command("run", "decide", *data, *questions, "--methods", "contextual_calibration", *fake, exits=2)
+    assert "contextual_calibration" in said
