@@ -220,6 +220,15 @@ def test_questions_without_true_options_are_asked_and_compared_alone(run):
     assert metrics.filter(metric="order_flips").height > 0
 
 
+def test_a_table_without_any_true_option_is_asked_and_compared(tmp_path):
+    write_table(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text("[unlabelled]" + QUESTIONS.split("[unlabelled]")[1])
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    said = command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    assert "Order of options: " in said
+    assert "What should not matter, and does" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_the_page_and_the_terminal_say_what_changes_answers(run):
     page = (run[0] / "report.html").read_text()
     assert "What should not matter, and does" in page
