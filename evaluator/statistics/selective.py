@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, betaincinv, ndtri, stdtrit
+from scipy.stats import binom
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.statistics.paired import POWER
@@ -18,6 +19,10 @@ START_SHARE = 0.3
 """Share of the rows that the first test accepts where the scores themselves do not promise the limit anywhere."""
 
 STEPS = 30  # of bisection
+
+
+MAX_LOOKS = 2_000
+"""Looks at the strictest rows, each counted, and as many evenly over all further ones, where there are more."""
 
 
 class Looks(NamedTuple):
@@ -97,15 +102,8 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
 
 def allowed(n: Ints, rate: float, alpha: float) -> Ints:
     """Return the largest number of errors among n that rejects a rate of `rate` or more at level alpha; -1 for none."""
-    # The smallest n that allows so many errors, by bisection.
-    largest = int(n.max(initial=0))
-    errors = np.arange(int(largest * rate) + 2)
-    low, high = errors, np.full(len(errors), largest + 1)
-    while (high - low > 1).any():
-        middle = (low + high) // 2
-        is_enough = tail(errors, middle, rate) <= alpha
-        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
-    return np.searchsorted(high, n, side="right") - 1
+    quantile = binom.ppf(alpha, n, rate).astype(np.int64)
+    return np.where(tail(quantile, n, rate) <= alpha, quantile, quantile - 1)
 
 
 def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
@@ -125,15 +123,19 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
 
     Source: Angelopoulos, Bates, Candes, Jordan & Lei 2021, "Learn then Test", section on fixed-sequence testing.
     """
-    budget = allowed(at.n, limit, alpha)
-    tested = np.flatnonzero(np.diff(budget, prepend=-1) > 0)
+    total = at.n[-1] if len(at.n) else 0
+    ranks = np.append(np.arange(1, MAX_LOOKS), np.linspace(MAX_LOOKS, max(total, MAX_LOOKS), MAX_LOOKS))
+    found = np.unique(np.searchsorted(at.n, ranks[ranks <= total]))
+    budget = allowed(at.n[found], limit, alpha)
+    is_tested = np.diff(budget, prepend=-1) > 0
+    tested, budget = found[is_tested], budget[is_tested]
     if not len(tested):
         return None
-    n, budget = at.n[tested], budget[tested]
+    n = at.n[tested]
     passing = tail(budget, n, np.clip(at.expected_wrong[tested] / n, 0.0, 1.0))
     start = int(passing.argmax())
     if passing[start] <= alpha:
-        start = min(int(np.searchsorted(n, START_SHARE * at.n[-1])), len(tested) - 1)
+        start = min(int(np.searchsorted(n, START_SHARE * total)), len(tested) - 1)
     design = at.design[tested]
     fails = tail(at.n_wrong[tested] / design, n / design, limit) > alpha
     end = start + int(np.append(fails[start:], True).argmax())
