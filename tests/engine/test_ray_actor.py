@@ -13,7 +13,7 @@ from ray.cluster_utils import Cluster
 
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import ray_replicas
-from evaluator.engine.devices import Machine
+from evaluator.engine.devices import Machine, lay_out
 from evaluator.engine.ray_actor import (
     LOGS_ELSEWHERE,
     PORTS,
@@ -23,9 +23,10 @@ from evaluator.engine.ray_actor import (
     seconds_before_start,
     use_cores_and_ports,
 )
-from evaluator.engine.ray_cluster import environment_for_hosts, joined_cluster
+from evaluator.engine.ray_cluster import cluster_machine, environment_for_hosts, joined_cluster
 from evaluator.engine.ray_replicas import RayReplicas
 from evaluator.engine.replicas import Job
+from evaluator.errors import ConfigError
 from evaluator.models.fake_source import fake_model_source
 
 SETTINGS = ReplicaSettings(number=0, n_replicas=8, cores=None, log="", ports_of=1234, on_other_hosts=True)
@@ -121,3 +122,34 @@ def test_the_environment_reaches_processes_of_a_joined_cluster_by_an_allow_list(
         cluster.shutdown()
     assert seen["VLLM_BATCH_INVARIANT"] == "1"
     assert "VLLM_API_KEY" not in seen
+
+
+def test_replicas_of_eight_devices_lie_on_a_host_each(tmp_path):
+    """On two nodes that Ray is told have eight GPUs each."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 8, "include_dashboard": False})
+    cluster.add_node(num_cpus=1, num_gpus=8)
+
+    def work(_engine, replica, folder):
+        (folder / f"job-{replica}").touch()
+        while len(list(folder.glob("job-*"))) < 2:  # so that no replica does both
+            pass
+        yield os.environ["CUDA_VISIBLE_DEVICES"], os.getppid()  # its parent is the node's own process
+
+    try:
+        machine = cluster_machine(cluster.address)._replace(kind="cuda")
+        assert (machine.n_devices, machine.hosts) == (16, (8, 8))
+        devices = DevicesConfig(n=16, tensor_parallel=8, ray_address=cluster.address)
+        config = ModelConfig(model="fake", engine="fake", devices=devices)
+        with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as replicas:
+            done = list(replicas.run([Job(name, 1, work, (tmp_path,)) for name in "ab"]))
+    finally:
+        cluster.shutdown()
+    assert {gpus for gpus, _ in done} == {"0,1,2,3,4,5,6,7"}
+    assert len({node for _, node in done}) == 2
+    with pytest.raises(ConfigError, match="is 16, and there are 8 devices on a host"):
+        lay_out(
+            fake_model_source(),
+            replace(config, devices=replace(devices, tensor_parallel=16)),
+            machine,
+            splits_models=True,
+        )
