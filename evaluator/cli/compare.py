@@ -1,4 +1,4 @@
-"""The commands `compare` and `gate`: several runs, and one run against another."""
+"""The commands `compare`, `board` and `gate`: several runs, many runs, and one run against another."""
 
 import json
 from pathlib import Path
@@ -34,6 +34,23 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     for note in compared.notes:
         echo(f"Note: {note}")
     echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=FOLDER)
+@click.option("--out", required=True, type=FOLDER, help="Folder for the page, JSON, CSV and Every Eval Ever.")
+def board(folders: tuple[Path, ...], out: Path) -> None:
+    """Put all measured runs in DIR... and below on one page, with ranks as ranges.
+
+    Ranks are those that paired tests leave, among runs that answer the same prompts; runs that cannot be compared share
+    no ranking. Writing again after runs were added keeps the links to the others.
+    """
+    from evaluator.runs.board import board as write_board
+
+    written = draw(write_board(folders, out))
+    for reason in written.left_out:
+        echo(f"Left out: {reason}", err=True)
+    echo(f"Runs: {written.n_runs}\nPage: {written.page}")
 
 
 FILE = UserPath(dir_okay=False)

@@ -85,7 +85,7 @@ def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
 
 
 ANSWER_KEY = [*DATASET, "method", "definition"]
-_CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up or method.prompts.differ]
+CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up or method.prompts.differ]
 """Methods whose prompts follow from a model's answers, or from the definition of the run."""
 
 
@@ -133,7 +133,7 @@ def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
     first, *others = [results.unique(key, keep="first", maintain_order=True) for results in answers]
     for run, requests in zip(runs[1:], others, strict=True):
         pairs = first.join(requests, on=key, suffix="_b", maintain_order="left")
-        has_other_prompt = pl.col("prompt_id").ne_missing(pl.col("prompt_id_b")) & ~pl.col("method").is_in(_CHOOSING)
+        has_other_prompt = pl.col("prompt_id").ne_missing(pl.col("prompt_id_b")) & ~pl.col("method").is_in(CHOOSING)
         other = pairs.filter(has_other_prompt | pl.col("gold").ne_missing(pl.col("gold_b")))
         if not other.is_empty():
             suite, part, dataset = other.select(DATASET).row(0)

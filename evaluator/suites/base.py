@@ -150,6 +150,9 @@ class Family:
 
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
 
+    published: Callable[[], pl.DataFrame] = pl.DataFrame
+    """Return published mean accuracies, which a board shows in grey: suite, model, n_parameters, method and value."""
+
     comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
     """Build the tables and sections for a comparison of runs that all have suites of this family; None for none."""
 

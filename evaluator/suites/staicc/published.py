@@ -62,12 +62,10 @@ SHORT_NAMES = {
 
 PUBLISHED = pl.Schema(
     {
-        "table": pl.Int64(),  # of the paper
         "order": pl.Int64(),  # place of the model in tables 7 and 8, from 0
         "model": pl.String(),
         "family": pl.String(),
         "n_parameters": pl.Int64(),  # all of them, as printed
-        "is_instruct": pl.Boolean(),
         "is_awq": pl.Boolean(),  # 4-bit weights
         "method": pl.String(),
         "metric": pl.String(),
@@ -96,12 +94,12 @@ def published_results() -> pl.DataFrame:
     """Return PUBLISHED: the cells of the appendix, and accuracies of table 2 that the appendix lacks."""
     appendix, main = printed_tables()
     key = ["model", "method", "measure"]
-    models = appendix.select("model", "order", "parameters_b", "instruct", "awq").unique()
+    models = appendix.select("model", "order", "parameters_b", "awq").unique()
     further = (
         main.filter(table=2)
         .join(appendix.drop_nulls("value"), on=key, how="anti")
         .with_columns(value=pl.col("value") / 100)
-        .select("table", *key, "value")
+        .select(*key, "value")
     )
     cells = pl.concat([appendix.drop_nulls("value").select(further.columns), further])
     return (
@@ -109,7 +107,6 @@ def published_results() -> pl.DataFrame:
         .with_columns(
             family=pl.col("model").str.extract(r"^(.+?) [\d.]+[MB]\b"),
             n_parameters=(pl.col("parameters_b") * 1e9).round().cast(pl.Int64),
-            is_instruct="instruct",
             is_awq="awq",
             method=pl.col("method").replace_strict(METHODS, default=REFERENCE_METHOD),
             metric=pl.col("measure").replace_strict(METRICS),

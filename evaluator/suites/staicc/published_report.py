@@ -33,11 +33,7 @@ from evaluator.suites.staicc.standing import (
 TEXTS = texts("evaluator.suites.staicc")
 TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
-FOLDED = {
-    4: "Other metrics by size",
-    5: "Improvement of accuracy over vanilla, by size",
-    7: "Diagnostics by size",
-}
+FOLDED = {4: "Other metrics by size", 5: "Improvement of accuracy over vanilla, by size", 7: "Diagnostics by size"}
 """Figure of the paper -> title of its panels."""
 
 LINE_POINTS = 24

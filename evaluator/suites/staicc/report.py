@@ -18,21 +18,17 @@ from evaluator.report.classification import (
     with_head,
 )
 from evaluator.report.methods import method_order
-from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
 from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section, texts
 from evaluator.report.table import DATASET, Column, Row, Table, marked, number, row_name
 from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES, METRIC_TEXTS
-from evaluator.suites.staicc.published_report import published_section
+from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
+from evaluator.suites.staicc.published_report import TITLES, published_section
 from evaluator.suites.staicc.standing import standing_lines
 
 TEXTS = texts("evaluator.suites.staicc")
-
-TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
 
 STYLE = PackageFile("evaluator.suites.staicc", "assets/diagnostics.css")
 
@@ -228,7 +224,7 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
         by_dataset = rows.filter(metric="accuracy").partition_by("dataset", as_dict=True, maintain_order=True)
         panels = [_panel(str(name), _curve_figure(points)) for (name,), points in by_dataset.items()]
         tables = [
-            _curve_table(points, CORE_TEXTS[metric].title, definition)
+            _curve_table(points, TITLES.title(metric), definition)
             for metric in REQUEST_COLUMNS
             if (points := rows.filter(metric=metric)).height
         ]

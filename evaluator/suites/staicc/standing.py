@@ -1,14 +1,15 @@
 """Place runs among the models that the StaICC paper published: what is usual at their size, and the nearest models."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TypeAlias
 
 import polars as pl
 
-from evaluator.compare.runs import prompt_form
+from evaluator.compare.runs import ComparedRun, prompt_form
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
+from evaluator.report.section import MeasuredRun
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.published import METRICS, NORMAL, figure_points, predicted, published_results
 
@@ -25,6 +26,8 @@ DEFINITION, DIAGNOSTICS_DEFINITION = "published", "paper"
 
 SHOWN = {"accuracy": "accuracy", "true_label_probability": "true-label probability", "gler": "GLER"}
 """Metrics of the text about a run, and their names in it."""
+
+Measured: TypeAlias = MeasuredRun | ComparedRun
 
 PANEL = ["figure", "method", "metric"]
 STANDINGS = pl.Schema(  # one row a run and panel of figures 4, 5 and 7
@@ -43,17 +46,6 @@ STANDINGS = pl.Schema(  # one row a run and panel of figures 4, 5 and 7
         "high": pl.Float64(),
     }
 )
-
-
-class Measured(Protocol):
-    """A measured run, of a page or of a comparison."""
-
-    @property
-    def record(self) -> MeasuredRecord:
-        """Return the record of the run."""
-
-    def table(self, name: str, /) -> pl.DataFrame:
-        """Read a table of the measure stage."""
 
 
 def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[str]:

@@ -89,12 +89,21 @@ def comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
     return published_comparison(runs)
 
 
+def published() -> pl.DataFrame:
+    """Return the accuracies that the paper printed for the prompts of staicc-normal."""
+    from evaluator.suites.staicc.published import published_results
+
+    accuracies = published_results().filter(metric="accuracy").with_columns(suite=pl.lit("staicc-normal"))
+    return accuracies.select("suite", "model", "family", "n_parameters", "method", "value")
+
+
 STAICC = Family(
     measure=measure,
     sections=sections,
     summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
     comparison=comparison,
+    published=published,
 )
 
 

@@ -1,0 +1,189 @@
+"""`evaluator board`: many runs on one page, ranked by ranges among the runs that answer the same prompts."""
+
+import os
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from evaluator.arrays import Floats
+from evaluator.compare.ranks import MAX_RANKED, rank_ranges
+from evaluator.compare.results import CHOOSING
+from evaluator.compare.runs import prompt_form
+from evaluator.errors import ConfigError, StoreError
+from evaluator.exports.base import ExportedRun
+from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import write_json
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import write_bytes
+from evaluator.metrics.per_request import DEFINITIONS
+from evaluator.progress import Progress, Stage
+from evaluator.report.board import write_board_page
+from evaluator.run.folder import read_table
+from evaluator.run.report import PAGE
+from evaluator.runs.export import exported_run
+from evaluator.runs.state import find_runs
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.suites import families_of
+
+BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
+ENTRY = ["suite", "part", "method", "definition"]
+"""Columns that identify an entry of a run: what runs with the same prompts are ranked by."""
+
+
+class Answers(NamedTuple):
+    """How a run answered the queries of one suite, part and method, under one definition."""
+
+    prompts: str  # identity of the prompts and gold labels of all datasets
+    correct: Mapping[str, Floats]  # dataset -> for each query, the mean over its requests
+
+
+class Board(NamedTuple):
+    """A board: its files, the number of runs, and what was left out."""
+
+    page: Path
+    n_runs: int
+    left_out: list[str]
+
+
+def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
+    """Write OUT/index.html, board.json, board.csv and every_eval_ever/ of all measured runs in folders and below them.
+
+    Equal runs give equal bytes. Ids of runs and groups depend on their content alone, so that links stay when runs are
+    added. Raises ConfigError if there is no measured run.
+    """
+    found = list(dict.fromkeys(run.resolve() for folder in folders for run in find_runs(folder)))
+    runs: list[tuple[dict[str, Any], ExportedRun]] = []
+    rows: list[dict[str, Any]] = []
+    left_out: list[str] = []
+    groups: dict[str, list[tuple[dict[str, Any], Answers]]] = defaultdict(list)
+    for done, folder in enumerate(found):
+        yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
+        try:
+            run = exported_run(folder)
+        except (StoreError, ConfigError) as error:
+            left_out.append(str(error))
+            continue
+        about = _about(run, folder, out, {one["id"] for one, _ in runs})
+        runs.append((about, run))
+        answers = _answers(read_table(folder, "predictions", run.record.tables))
+        for row in _rows(run):
+            row["run"] = about["id"]
+            rows.append(row)
+            answered = answers.get((*(row[name] for name in ENTRY[:3]), DEFINITIONS[row["definition"]].predictions))
+            if answered is not None:
+                settings = (prompt_form(run.record), run.record.scores.label_boundary, answered.prompts)
+                row["group"] = fingerprint(*(row[name] for name in ENTRY), *settings)
+                groups[row["group"]].append((row, answered))
+    if not runs:
+        raise ConfigError(
+            f"There is no measured run in {', '.join(map(str, folders))}. {' '.join(left_out[:3])}".strip()
+        )
+    yield Progress(stage="Ranking", done=0, total=len(groups), unit="groups")
+    for group in groups.values():
+        _rank(group)
+    with writing_to(out):
+        page = _write(out, [about for about, _ in runs], rows, [run for _, run in runs])
+    yield Progress(stage="Ranking", done=len(groups), total=len(groups), unit="groups")
+    return Board(page, len(runs), left_out)
+
+
+def _about(run: ExportedRun, folder: Path, out: Path, taken: set[str]) -> dict[str, Any]:
+    """Return what the board states of a run. Its id is of its scores; copies of a run are numbered."""
+    record, first = run.record, f"run-{fingerprint(run.record.scores.fingerprint, run.record.model.title)}"
+    ids = (first if n == 1 else f"{first}-{n}" for n in range(1, len(taken) + 2))
+    short = record.model.title.rsplit("/", 1)[-1]
+    page = folder / PAGE
+    return {
+        "id": next(name for name in ids if name not in taken),
+        "model": run.model,
+        "family": re.split(r"[-_ ]?\d+(?:\.\d+)?[mMbB]\b", short)[0] or short,
+        "n_parameters": record.model.n_parameters,
+        "form": prompt_form(record),
+        "shots": record.prompts.shots,
+        "queries": record.prompts.queries if record.prompts.n_queries is None else str(record.prompts.n_queries),
+        "seconds": round(record.scores.elapsed_s, 3),
+        "tokens": record.scores.prompt_tokens,
+        "page": Path(os.path.relpath(page, out.resolve())).as_posix() if page.is_file() else None,
+    }
+
+
+def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each suite, part, method and definition with an accuracy."""
+    accuracies = run.metrics.filter(metric="accuracy")
+    for key, rows in accuracies.group_by(ENTRY, maintain_order=True):
+        values = dict(rows.select("dataset", pl.col("value").round(4)).iter_rows())
+        mean = rows.filter(dataset=MEAN_OVER_DATASETS).select("ci_low", "ci_high").rows() or [(None, None)]
+        yield dict(zip(ENTRY, key, strict=True)) | {
+            "values": values,
+            "interval": [end if end is None else round(end, 4) for end in mean[0]],
+            "group": None,
+            "rank": None,
+        }
+
+
+def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
+    """Return the answers of each suite, part, method and definition of predictions.
+
+    The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by the
+    model's answers are identified by their queries.
+    """
+    query, prompt = (pl.col(name).hash() for name in ("query_id", "prompt_id"))
+    asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
+    by_query = predictions.group_by(*ENTRY, "dataset", "query_id").agg(
+        correct=(pl.col("pred") == pl.col("gold")).cast(pl.Float64).mean(),
+        prompts=pl.struct("dataset", "position", "gold", asked.alias("asked")).hash().sum(),
+    )
+    answers = {}
+    for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
+        datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
+        correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
+        answers[tuple(map(str, key))] = Answers(str(rows["prompts"].sum()), correct)
+    return answers
+
+
+def _rank(group: Sequence[tuple[dict[str, Any], Answers]]) -> None:
+    """Write the ranks of a group into its rows: of the MAX_RANKED most accurate runs, if there are more."""
+    means = [np.mean([answers.mean() for answers in answered.correct.values()]) for _, answered in group]
+    best = [group[place] for place in np.argsort(-np.array(means), kind="stable")[:MAX_RANKED]]
+    if len(best) < 2:
+        return
+    correct = [np.stack([answered.correct[name] for _, answered in best]) for name in best[0][1].correct]
+    for (row, _), ends in zip(best, rank_ranges(correct), strict=True):
+        row["rank"] = [int(end) for end in ends]
+
+
+def _write(
+    out: Path, runs: Sequence[dict[str, Any]], rows: list[dict[str, Any]], exported: Sequence[ExportedRun]
+) -> Path:
+    """Write the files of a board and return the path of its page."""
+    families = families_of(sorted({suite for run in exported for suite in run.record.prompts.suites}))
+    published = [row for family in families for row in family.published().to_dicts()]
+    content = {"runs": runs, "rows": rows, "published": published}
+    write_json(out / BOARD_JSON, content)
+    flat = [
+        {**about[row["run"]], **{name: row[name] for name in ENTRY}, "group": row["group"]}
+        | dict(zip(("rank_low", "rank_high"), row["rank"] or (None, None), strict=True))
+        | dict(zip(("ci_low", "ci_high"), row["interval"], strict=True))
+        | {"dataset": dataset, "accuracy": value}
+        for about in [{run["id"]: run for run in runs}]
+        for row in rows
+        for dataset, value in row["values"].items()
+    ]
+    write_bytes(out / BOARD_CSV, pl.DataFrame(flat, infer_schema_length=None).write_csv().encode())
+    files = (
+        (out / "every_eval_ever" / file.name, file.content)
+        for run in exported
+        for means in [run.metrics.filter(metric="accuracy", dataset=MEAN_OVER_DATASETS)]
+        for file in EVERY_EVAL_EVER.files(replace(run, metrics=means, answers=lambda: iter(())))
+    )
+    with ThreadPoolExecutor() as pool:  # each file waits for the disk
+        deque(pool.map(lambda file: write_bytes(*file), files), maxlen=0)
+    return write_board_page(out / BOARD_PAGE, content)

@@ -1,0 +1,120 @@
+"""`evaluator board`: many runs on one page, each ranked only among the runs with the same prompts."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from tests.command_line import command_outputs
+from tests.compare.run_folders import four_runs, predictions, put_table, write_run
+from tests.report.reading import open_fresh
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    four_runs(tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def board(runs: Path, out: Path) -> dict[str, Any]:
+    said = command_outputs("board", runs, "--out", out)
+    content: dict[str, Any] = json.loads((out / "board.json").read_text())
+    assert f"Runs: {len(content['runs'])}" in said.out
+    return content
+
+
+def ranked(content: dict[str, Any], definition: str = "paper") -> dict[str, tuple[str, list[int] | None]]:
+    models = {run["id"]: run["model"] for run in content["runs"]}
+    rows = [row for row in content["rows"] if row["definition"] == definition and row["method"] == "vanilla"]
+    return {models[row["run"]]: (row["group"], row["rank"]) for row in rows}
+
+
+def test_runs_with_the_same_prompts_share_a_ranking_and_every_file_has_the_same(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "board"
+    content = board(runs, out)
+    places = ranked(content)
+    assert len({group for group, _ in places.values()}) == 1
+    for low, high in (rank for _, rank in places.values() if rank):
+        assert 1 <= low <= high <= 4
+    for row in content["rows"]:
+        metrics = {run["id"]: run for run in content["runs"]}[row["run"]]["model"].split("/")[-1]
+        table = pl.read_parquet(runs / metrics / "tables/metrics.parquet").filter(
+            suite=row["suite"], part=row["part"], method=row["method"], definition=row["definition"], metric="accuracy"
+        )
+        assert row["values"] == dict(table.select("dataset", pl.col("value").round(4)).iter_rows())
+    lines = list(csv.DictReader((out / "board.csv").read_text().splitlines()))
+    assert len(lines) == sum(len(row["values"]) for row in content["rows"])
+    page = (out / "index.html").read_text()
+    data = page.split('id="board-data">')[1].split("</script>")[0]
+    assert json.loads(data) == {name: content[name] for name in ("runs", "rows", "published")}
+    results = [json.loads(path.read_text()) for path in (out / "every_eval_ever").rglob("*.json")]
+    assert {result["model_info"]["name"] for result in results} == {run["model"] for run in content["runs"]}
+
+
+def test_other_prompts_other_forms_and_other_definitions_never_share_a_ranking(runs: Path, tmp_path: Path) -> None:
+    other = predictions(0.5, seed=9).with_columns(pl.col("prompt_id") + "-other")
+    write_run(runs / "other", "acme/other", other)
+    write_run(runs / "merged", "acme/merged", predictions(0.5, seed=10), scores={"label_boundary": "merged"})
+    content = board(runs, tmp_path / "board")
+    places = ranked(content)
+    assert len({group for group, _ in places.values()}) == 3
+    assert places["acme/other"][1] is None
+    assert places["acme/merged"][1] is None
+    by_definition = [{group for group, _ in ranked(content, name).values()} for name in ("paper", "released")]
+    assert not by_definition[0] & by_definition[1]
+
+
+def test_adding_a_run_keeps_ids_links_and_groups(runs: Path, tmp_path: Path) -> None:
+    before = board(runs, tmp_path / "board")
+    write_run(runs / "a-first", "acme/new", predictions(0.9, seed=11))
+    after = board(runs, tmp_path / "board")
+    kept = {run["id"]: (run["model"], run["page"]) for run in after["runs"]}
+    assert all(kept[run["id"]] == (run["model"], run["page"]) for run in before["runs"])
+    assert len(kept) == 5
+    assert {row["group"] for row in before["rows"]} <= {row["group"] for row in after["rows"]}
+
+
+def test_a_copy_of_a_run_has_an_id_of_its_own(runs: Path, tmp_path: Path) -> None:
+    first = sorted(runs.iterdir())[0]
+    shutil.copytree(first, runs / "zcopy")
+    content = board(runs, tmp_path / "board")
+    assert len({run["id"] for run in content["runs"]}) == 5
+
+
+def test_a_damaged_run_is_left_out_and_named_and_none_at_all_is_a_mistake(runs: Path, tmp_path: Path) -> None:
+    broken = sorted(runs.iterdir())[1]
+    put_table(broken, "metrics", pl.DataFrame())
+    (broken / "tables/metrics.parquet").write_bytes(b"")
+    said = command_outputs("board", runs, "--out", tmp_path / "board")
+    assert "Runs: 3" in said.out
+    assert str(broken) in said.err
+    (tmp_path / "empty").mkdir()
+    assert "no measured run" in command_outputs("board", tmp_path / "empty", "--out", tmp_path / "b", exits=2).err
+
+
+def test_the_page_filters_links_and_takes_names_as_text(runs: Path, tmp_path: Path, browser: webdriver.Chrome) -> None:
+    evil = "acme/</script><img src=x onerror='window.broken = 1'>-7b"
+    folder = write_run(runs / "evil", evil, predictions(0.5, seed=12), model={"n_parameters": 7_000_000_000})
+    (folder / "report.html").write_text("report")
+    out = tmp_path / "board"
+    content = board(runs, out)
+    open_fresh(browser, out / "index.html")
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return window.broken") is None
+
+    def shown() -> list[str]:
+        rows = browser.find_elements(By.CSS_SELECTOR, "table.board tbody tr:not(.published)")
+        return [row.find_element(By.CSS_SELECTOR, "td").text for row in rows]
+
+    assert sorted(shown()) == sorted(run["model"] for run in content["runs"])
+    links = browser.find_elements(By.CSS_SELECTOR, "table.board tbody a")
+    assert {link.get_dom_attribute("href") for link in links} == {"../runs/evil/report.html"}
+    browser.find_element(By.NAME, "low").send_keys("6")
+    sizes = {run["model"]: run["n_parameters"] for run in content["runs"]}
+    assert sorted(shown()) == sorted(model for model, size in sizes.items() if (size or 0) >= 6e9)
