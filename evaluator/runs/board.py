@@ -30,7 +30,7 @@ from evaluator.run.folder import read_table
 from evaluator.run.report import PAGE
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
-from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.schemas import MEAN_OVER_DATASETS, METRICS
 from evaluator.suites import families_of
 
 BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
@@ -68,12 +68,14 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
         try:
             run = exported_run(folder)
+            answers = _answers(read_table(folder, "predictions", run.record.tables))
+            if run.metrics.schema != METRICS:
+                raise StoreError(f"{folder} was measured by another version. Run `evaluator measure {folder}` first.")
         except (StoreError, ConfigError) as error:
             left_out.append(str(error))
             continue
         about = _about(run, folder, out, {one["id"] for one, _ in runs})
         runs.append((about, run))
-        answers = _answers(read_table(folder, "predictions", run.record.tables))
         for row in _rows(run):
             row["run"] = about["id"]
             rows.append(row)

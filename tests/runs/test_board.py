@@ -88,12 +88,14 @@ def test_a_copy_of_a_run_has_an_id_of_its_own(runs: Path, tmp_path: Path) -> Non
 
 
 def test_a_damaged_run_is_left_out_and_named_and_none_at_all_is_a_mistake(runs: Path, tmp_path: Path) -> None:
-    broken = sorted(runs.iterdir())[1]
+    broken, older, *_ = sorted(runs.iterdir())
+    put_table(older, "metrics", pl.read_parquet(older / "tables/metrics.parquet").drop("tries"))
     put_table(broken, "metrics", pl.DataFrame())
     (broken / "tables/metrics.parquet").write_bytes(b"")
     said = command_outputs("board", runs, "--out", tmp_path / "board")
-    assert "Runs: 3" in said.out
+    assert "Runs: 2" in said.out
     assert str(broken) in said.err
+    assert f"{older} was measured by another version" in said.err
     (tmp_path / "empty").mkdir()
     assert "no measured run" in command_outputs("board", tmp_path / "empty", "--out", tmp_path / "b", exits=2).err
 

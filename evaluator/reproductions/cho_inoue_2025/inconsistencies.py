@@ -120,6 +120,9 @@ def _cause(cell: Mapping[str, Any], cells: pl.DataFrame, appendix: pl.DataFrame)
     def is_printed(value: pl.Expr) -> pl.Expr:
         return (value.abs() - printed).abs() <= 0.5 / units + 1e-9
 
+    for power in (-2, -1, 1, 2):
+        if abs(abs(cell["appendix"] * factor * 10.0**power) - printed) <= 0.5 / units + 1e-9:
+            return f"another unit: {10.0**power:g} times the value"
     of_row = [pl.col(name).eq_missing(pl.lit(cell[name])) for name in ("method", "measure")]
     row = appendix.filter(*of_row, pl.col("model") != cell["model"], is_printed(pl.col("value") * factor))
     if row.height:
@@ -140,6 +143,11 @@ def _units(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
         causes = [cause for (end, by), cause in UNIT_CAUSES.items() if end in str(unit) and by == factor]
         text = f"Table {table} prints {factor:g} times the values of the appendix ({unit})."
         yield "unit", str(table), names, text, (causes or [UNEXPLAINED])[0]
+    power = (pl.col("value") / pl.col("value").median().over(ROW)).abs().log10().round()
+    cells = appendix.filter(power.abs() == 2, pl.col("value") != 0).with_columns(name=ROW_NAME)
+    for table, name, model, value in cells.select("table", "name", "model", "value").rows():
+        text = f"Table {table} prints {value:g} for {model}, about a hundred times or a hundredth of the row's values."
+        yield "unit", str(table), f"{name}, {model}", text, "percent and shares in one row"
 
 
 def _differing(cells: pl.DataFrame) -> Iterator[Found]:
@@ -261,7 +269,7 @@ def _captions(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
     for number, named in AUGMENTED.items():
         measures = set(appendix.filter(table=number)["measure"])
         sources = [table for table in sorted({*main["table"]}) if measures & set(main.filter(table=table)["measure"])]
-        if sources != [named]:
+        if sources and sources != [named]:
             text = f"Table {number} is captioned as augmenting table {named} and has the rows of table {sources[0]}."
             yield "caption", str(number), "caption", text, f"the caption of table {_other(number)}, whose table it is"
 

@@ -134,6 +134,26 @@ def test_a_row_in_another_unit_is_found(seed: int, factor: float) -> None:
     assert f"prints {factor:g} times" in units["finding"][0]
 
 
+@given(SEEDS, st.sampled_from(MODELS), st.sampled_from([10.0, 0.1]))
+def test_a_single_cell_in_another_unit_is_found(seed: int, model: str, factor: float) -> None:
+    appendix, main = sound_tables(seed)
+    place = {"model": model, "measure": "GLER", "table": 3, "method": None}
+    value = value_of(main.with_columns(pl.col("method").fill_null("")), **place | {"method": ""})
+    found = findings(changed(main, round(value * factor, 6), **place), appendix).filter(kind="cell")
+    assert found["cause"].to_list() == [f"another unit: {factor:g} times the value"]
+
+
+@given(SEEDS, st.sampled_from(MODELS))
+def test_a_share_that_is_printed_as_percent_among_shares_is_found(seed: int, model: str) -> None:
+    appendix, main = sound_tables(seed)
+    row = appendix.filter(method="k-NN", measure="F1").with_columns(value=0.4 + pl.col("order") / 1000)
+    appendix = pl.concat([appendix.filter(pl.col("method").ne_missing("k-NN")), row.cast(appendix.schema)])
+    place = {"method": "k-NN", "measure": "F1", "model": model}
+    changed_appendix = changed(appendix, 100 * value_of(appendix, **place), **place)
+    found = findings(main.filter(pl.col("method").ne_missing("k-NN")), changed_appendix).filter(kind="unit")
+    assert f"k-NN, F1, {model}" in found["place"].to_list()
+
+
 def test_equal_values_are_called_chance_as_often_as_the_level_says() -> None:
     appendix, main = sound_tables(0)
     rng = np.random.default_rng(1)
