@@ -8,6 +8,8 @@ import ctypes
 import gc
 import logging
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import gettempdir
@@ -72,6 +74,43 @@ def _collect_seldom() -> None:
         return collect(min(generation, 1) if caller.startswith("vllm.") else generation)
 
     gc.collect = collect_young_for_vllm
+
+
+LIMITED_S, LIMITED_BYTES = 10, 2**32
+"""Processor time and memory of a program that run_limited runs, by default."""
+
+_LIMITED = """
+import resource, sys
+for kind, most in ((resource.RLIMIT_CPU, {seconds}), (resource.RLIMIT_AS, {n_bytes}), (resource.RLIMIT_CORE, 0)):
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+sys.excepthook = lambda kind, error, place: print(str(error).split(chr(10))[0] or kind.__name__, file=sys.stderr)
+"""
+
+
+def run_limited(program: str, given: bytes, *, seconds: int = LIMITED_S) -> bytes:
+    """Run a Python program in a process with limits, and return what it writes.
+
+    On some files a library runs without end, or aborts the whole process where memory ends.
+
+    Args:
+        program: imports what it needs, reads standard input and writes to standard output.
+        given: what it reads.
+        seconds: processor time that it may take.
+
+    Raises ValueError, in words, for a program that reaches a limit or raises an error.
+    """
+    code = _LIMITED.format(seconds=seconds, n_bytes=LIMITED_BYTES) + program
+    # -P: no module comes from the current folder.
+    ended = subprocess.run([sys.executable, "-P", "-c", code], input=given, capture_output=True, check=False)
+    message = ended.stderr.decode(errors="replace").strip().split("\n")[-1]
+    if ended.returncode == -signal.SIGXCPU:
+        raise ValueError(f"it takes more than {seconds} seconds")
+    if ended.returncode in (-signal.SIGABRT, -signal.SIGKILL) or message == "MemoryError":
+        raise ValueError(f"it takes more than {LIMITED_BYTES / 2**30:g} GiB of memory")
+    if ended.returncode:
+        raise ValueError(message if ended.returncode > 0 else f"its reader ends with signal {-ended.returncode}")
+    return ended.stdout
 
 
 def ensure_home() -> None:

@@ -6,6 +6,8 @@ into a command or an address, and libraries repeat addresses in their messages.
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "***"
 
@@ -45,13 +47,29 @@ def without_secrets(text: str) -> str:
     return text
 
 
-# C0 and C1 but for line feed and tab, delete, line and paragraph separators, and marks that turn the writing direction.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 but for line feed and tab, delete, line and paragraph separators, marks that turn the writing direction,
+# halves of surrogate pairs, which stand for bytes that are no UTF-8, and what XML cannot hold.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
     r"""Return the text with control codes written out, as in \x1b: a terminal obeys none that comes from a file."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def all_printable(value: Any) -> Any:
+    """Return a value of JSON with the control codes of its texts written out."""
+    if isinstance(value, Mapping):
+        return {name: all_printable(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [all_printable(entry) for entry in value]
+    return printable(value) if isinstance(value, str) else value
+
+
+def name_fault(name: str) -> str | None:
+    r"""Return what is wrong with the name of a dataset or label: a line break, tab or other control code; or None."""
+    is_line = control_code(name) is None and "\n" not in name and "\t" not in name
+    return None if is_line else f"{name!r} holds a line break, a tab or another control code"
 
 
 def control_code(text: str) -> str | None:

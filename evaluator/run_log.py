@@ -17,6 +17,9 @@ from evaluator.redaction import without_secrets
 LOG_FILE = "evaluator.log"
 
 
+STOPPED_BY: ContextVar[str] = ContextVar("stopped by", default="")
+"""Why the process is about to stop, as words: " by SIGTERM"."""
+
 _WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
 
 
@@ -59,7 +62,7 @@ def writing_log(out: Path) -> Iterator[None]:
     try:
         yield
     except GeneratorExit:  # whoever drew the progress was stopped
-        log.line("ERROR", "stopped: the same command goes on from here")
+        log.line("ERROR", _stopped())
         raise
     except BaseException as error:
         log.line("ERROR", _said(error))
@@ -92,11 +95,15 @@ class _LogFile(logging.Handler):
                 file.write(f"{now()} {level} {text}\n")
 
 
+def _stopped() -> str:
+    return f"stopped{STOPPED_BY.get()}: the same command goes on from here"
+
+
 def _said(error: BaseException) -> str:
     """Return an error in a line; of one that is no message to the user, with the place that it comes from."""
     if isinstance(error, EvaluatorError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
-        return "stopped: the same command goes on from here"
+        return _stopped()
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno}, in {place.name})"

@@ -28,6 +28,7 @@ from evaluator.cli.without_models import import_answers, random_baseline, reprod
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.process import ensure_home
 from evaluator.redaction import without_secrets
+from evaluator.run_log import STOPPED_BY, command_line
 
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """Exit codes of Ctrl-C and of SIGTERM, which job schedulers send."""
@@ -112,6 +113,8 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
             os.kill(os.getpid(), number)
             return
         interrupts.append(number)
+        if number == signal.SIGTERM:
+            STOPPED_BY.set(" by SIGTERM")
         if len(interrupts) == 2:
             for each in before:
                 signal.signal(each, signal.SIG_DFL)
@@ -170,6 +173,8 @@ def _message(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, OSError):  # whatever a disk can do that no other place has foreseen
         return f"{error}. What was finished is kept: see to the file, and run the same command again."
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "This machine lets no further thread start. Raise its limit (ulimit -u; of a container, --pids-limit)."
     if isinstance(error, MemoryError):
         return f"The memory is not enough ({error}). Evaluate less at once (--queries, --datasets), or a smaller model."
     if is_panic(error):  # on bytes that changed after they were verified
@@ -184,9 +189,9 @@ def _mistake() -> int:
 
 def _interrupted(interrupts: Sequence[int]) -> int:
     """Print how to go on, and return the exit code."""
-    from evaluator.run_log import command_line
-
-    echo(f"\nStopped. What was scored is kept; this goes on from there:\n  {command_line()}", err=True)
+    echo(
+        f"\nStopped{STOPPED_BY.get()}. What was scored is kept; this goes on from there:\n  {command_line()}", err=True
+    )
     return _exit_code(interrupts)
 
 

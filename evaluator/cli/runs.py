@@ -230,7 +230,7 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     where a threshold that is checked breaks its promise.
     """
     from evaluator.files.json_files import to_builtins, write_record
-    from evaluator.files.whole import write_bytes
+    from evaluator.files.whole import csv_text, write_bytes
     from evaluator.report.thresholds import threshold_lines
     from evaluator.runs import threshold as stored
 
@@ -242,7 +242,7 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
         source, path = given["apply"]
         stored.write_answers(source, path, options, report.file)
     if given["errors"]:
-        write_bytes(given["errors"], report.errors().write_csv().encode())
+        write_bytes(given["errors"], csv_text(report.errors()).encode())
     if given["as_json"]:
         content = {"file": report.file, "at": report.at, "checks": report.checks}
         content["routing"] = report.routing and report.routing._asdict()

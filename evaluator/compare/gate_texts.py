@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from evaluator.compare.gate import Gate
+from evaluator.redaction import printable
 
 
 def gate_lines(gate: Gate) -> Iterator[str]:
@@ -37,4 +38,5 @@ def junit(gate: Gate) -> bytes:
             kind = "failure" if check.outcome == "NO-GO" else "error"
             SubElement(case, kind, {"type": check.outcome, "message": check.reason})
     indent(root)
-    return bytes(tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+    text = printable(str(tostring(root, encoding="unicode")))  # XML has no control codes
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()

@@ -36,6 +36,7 @@ from evaluator.datasets.tables import SUFFIXES, column_names, table_in
 from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
 from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.options import Options, flag, option_name
+from evaluator.redaction import name_fault, printable
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.templates.template import ChoiceTemplate
 
@@ -238,7 +239,9 @@ def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> N
 
 
 def require_dataset_name(name: str, origin: str) -> None:
-    """Raise DatasetError for the name that tables give to the mean over datasets."""
+    """Raise DatasetError for a name of several lines, and for the one that tables give to the mean over datasets."""
+    if fault := name_fault(name):
+        raise DatasetError(f"{printable(origin)}: the name of a dataset {fault}. Rename the file or the cell.")
     if name == MEAN_OVER_DATASETS:
         raise DatasetError(
             f"{origin}: a dataset cannot be called {name!r}, the name of the mean over datasets in tables. Give the "

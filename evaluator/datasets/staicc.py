@@ -20,7 +20,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.cache import cached_table
 from evaluator.datasets.lcg import Lcg
 from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
-from evaluator.errors import DatasetError
+from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.templates.nine_templates import orthogonal_templates
 from evaluator.templates.template import MetaTemplate, Verbalizer
@@ -180,7 +180,7 @@ def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_l
         if not _is_example(row, len(text_fields), n_labels):
             raise DatasetError(
                 f"{path}, row {number}: expected ([{', '.join(text_fields)}], label) with strings and a label "
-                f"from 0 to {n_labels - 1}, found {row!r:.200}."
+                f"from 0 to {n_labels - 1}, found {shown(row)}."
             )
     return pa.table([[texts for texts, _ in rows], [label for _, label in rows]], schema=TABLE)
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from evaluator.errors import DatasetError, is_panic, shown, unknown_name
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes, reason, scan_parquet
+from evaluator.process import run_limited
 
 
 def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[Any, ...]]:
@@ -141,15 +143,24 @@ def _kind(cell: Any, where: str) -> str:
     )
 
 
-def _read_sheet(content: bytes, n_rows: int | None = None) -> pl.DataFrame:
-    """Read the first sheet of an Excel file, whose first row names the columns; numbers as Excel stores them."""
-    import fastexcel  # here, because few tables are sheets
+SHEET_S = 120
+"""Processor time for a sheet: a million rows take some seconds."""
 
-    try:
-        table: pl.DataFrame = fastexcel.read_excel(content).load_sheet(0, dtypes="string", n_rows=n_rows).to_polars()
-    except fastexcel.FastExcelError as error:
-        raise ValueError(str(error).split("\n")[0]) from error
-    return table
+_READ_SHEET = """
+import sys, fastexcel, pyarrow
+sheet = fastexcel.read_excel(sys.stdin.buffer.read()).load_sheet(0, dtypes="string").to_arrow()
+with pyarrow.ipc.new_stream(sys.stdout.buffer, sheet.schema) as stream:
+    stream.write(sheet)
+"""
+
+
+@lru_cache(maxsize=1)  # a table is read several times: its names, its labels, its rows
+def _read_sheet(content: bytes) -> pl.DataFrame:
+    """Read the first sheet of an Excel file, whose first row names the columns; numbers as Excel stores them.
+
+    With limits, because its reader makes a rectangle of all cells up to the last row and the last column.
+    """
+    return _to_polars(_open_arrow(run_limited(_READ_SHEET, content, seconds=SHEET_S)).read_all())
 
 
 def _open_arrow(content: bytes) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
@@ -196,7 +207,7 @@ _FORMS = {
     ".xlsx": _Form(
         "an Excel file",
         "Save it again, or as CSV.",
-        lambda content: _read_sheet(content, n_rows=0).columns,
+        lambda content: _read_sheet(content).columns,
         lambda content, _: _read_sheet(content),
     ),
     ".arrow": _Form(

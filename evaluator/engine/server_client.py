@@ -3,12 +3,12 @@
 import math
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import urllib3
@@ -161,8 +161,6 @@ class ServerClient:
         rows = answers.rows
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
-        if wrong := [value for row in rows for value in row if value > _ROUNDED_UP]:
-            raise BadAnswerError(f"{self.url} gave {wrong[0]:g} as a log-probability, which is more than 0")
         for question, row in zip(questions, rows, strict=True):
             if question.next_token_ids and (fault := sum_fault(math.fsum(map(math.exp, row)))):
                 raise BadAnswerError(f"{self.url} {fault}")
@@ -229,25 +227,16 @@ def sum_fault(total: float) -> str | None:
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
     """Return what a call returns. Raises TimeoutError once it has taken so long: its thread is then left alone."""
-    results: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
+    result: Future[T] = Future()
 
     def work() -> None:
         try:
-            results.put((call(), None))
+            result.set_result(call())
         except BaseException as error:  # handed over to the caller's thread, not swallowed
-            results.put((None, error))
+            result.set_exception(error)
 
-    try:
-        Thread(target=work, daemon=True).start()
-    except RuntimeError:  # no more threads on this machine
-        work()
-    try:
-        result, error = results.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError from None
-    if error is not None:
-        raise error
-    return cast(T, result)
+    Thread(target=work, daemon=True).start()
+    return result.result(timeout=seconds)
 
 
 def _authorization() -> dict[str, str]:

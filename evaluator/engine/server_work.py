@@ -78,11 +78,7 @@ def answer_all(
         for slot in slots:
             if slot.free_from_s <= now and (job := work.take(slot.server, now)) is not None:
                 slot.free_from_s = math.inf
-                try:
-                    Thread(target=send, args=(slot, job), daemon=True).start()  # so that Ctrl-C never waits for one
-                except RuntimeError:  # no more threads on this machine: one request at a time
-                    send(slot, job)
-                    return
+                Thread(target=send, args=(slot, job), daemon=True).start()  # so that Ctrl-C never waits for one
 
     n_answered = 0
     while n_answered < len(jobs):

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
+from evaluator.files.whole import csv_text
+from evaluator.redaction import printable
 from evaluator.report import facts
 from evaluator.report.methods import method_order
 from evaluator.report.tables import DEFINITIONS
@@ -114,8 +116,15 @@ def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
 
 
 def _markdown_text(text: str) -> str:
-    """Return a text that shows as it is, on one line."""
-    return re.sub(r"([\\`*_{}<>#|~\[\]])", r"\\\1", " ".join(text.split()))
+    """Return a text that shows as it is, on one line: nobody is mentioned, nothing is linked."""
+    line = _LINKED.sub(f"\\g<0>{WORD_JOINER}", " ".join(printable(text).split()))
+    return re.sub(r"([\\`*_{}<>#|~\[\]&!])", r"\\\1", line)
+
+
+WORD_JOINER = "\u2060"
+"""A character of no width. After it, GitHub takes no word for a person, an issue or an address."""
+
+_LINKED = re.compile(r"@(?=\w)|(?:(?<!_)|/[\w.-]*)#(?=\d)|\bGH-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
 def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
@@ -125,7 +134,7 @@ def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
 
 
 def _latex_table(table: TextTable, model: str) -> str:
-    caption = f"{model}: {table.title}".translate(LATEX_SPECIAL)
+    caption = _latex_text(f"{model}: {table.title}")
     lines = [
         r"\begin{table}",
         r"  \centering",
@@ -144,14 +153,19 @@ def _latex_table(table: TextTable, model: str) -> str:
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    return f"    {' & '.join(cell.translate(LATEX_SPECIAL) for cell in cells)} \\\\"
+    return f"    {' & '.join(map(_latex_text, cells))} \\\\"
+
+
+def _latex_text(text: str) -> str:
+    """Return a text that LaTeX sets as it is, on one line."""
+    return " ".join(printable(text).split()).translate(LATEX_SPECIAL)
 
 
 def _csv(run: ExportedRun) -> Iterator[ExportedFile]:
     """Yield the table as it is, with the model in the first columns, so that several runs can be put together."""
     model = {"model": run.model, "weights_fingerprint": run.record.model.weights_fingerprint}
     table = run.metrics.select(*(pl.lit(value).alias(name) for name, value in model.items()), pl.all())
-    yield ExportedFile("metrics.csv", table.write_csv().encode())
+    yield ExportedFile("metrics.csv", csv_text(table).encode())
 
 
 def _model_index(run: ExportedRun) -> Iterator[ExportedFile]:

@@ -1,6 +1,7 @@
 """TOML files that users write: template files, label names, policies and devices."""
 
 import difflib
+import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -20,7 +21,10 @@ def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[
     """
     where = where or str(path)
     try:
-        return tomllib.loads(read_bytes(path).decode("utf-8-sig"))
+        text = read_bytes(path).decode("utf-8-sig")
+        if re.search(r"(?:[\w'\"-]+[ \t]*\.[ \t]*){51}", text):
+            raise error(f"{where} has a key with more than 50 dots, which takes very long to read. Shorten it.")
+        return tomllib.loads(text)
     except OSError as failure:
         raise error(f"{where} cannot be read: {reason(failure)}.") from failure
     except ValueError as failure:

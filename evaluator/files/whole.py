@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import stat
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -41,7 +42,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
-            _sync(file.fileno())
+            os.fsync(file.fileno())
             with suppress(OSError):  # some network shares rename no file that is open
                 partial.replace(path)
         if partial.exists():
@@ -64,21 +65,16 @@ def _in_the_way(error: OSError, *own: Path) -> str:
 
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What file systems answer that cannot flush a file or, as many network shares, a folder."""
-
-
-def _sync(descriptor: int) -> None:
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
+"""What file systems answer that flush no folders, as many network shares."""
 
 
 def _sync_folder(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY)
     try:
-        _sync(opened)
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
     finally:
         os.close(opened)
 
@@ -145,6 +141,17 @@ def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str
         with suppress(OSError):  # it is missing
             if file_digest(path) == earlier[name]:
                 path.unlink()
+
+
+# First characters at which spreadsheets take a text for a formula; the last four are the wide forms of the first.
+_FORMULA = re.compile(r"^([=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+
+
+def csv_text(table: pl.DataFrame) -> str:
+    """Return a table as CSV. A text that a spreadsheet would take for a formula, also as a name, has a ' before it."""
+    texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
+    guarded = pl.col(texts).cast(pl.String).str.replace(_FORMULA.pattern, "'${1}")
+    return table.with_columns(guarded).rename(lambda name: _FORMULA.sub(r"'\1", name)).write_csv()
 
 
 def write_rows(out: Path, name: str, rows: pl.LazyFrame) -> str:

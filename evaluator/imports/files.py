@@ -18,6 +18,7 @@ from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, DatasetError, shown
 from evaluator.imports.answers import IMPORTED, ImportedDataset, Reported, answers_frame, reported_probabilities
 from evaluator.imports.decision_logs import log_kind, read_log
+from evaluator.redaction import name_fault
 
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",
@@ -75,6 +76,10 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
             datasets += [_read_samples(path)] if {*SAMPLES} <= {*keys} else _read_table(path, columns)
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
+        if fault := next(
+            filter(None, map(name_fault, dataset.rows["label_names"].explode().unique().drop_nulls())), None
+        ):
+            raise DatasetError(f"{dataset.file}: the name of a label {fault}. Change it.")
     names = [dataset.name for dataset in datasets if dataset.part == IMPORTED]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"Two of the files have a dataset {repeated!r}. Rename one of them, or import it by itself.")

@@ -14,6 +14,9 @@ import polars as pl
 import vl_convert
 from markupsafe import Markup, escape
 
+from evaluator.files.whole import csv_text
+from evaluator.redaction import all_printable
+
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Blue and vermilion of Okabe and Ito's palette, distinguishable with any colour vision; shapes differ as well."""
 
@@ -88,7 +91,8 @@ def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
     Figures that differ only in their data share a compiled chart with named data (`alt.NamedData`) for draw_svg.
     """
     # Validation takes long and depends only on our code: tests validate every chart that they draw (tests/conftest.py).
-    spec: VegaSpec = vl_convert.vegalite_to_vega(chart.to_dict(validate=False), vl_version=VEGA_LITE)
+    drawn = all_printable(chart.to_dict(validate=False))
+    spec: VegaSpec = vl_convert.vegalite_to_vega(drawn, vl_version=VEGA_LITE)
     return spec
 
 
@@ -99,7 +103,8 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
         data: what a reader gets as the figure's CSV, at full precision; `tables`, one below the other, if left out.
         tables: name of the chart's data -> rows; a null or NaN is not drawn.
     """
-    rows = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
+    # The library that draws aborts the process at a control code.
+    rows = {name: all_printable(table.fill_nan(None).to_dicts()) for name, table in tables.items()}
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"
     filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
@@ -109,7 +114,7 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
 
 def figure_csv(data: pl.DataFrame) -> str:
     """Return the data of a figure as CSV, without the column `description`, which says the same in words."""
-    return data.drop("description", strict=False).write_csv()
+    return csv_text(data.drop("description", strict=False))
 
 
 def stacked(**tables: pl.DataFrame) -> pl.DataFrame:

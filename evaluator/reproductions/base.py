@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_bytes, write_table
+from evaluator.files.whole import csv_text, write_bytes, write_table
 from evaluator.progress import Progress, Stage
 
 PAGE = "report.html"
@@ -57,7 +57,7 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
         for field in fields(recomputed.tables):
             table = getattr(recomputed.tables, field.name)
             write_table(out, field.name, table)
-            write_bytes(out / "tables" / f"{field.name}.csv", table.write_csv().encode())
+            write_bytes(out / "tables" / f"{field.name}.csv", csv_text(table).encode())
         reproduction.write_page(recomputed, out / PAGE)
         yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
     return recomputed

@@ -36,8 +36,8 @@ FINGERPRINT = re.compile("[0-9a-f]{16}")
 TOKENS = re.compile("tokens-([0-9a-f]{16}|imported)")
 """Names of the folders of tokens, in a folder of prompts."""
 
-UNLISTED = re.compile(r"\.tokens\.lock|(scores|states)-[0-9a-f]{8}(\.[0-9]+)?-[0-9]{5}\.arrow")
-"""Names of files in these folders that no manifest lists: locks, and shards that a killed process just wrote."""
+UNLISTED = re.compile(r"\.tokens\.lock|(scores|states)-[0-9a-f]{8}(\.[0-9]+)?-[0-9]{5}\.(arrow|kept\.json)")
+"""Names of files in these folders that no manifest lists: locks, and shards that a killed process wrote or began."""
 
 MANIFESTS: Mapping[Kind, tuple[type[Any], str]] = {
     "prompts": (StoreManifest, "files"),

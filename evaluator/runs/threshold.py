@@ -11,7 +11,7 @@ from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, StoreError, unknown_name
 from evaluator.files.json_files import read_record
-from evaluator.files.whole import write_bytes
+from evaluator.files.whole import csv_text, write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
 from evaluator.imports.files import read_files
 from evaluator.methods.base import softmax
@@ -85,7 +85,7 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
     probs = pl.col("label_probs")
     answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
     table = apply_thresholds(rows, file).select(*names, **answer, is_used="is_used")
-    write_bytes(path, table.write_csv().encode())
+    write_bytes(path, csv_text(table).encode())
 
 
 def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:

@@ -1,15 +1,20 @@
 """Compute the scores and hidden states that a plan still lacks, shard by shard."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evaluator.engine.replicas import EngineLoader
+from evaluator.errors import StoreError
+from evaluator.files.json_files import read_json, write_json
 from evaluator.models.adapters import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
@@ -17,6 +22,8 @@ from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan
 from evaluator.scores.shard_job import ShardUpdate, shard_job
 from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord
 from evaluator.store import shards
+
+logger = logging.getLogger(__name__)
 
 SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
 TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
@@ -71,9 +78,10 @@ def score_rows(
         )
     if str(plan.key) not in table.manifest.plans:
         table, plan = yield from _write_plan(plan, table, loader)
-    shards_by_name = plan.shards()
+    _remove_kept(table)
+    shards_by_name, kept = plan.shards(), partial(read_kept, table.folder)
     jobs = [
-        shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter)
+        shard_job(name, kind, plan.rows.slice(shard.first, shard.n_rows), shard.computed_tokens, adapter, kept(name))
         for name, shard in shards_by_name.items()
         if name not in table.manifest.shards
     ]
@@ -91,13 +99,37 @@ def score_rows(
         with closing(ShardWriter(table)) as writer:
             for update in replicas.run(jobs):
                 clock.add(update)
+                if update.kept is not None:
+                    write_json(table.folder / kept_file(update.shard), dict(update.kept))
                 if update.frame is not None:
                     table = writer.add(update)
                     yield from after_shard(table)
                 yield clock.progress()
+        _remove_kept(table)
     elif record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=record.prompts, total=record.prompts, unit="prompts")
     return table
+
+
+def kept_file(shard: str) -> str:
+    """Return the name of the file with the answers of a shard that is not finished."""
+    return f"{shard.removesuffix('.arrow')}.kept.json"
+
+
+def read_kept(folder: Path, shard: str) -> dict[str, Any] | None:
+    """Return what a job that was stopped has kept, None where there is nothing, or with a warning nothing intact."""
+    try:
+        return read_json(folder / kept_file(shard))
+    except StoreError as error:
+        logger.warning("%s These prompts are scored again.", error)
+        return None
+
+
+def _remove_kept(table: ScoreTable) -> None:
+    """Remove what was kept of shards that are finished."""
+    for path in table.folder.glob(kept_file("*")):
+        if path.name in map(kept_file, table.manifest.shards):
+            path.unlink(missing_ok=True)
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:

@@ -1,15 +1,17 @@
 """Compute one shard with an engine, in the process that has the engine."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import Job
+from evaluator.errors import ScoreError
+from evaluator.files.digests import list_fingerprint
 from evaluator.models.adapters import Adapter
 from evaluator.run_log import seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
@@ -19,6 +21,13 @@ from evaluator.scores.table import Kind
 from evaluator.tokens.rows import TokenRows
 
 SECONDS_BETWEEN_REPORTS = 0.5  # to another process each costs a message
+
+SECONDS_BETWEEN_KEPT = 60.0
+"""How long the answers of a shard may be in memory alone: so much a run that is stopped can lose."""
+
+
+Kept = Mapping[str, Any]
+"""Answers of a shard that is not finished, as JSON holds them: `answers` by request, `rows` that were asked, counts."""
 
 
 class ShardUpdate(NamedTuple):
@@ -31,9 +40,12 @@ class ShardUpdate(NamedTuple):
     cached_tokens: int
     elapsed_s: float
     frame: pl.DataFrame | None = None  # schemas.TOKEN_SCORES or TOKEN_STATES of all rows, in the last update
+    kept: Kept | None = None  # what the shard_job that goes on from here is given
 
 
-def shard_job(name: str, kind: Kind, rows: TokenRows, size: float, adapter: Adapter | None = None) -> Job:
+def shard_job(
+    name: str, kind: Kind, rows: TokenRows, size: float, adapter: Adapter | None = None, kept: Kept | None = None
+) -> Job:
     """Return the job that computes a shard and yields `ShardUpdate`s.
 
     Args:
@@ -42,25 +54,36 @@ def shard_job(name: str, kind: Kind, rows: TokenRows, size: float, adapter: Adap
         rows: all that belong to the shard, which are read when it is computed or sent.
         size: tokens that it computes, about.
         adapter: that it computes with; None for the base model.
+        kept: the last `ShardUpdate.kept` of a job that was stopped; of other rows, it is ignored.
     """
-    return Job(name, size, _score_shard if kind == "scores" else _compute_states, (name, rows, adapter))
+    if kind == "states":
+        return Job(name, size, _compute_states, (name, rows, adapter))
+    return Job(name, size, _score_shard, (name, rows, adapter, kept or {}))
 
 
 def _score_shard(
-    loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None
+    loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None, kept: Kept
 ) -> Iterator[ShardUpdate]:
     engine, rows = adapted(loaded, adapter), tokens.frame()
-    meter = _Meter(engine, replica, name)
-    requests = engine_requests(rows)
-    answers: dict[int, list[list[float]]] = {}
-    reported = 0.0
-    for answer in engine.log_likelihoods(requests):
-        assert answer.index not in answers, f"the engine answered request {answer.index} twice"
-        answers[answer.index] = answer.token_log_probs
-        if time.monotonic() - reported > SECONDS_BETWEEN_REPORTS:
-            reported = time.monotonic()
+    requests, identity = engine_requests(rows), list_fingerprint([rows["token_id"]])
+    kept = kept if kept.get("rows") == identity else {}
+    meter = _Meter(engine, replica, name, kept)
+    answers: dict[int, list[list[float]]] = dict(kept.get("answers", ()))
+    left = [index for index in range(len(requests)) if index not in answers]
+    reported, written = 0.0, time.monotonic()
+    for answer in engine.log_likelihoods([requests[index] for index in left]):
+        if (index := left[answer.index]) in answers:
+            raise ScoreError(f"The engine answered request {index} of {name} twice.")
+        answers[index] = answer.token_log_probs
+        now = time.monotonic()
+        if now - written > SECONDS_BETWEEN_KEPT:
+            written = now
+            yield meter.update(len(answers), kept={"rows": identity, "answers": [*answers.items()]})
+        elif now - reported > SECONDS_BETWEEN_REPORTS:
+            reported = now
             yield meter.update(len(answers))
-    assert len(answers) == len(requests), f"the engine answered {len(answers)} of {len(requests)} requests"
+    if len(answers) < len(requests):
+        raise ScoreError(f"The engine answered {len(answers)} of {len(requests)} requests of {name}.")
     frame = score_frame(rows, [answers[index] for index in range(len(requests))])
     yield meter.update(len(requests), frame)
 
@@ -79,23 +102,22 @@ def _compute_states(
 
 
 class _Meter:
-    """Measures the tokens and seconds that a shard takes."""
+    """Measures the tokens and seconds that a shard takes, with those before it was stopped."""
 
-    def __init__(self, engine: Engine, replica: int, name: str) -> None:
+    def __init__(self, engine: Engine, replica: int, name: str, kept: Kept | None = None) -> None:
         self.engine, self.replica, self.name = engine, replica, name
-        self.started = time.monotonic()
-        self.sent_before, self.cached_before = engine.counts.prompt_tokens, engine.counts.cached_tokens
+        spent = {"prompt_tokens": 0, "cached_tokens": 0, "elapsed_s": 0.0} | dict(kept or {})
+        self.started = time.monotonic() - spent["elapsed_s"]
+        self.sent_before = engine.counts.prompt_tokens - spent["prompt_tokens"]
+        self.cached_before = engine.counts.cached_tokens - spent["cached_tokens"]
 
-    def update(self, prompts: int, frame: pl.DataFrame | None = None) -> ShardUpdate:
-        return ShardUpdate(
-            shard=self.name,
-            replica=self.replica,
-            prompts=prompts,
-            prompt_tokens=self.engine.counts.prompt_tokens - self.sent_before,
-            cached_tokens=self.engine.counts.cached_tokens - self.cached_before,
-            elapsed_s=seconds_since(self.started),
-            frame=frame,
-        )
+    def update(self, prompts: int, frame: pl.DataFrame | None = None, kept: Kept | None = None) -> ShardUpdate:
+        spent = {
+            "prompt_tokens": self.engine.counts.prompt_tokens - self.sent_before,
+            "cached_tokens": self.engine.counts.cached_tokens - self.cached_before,
+            "elapsed_s": seconds_since(self.started),
+        }
+        return ShardUpdate(self.name, self.replica, prompts, **spent, frame=frame, kept=kept and {**kept, **spent})
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from evaluator.errors import TemplateError
+from evaluator.redaction import name_fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,8 @@ class Verbalizer:
             raise TemplateError("A label space needs at least one label name, got none.")
         if "" in self.label_names:
             raise TemplateError(f"A label name cannot be empty, got {list(self.label_names)}.")
+        if fault := next(filter(None, map(name_fault, self.label_names)), None):
+            raise TemplateError(f"The name of a label {fault}. Change it in the table, or name it with --labels.")
         if len(set(self.label_names)) < len(self.label_names):
             raise TemplateError(f"Label names must differ, got {list(self.label_names)}.")
 

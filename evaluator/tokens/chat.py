@@ -5,6 +5,7 @@ the model's template makes text of these. The label is the beginning of the last
 the template writes when it is given the whole conversation, with the label as the assistant's answer.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from jinja2 import TemplateSyntaxError, UndefinedError
 from evaluator.config import ChatDemonstrations
 from evaluator.errors import LabelError, ModelError, shown
 from evaluator.files.digests import bytes_digest, fingerprint
+from evaluator.process import run_limited
 from evaluator.record import ChatRecord
 
 Message = dict[str, str]
@@ -34,6 +36,25 @@ _QUESTION = "question one"
 _ANSWER = "answer"  # stands for a label whose place is looked for
 _THOUGHT = re.compile(r"[<\[]/?(?:think|thinking|thought|reasoning|reason)[>\]]", re.IGNORECASE)
 _NO_THINKING = {"enable_thinking": False, "thinking": False}  # templates name the switch differently
+
+
+_RENDER = """
+import datetime, json, re, sys, jinja2.ext, jinja2.sandbox
+given = json.load(sys.stdin)
+environment = jinja2.sandbox.ImmutableSandboxedEnvironment(extensions=[jinja2.ext.loopcontrols])
+environment.globals["strftime_now"] = datetime.datetime.fromisoformat(given.pop("date")).strftime
+template = re.sub("{%-?\\s*(end)?generation\\s*-?%}", "", given["template"])
+for messages in given["conversations"]:
+    try:
+        environment.from_string(template).render(given, messages=messages)
+    except Exception as error:  # of others, transformers says what is wrong
+        if isinstance(error, MemoryError):
+            raise
+"""
+"""Renders a template as transformers does, only to see whether it ends."""
+
+TEMPLATE_S = 10
+"""Processor time that a template may take for some short conversations."""
 
 
 class ChatTexts(NamedTuple):
@@ -152,9 +173,11 @@ class ChatForm:
         return before
 
     def check(self) -> None:
-        """Raise ModelError unless the template writes all that conversations will hold."""
+        """Raise ModelError unless the template ends soon and writes all that conversations will hold."""
         plain = [_message("user", _QUESTION)]
         one, hint = [*self.system, *plain], "Leave out --system-instruction, or choose another --chat-template."
+        more = [_message("assistant", "answer one"), _message("user", "question two")]
+        self._require_end([plain, one, *([[*one, *more]] if self.demonstrations == "turns" else [])])
         if not self.system:
             hint = TRY_ANOTHER
             with suppress(ModelError):
@@ -169,8 +192,20 @@ class ChatForm:
                     f"given. {hint}"
                 )
         if self.demonstrations == "turns":
-            more = [_message("assistant", "answer one"), _message("user", "question two")]
             _require(self, [*one, *more], "Choose --chat-demonstrations message.")
+
+    def _require_end(self, conversations: Sequence[Sequence[Message]]) -> None:
+        """Raise ModelError for a template that takes very long or much memory for short conversations."""
+        answered = [[*messages, _message("assistant", _ANSWER)] for messages in conversations]
+        given = {"template": self.template, "conversations": answered, "date": DATE.isoformat(), **_NO_THINKING}
+        special = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
+        try:
+            run_limited(_RENDER, json.dumps(special | given).encode(), seconds=TEMPLATE_S)
+        except ValueError as error:
+            raise ModelError(
+                f"The chat template of {self.model} does not end: for a short conversation {error}. Choose another "
+                "--chat-template, or none."
+            ) from error
 
     def _opening(self, messages: Sequence[Message]) -> str:
         """Return what the template writes before the text of the last message."""

@@ -5,10 +5,13 @@ regular expression tokenises each match separately, so each different line needs
 """
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Protocol
+
+from evaluator.errors import ModelError, is_panic
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -95,6 +98,7 @@ class FastTokenizer:
         # Both are often left on in tokenizer files, and would change prompts silently.
         backend.no_truncation()
         backend.no_padding()
+        _require_bounded(backend.normalizer)
         self._backend = backend
         self._added_ids = self._special_tokens() if cuts_exactly(backend) else None
 
@@ -128,7 +132,12 @@ class FastTokenizer:
 
     def _encoded(self, texts: Sequence[str], special_tokens: bool) -> list[list[int]]:
         # The fast variant leaves out the character offsets, which are not needed here.
-        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+        try:
+            encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
+        except BaseException as error:  # such as a regular expression that tries too many ways to match
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            raise ModelError(f"The model's tokenizer gives up on a text ({error}). Choose another model.") from error
         return [encoding.ids for encoding in encodings]
 
     def _special_tokens(self) -> tuple[list[int], list[int]] | None:
@@ -138,6 +147,27 @@ class FastTokenizer:
         # The empty text has the added ids alone; try every way to split them into before and after.
         splits = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
         return next(((before, after) for before, after in splits if [*before, *bare, *after] == whole), None)
+
+
+MAX_GROWTH = 1000
+"""How many times as long a tokenizer may make a text before it cuts it."""
+
+
+def _require_bounded(normalizer: Any) -> None:
+    """Raise ModelError for a normalizer whose replacements, one after the other, make a text longer without end."""
+    growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
+    if growth > MAX_GROWTH:
+        raise ModelError(
+            f"The model's tokenizer can make a text {growth:.3g} times as long before it cuts it, and more than "
+            f"{MAX_GROWTH} times is refused. Choose another model."
+        )
+
+
+def _growth(step: dict[str, Any]) -> float:
+    """Return how many times as long a step of a normalizer can make a text."""
+    if step["type"] == "Replace":  # a regular expression can match one character
+        return max(1.0, len(step["content"]) / max(1, len(step["pattern"].get("String", ""))))
+    return math.prod(map(_growth, step.get("normalizers", [])))
 
 
 class SlowTokenizer:

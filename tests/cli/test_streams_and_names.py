@@ -1,15 +1,19 @@
 """Streams that nobody reads, machines with little, and names with control codes: a run ends as it does elsewhere."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
 
+import altair as alt
+import polars as pl
 import pytest
 
 from evaluator.cli import terminal
 from evaluator.progress import Progress
+from evaluator.report.charts import compiled, draw_svg
 from tests.command_line import command_outputs
 
 RUN = ["-m", "evaluator", "run", "staicc-normal", "--datasets", "sst5", "--queries", "4", "--model", "fake"]
@@ -119,3 +123,57 @@ def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
 )
 def test_a_name_that_is_nearly_right_is_suggested(words: list[str], message: str) -> None:
     assert message in command_outputs(*words, "--out", "o", exits=2).err
+
+
+NAMES = ["a\u2028b", "a\u0085b", "a\x1bb", "a\nb", "a\tb", "a\x01b"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("place", ["file", "cell", "label"])
+def test_a_name_of_several_lines_is_refused_where_it_enters(tmp_path: Path, name: str, place: str) -> None:
+    row = {
+        "dataset": name if place == "cell" else "d",
+        "gold": 0,
+        "label_names": [name if place == "label" else "x", "y"],
+    }
+    rows = [row | {"label_log_likelihoods": [-1.0, -2.0 - n]} for n in range(3)]
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    table = folder / f"{name if place == 'file' else 'table'}.jsonl"
+    texts = [{"text": f"t {n}", "label": name if place == "label" and n % 2 else f"l{n % 2}"} for n in range(8)]
+    table.write_text("".join(f"{json.dumps(each)}\n" for each in texts))
+    message = "a line break, a tab or another control code"
+    if place != "file":
+        words = ["import", answers, "--dataset-column", "dataset", "--out", tmp_path / "imported"]
+        assert message in command_outputs(*words, exits=2).err
+    if place != "cell":
+        words = ["build", "classify", "--data", folder, "--out", tmp_path / "out"]
+        assert message in command_outputs(*words, exits=2).err
+
+
+def test_a_file_whose_name_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    with open(os.fsencode(tmp_path) + b"/b\xff.csv", "wb") as file:
+        file.write(b"text,label\nred,a\nblue,b\n")
+    message = command_outputs("build", "classify", "--data", tmp_path, "--out", tmp_path / "out", exits=2).err
+    assert "b\\udcff" in message
+
+
+def test_a_chart_of_names_with_control_codes_is_drawn() -> None:
+    names = [*NAMES, "\0", "\udcff", "\uffff"]
+    table = pl.DataFrame({"x": range(len(names))})
+    chart = alt.layer(alt.Chart(alt.NamedData("rows"), title=names).mark_point().encode(x="x:Q", text="n:N"))
+    assert "a\\u2028b" in draw_svg(compiled(chart), rows=table)
+    spec = compiled(alt.layer(alt.Chart(alt.NamedData("rows")).mark_text().encode(x="x:Q", text="n:N")))
+    drawn = draw_svg(spec, rows=pl.DataFrame({"n": [name for name in names if name != "\udcff"]}).with_row_index("x"))
+    assert "a\\u2028b" in drawn
+
+
+@pytest.mark.parametrize("flags", ["-O", "-OO"])
+def test_a_run_without_asserts_and_docstrings_gives_the_same_tables(tmp_path: Path, flags: str) -> None:
+    for name, words in {"plain": [], "optimised": [flags]}.items():
+        subprocess.run([sys.executable, *words, *RUN, "--out", tmp_path / name], check=True, capture_output=True)
+        assert ended(tmp_path / name)
+    tables = [(tmp_path / name / "tables" / "metrics.parquet").read_bytes() for name in ("plain", "optimised")]
+    assert tables[0] == tables[1]

@@ -11,8 +11,8 @@ _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 _KINDS = "application/vnd.openxmlformats"
 
 
-def sheet(rows: Iterable[Sequence[str | float | None]]) -> bytes:
-    """Return a file of one sheet with these rows."""
+def sheet(rows: Iterable[Sequence[str | float | None]], more: str = "") -> bytes:
+    """Return a file of one sheet with these rows, and more of XML after them."""
     body = "".join(f"<row>{''.join(map(_cell, row))}</row>" for row in rows)
     files = {
         "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types">'
@@ -23,7 +23,7 @@ def sheet(rows: Iterable[Sequence[str | float | None]]) -> bytes:
         "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_LINKS}"><sheets>'
         '<sheet name="first" sheetId="1" r:id="r1"/></sheets></workbook>',
         "xl/_rels/workbook.xml.rels": _links("worksheet", "worksheets/sheet1.xml"),
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData>{body}</sheetData></worksheet>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{_MAIN}"><sheetData>{body}{more}</sheetData></worksheet>',
     }
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

@@ -88,6 +88,7 @@ def test_any_value_in_a_task_is_an_example_or_one_sentence(tmp_path_factory, cha
     require_named_or_whole(path, 4)
 
 
+@settings(max_examples=20)  # a sheet is read in a process of its own
 @given(content=st.binary(max_size=80))
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.xlsx", "rows.parquet", "task.json"])
 def test_any_bytes_are_one_sentence_or_a_dataset(tmp_path_factory, name, content):
@@ -108,7 +109,7 @@ def test_a_damaged_parquet_file_is_one_sentence_or_read_whole(tmp_path_factory, 
     require_named_or_whole(path, len(LABELLED))
 
 
-@settings(max_examples=200)
+@settings(max_examples=20)  # a sheet is read in a process of its own
 @given(data=st.data())
 def test_a_damaged_sheet_is_one_sentence_or_a_dataset(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("sheet") / "rows.xlsx"
@@ -183,3 +184,25 @@ def test_a_pipe_is_refused_and_in_a_folder_left_out(tmp_path, name):
         list(load_datasets((), DataOptions(paths=(tmp_path / name,))))
     with pytest.raises(DatasetError, match=r"holds no task\.json and no table"):
         list(load_datasets((), DataOptions(paths=(tmp_path,))))
+
+
+@pytest.mark.parametrize("cell", ["XFD1048576", "A1048576", "XFD3"])
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_sheet_with_a_far_cell_is_one_sentence_or_read(tmp_path, cell, quote):
+    path = tmp_path / "rows.xlsx"
+    rows = [["text", "label"], *((row["text"], row["label"]) for row in LABELLED)]
+    path.write_bytes(
+        sheet(rows, more=f"<row r={quote}{cell.lstrip('ABCDFX')}{quote}><c r={quote}{cell}{quote}/></row>")
+    )
+    result = said_or_loaded(path)
+    assert not isinstance(result, str) or str(path) in result
+    if cell == "XFD1048576":
+        assert (
+            "cannot be read as an Excel file (it takes more than 4 GiB of memory). Save it again, or as CSV" in result
+        )
+
+
+def test_a_sheet_whose_reader_ends_the_process_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("evaluator.datasets.tables._READ_SHEET", "import os; os.abort()")
+    (tmp_path / "rows.xlsx").write_bytes(sheet([["text", "label"], ["a", "b"]]))
+    assert "rows.xlsx cannot be read as an Excel file (it takes more than" in said_or_loaded(tmp_path / "rows.xlsx")

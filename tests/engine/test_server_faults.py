@@ -251,17 +251,18 @@ def test_an_answer_without_end_is_asked_for_again_and_fills_no_memory(serve, mon
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB
 
 
-def test_a_machine_without_another_thread_asks_one_question_at_a_time(serve, monkeypatch):
+def test_a_machine_without_another_thread_is_one_sentence(serve, tmp_path, monkeypatch):
     server, start = serve(), threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
-        if thread.daemon and "Server" not in type(thread).__qualname__ and "process_request" not in thread.name:
+        if "process_request" not in thread.name:
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    engine = engine_of(server)
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert_all_answered_once(engine)
+    words = ["run", "staicc-normal", "--model", "embedded", "--datasets", "sst5", "--queries", 4, "--engine", "server"]
+    message = command(*words, "--server-url", server.url, "--out", tmp_path, exits=2)
+    assert "This machine lets no further thread start. Raise its limit" in message
 
 
 def test_a_server_that_gives_all_prompts_the_same_numbers_is_a_warning(serve, tmp_path):

@@ -1,15 +1,19 @@
 """CSV, Markdown, LaTeX and model-index: each read by a reader of that format, and compared with the run's table."""
 
 import csv
+import io
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import polars as pl
+import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
 from evaluator.exports import FORMATS
 from evaluator.exports.base import ExportedRun
+from evaluator.report.charts import figure_csv
 from tests.report.made_record import made_record
 
 HEADLINES = ("accuracy", "true_label_probability", "macro_f1", "expected_calibration_error")
@@ -106,3 +110,54 @@ def test_the_hub_s_reader_finds_every_headline_in_a_model_index(made):
         assert result.metric_value == row["value"]
         assert result.metric_args == {name: row[name] for name in ("ci_low", "ci_high", "n_queries")}
         assert result.dataset_config == "staicc-normal/normal"
+
+
+FORMULAS = ["=1+1", "+1+1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "\uff0b1", "\uff0d1", "\uff201"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_csv_has_no_formula(made, text):
+    named = replace(made, metrics=made.metrics.with_columns(dataset=pl.lit(text)))
+    renamed = replace(named, record=replace(made.record, model=replace(made.record.model, name=text, kind="hub")))
+    rows = csv.DictReader(io.StringIO(text_of("csv", renamed), newline=""))
+    assert {(row["dataset"], row["model"]) for row in rows} == {(f"'{text}", f"'{text}")}
+    assert text_of("csv", renamed).count("'") == 2 * made.metrics.height
+
+
+@pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(FORMULAS)])
+def test_csv_of_figures_and_tables_has_no_formula_in_any_kind_of_text(kind):
+    table = pl.DataFrame({"=name": pl.Series(FORMULAS).cast(kind), "n": range(-5, 6)})
+    header, *rows = csv.reader(io.StringIO(figure_csv(table), newline=""))
+    assert header == ["'=name", "n"]
+    assert rows == [[f"'{text}", str(n)] for text, n in zip(FORMULAS, range(-5, 6), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "live"),
+    [
+        ("@octocat", r"@\w"),
+        ("a@b.org", r"@\w"),
+        ("#1", r"\\?#\d"),
+        ("org/repo#12", r"\\?#\d"),
+        ("GH-7", r"GH-\d"),
+        ("http://x.y", "://"),
+        ("HTTPS://x.y", "://"),
+        ("www.x.y", r"www\."),
+        ("o/r_#12", r"\\?#\d"),
+        ("&commat;octocat", r"(?<!\\)&commat;"),
+        ("<b>", r"(?<!\\)<b"),
+        ("![x](y)", r"(?<!\\)!\["),
+    ],
+)
+def test_markdown_mentions_and_links_nothing(made, text, live):
+    left_out = made_record(prompts={"left_out": {text: f"see {text}"}})
+    (line,) = [line for line in text_of("markdown", replace(made, record=left_out)).splitlines() if "Left out" in line]
+    assert not re.search(live, line, re.IGNORECASE)
+    shown = MarkdownIt("commonmark").parse(line)[1].children
+    assert "".join(child.content for child in shown).replace("\u2060", "").count(text) == 2
+
+
+def test_latex_sets_names_on_one_line(made):
+    model = replace(made.record.model, name="a\n\nb\x1b", kind="hub")
+    named = replace(made, record=replace(made.record, model=model))
+    assert r"\caption{a b\textbackslash{}x1b: " in text_of("latex", named)

@@ -28,10 +28,12 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     [
         ("a = " + "[" * 100_000, "nested too deeply"),
         ("a = ", "is no TOML in UTF-8"),
+        (".".join("a" * 100_000) + " = 1", "has a key with more than 50 dots"),
+        (" . ".join(["'a'"] * 100) + " = 1", "has a key with more than 50 dots"),
         (b"a = '\xff'", "is no TOML in UTF-8"),
         (None, "cannot be read: No such file"),
     ],
-    ids=["nested", "no TOML", "no UTF-8", "absent"],
+    ids=["nested", "no TOML", "a long key", "a long key with spaces", "no UTF-8", "absent"],
 )
 def test_every_file_of_a_user_that_is_no_toml_is_refused_in_words(
     tmp_path: Path, reader: str, content: str | bytes | None, message: str

@@ -12,7 +12,8 @@ from evaluator.config import ChatConfig
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
-from tests.chat_models import ANY_ROLE, NO_SYSTEM, chat_tokenizer
+from evaluator.tokens.chat import ChatForm
+from tests.chat_models import ANY_ROLE, DATED, NO_SYSTEM, SPACED, THINKING, chat_tokenizer
 
 AUTO = ChatConfig(template="auto")
 
@@ -108,3 +109,50 @@ def test_the_template_of_chat_template_json_is_the_models_own(source):
     form = chat_form(older, AUTO)
     assert form is not None
     assert form.template == NO_SYSTEM
+
+
+ENDLESS = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "a loop that writes": "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
+    "a wide number": "{{ '%99999999999d' % 1 }}",
+    "a long text": "{{ 'x' * 99999999999 }}",
+    "a text that doubles": "{% set n = namespace(t='x') %}"
+    "{% for a in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+    "a long date": "{% for a in range(999) %}{{ strftime_now('%Y' * 100000) }}{% endfor %}",
+    "a macro that calls itself": "{% macro f(n) %}"
+    "{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "a block of the assistant": "{% generation %}{{ 'x' * 99999999999 }}{% endgeneration %}",
+    "the second question": "{% if messages | length > 3 %}{{ 'x' * 99999999999 }}{% endif %}{% for m in messages %}"
+    "{{ m.content }}{% endfor %}",
+    "any message": "{% for m in messages %}"
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    "{{ m.content }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS)
+def test_a_template_that_does_not_end_or_takes_all_memory_is_refused(source, tmp_path, monkeypatch, template):
+    monkeypatch.setattr("evaluator.tokens.chat.TEMPLATE_S", 1)
+    (tmp_path / "endless.jinja").write_text(template)
+    with pytest.raises(ModelError, match=r"org/chat does not end: for a short conversation it takes more than .* none"):
+        chat_form(source, ChatConfig(template=str(tmp_path / "endless.jinja")))
+
+
+@pytest.mark.parametrize("system_instruction", [None, "Be brief."])
+@pytest.mark.parametrize(
+    "template", [ANY_ROLE, SPACED, THINKING, NO_SYSTEM, DATED, "{{ messages[7].content }}", "{% x %}"]
+)
+def test_the_limit_changes_no_answer(source, tmp_path, monkeypatch, template, system_instruction):
+    (tmp_path / "template.jinja").write_text(template)
+    config = ChatConfig(template=str(tmp_path / "template.jinja"), system_instruction=system_instruction)
+
+    def answer() -> str:
+        try:
+            form = chat_form(source, config)
+            return form.before_answer([{"role": "user", "content": "x"}]) if form else ""
+        except ModelError as error:
+            return str(error)
+
+    limited = answer()
+    monkeypatch.setattr(ChatForm, "_require_end", lambda *_arguments: None)
+    assert answer() == limited

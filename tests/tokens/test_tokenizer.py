@@ -3,6 +3,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
 
+from evaluator.errors import ModelError
 from evaluator.models.embedded.llama import byte_level_tokenizer
 from evaluator.tokens.tokenizer import FastTokenizer, cut, cuts_exactly
 
@@ -101,3 +102,37 @@ def test_another_normalizer_than_composition_forbids_cuts():
     tokenizer = backend("gpt-2")
     tokenizer.normalizer = normalizers.Prepend("_")
     assert not cuts_exactly(tokenizer)
+
+
+@pytest.mark.parametrize("expression", ["(x+x+)+y", "(x+)+$", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+def test_a_regular_expression_that_explodes_is_one_sentence(expression):
+    tokenizer = backend("gpt-2")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(expression), "isolated")
+    with pytest.raises(ModelError, match=r"The model's tokenizer gives up on a text \(.*\)\. Choose another model"):
+        FastTokenizer(tokenizer).token_ids(["x" * 60 + "-"], special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [normalizers.Replace("a", "aa")] * 60,
+        [normalizers.Replace(Regex("."), "xy")] * 20,
+        [normalizers.NFC(), normalizers.Sequence([normalizers.Replace("a", "b" * 40)] * 2)],
+        [normalizers.Replace("a", "a" * 1001)],
+    ],
+)
+def test_a_normalizer_that_makes_texts_longer_without_end_is_refused(steps):
+    tokenizer = backend("gpt-2")
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    with pytest.raises(ModelError, match="times as long before it cuts it, and more than 1000 times is refused"):
+        FastTokenizer(tokenizer)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[normalizers.Replace(" ", "\u2581"), normalizers.Prepend("\u2581")], [normalizers.Replace("``", '"')] * 60],
+)
+def test_normalizers_of_published_models_are_taken(steps):
+    tokenizer = backend("gpt-2")
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    assert FastTokenizer(tokenizer).token_ids(["a b"], special_tokens=False)

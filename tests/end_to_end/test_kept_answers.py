@@ -1,0 +1,50 @@
+"""A real process that is stopped within a shard loses the answers of one interval, and says what stopped it."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import command
+from tests.end_to_end.processes import start, table_bytes
+
+SLOW = """
+import sys, time
+from evaluator.cli.main import main
+from evaluator.engine.fake_engine import FakeEngine
+from evaluator.scores import shard_job
+shard_job.SECONDS_BETWEEN_KEPT = 0.1
+answer = FakeEngine._score
+def slow(self, context, continuation):
+    time.sleep(0.02)
+    return answer(self, context, continuation)
+FakeEngine._score = slow
+sys.argv = ["evaluator", *sys.argv[1:]]
+main()
+"""
+RUN = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 16, "--model", "fake", "--engine", "fake")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_stopped_goes_on_within_its_shard(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(*RUN, "--out", tmp_path / "stopped", program=("-c", SLOW))
+    while not (found := [*tmp_path.glob("stopped/scores/*/*/*.kept.json")]):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(number)
+    output = process.communicate()[1]
+    kept = len(json.loads(found[0].read_text())["answers"])
+    assert kept > 0
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)
+    if number == signal.SIGTERM:
+        assert "Stopped by SIGTERM. What was scored is kept" in output
+        assert (
+            "ERROR stopped by SIGTERM: the same command goes on from here"
+            in (tmp_path / "stopped" / "evaluator.log").read_text()
+        )
+    command(*RUN, "--out", tmp_path / "stopped")
+    command(*RUN, "--out", tmp_path / "whole")
+    assert table_bytes(tmp_path / "stopped") == table_bytes(tmp_path / "whole")
+    assert not [*tmp_path.glob("stopped/scores/*/*/*.kept.json")]
