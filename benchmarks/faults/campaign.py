@@ -30,6 +30,7 @@ from benchmarks.faults.disks import disk_trials
 from benchmarks.faults.forked import adopt_orphans, import_all_of, left_running, run
 from benchmarks.faults.hostile import data_trials, model_trials
 from benchmarks.faults.kills import kill_trials, vllm_trials
+from benchmarks.faults.places import name_trials, place_trials, server_trials
 from benchmarks.faults.served import serve_labels
 from benchmarks.faults.trials import Trial
 from benchmarks.faults.writers import writer_trials
@@ -98,12 +99,14 @@ def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]
     import_all_of(["run", "staicc-normal", *SMALL, *FAKE, "--out", scratch / "first"])
     remembered.install()
     if without_torch := [case for case in cases if not case.imports_torch]:
-        yield [*_trials(without_torch, CASES_A_CORRUPTION, scratch / "without torch"), *data_trials(DATA)]
+        trials = _trials(without_torch, CASES_A_CORRUPTION, scratch / "without torch")
+        yield [*trials, *data_trials(DATA), *name_trials()]
     embedded = ("--model", "embedded", "--engine", "transformers")
     import_all_of(["run", "staicc-normal", *SMALL, *embedded, "--out", scratch / "second"])
     with_torch = [case for case in cases if case.imports_torch]
     trials = _trials(with_torch, CORRUPTED_WITH_TORCH, scratch / "with torch")
-    trials += model_trials(undisturbed(cases[0], scratch / "models"), MODELS)
+    models = undisturbed(cases[0], scratch / "models")
+    trials += [*model_trials(models, MODELS), *server_trials(models)]
     if options.vllm:
         trials += vllm_trials(undisturbed(vllm_case(), scratch / "vLLM"), options.vllm)
     yield trials
@@ -117,7 +120,7 @@ def _trials(chosen: Sequence[Case], n_corrupted: int, scratch: Path) -> list[Tri
         _require_same_page(case, scratch / "page" / case.case.name)
         print(f"{case.case.name}: {sum(case.n_events.values())} changes of files, {case.cpu_s:.2f} s", flush=True)
         trials += [*kill_trials(case, MOMENTS), *disk_trials(case, number, QUOTAS)]
-        trials += [*writer_trials(case, WRITERS), *determinism_trials(case)]
+        trials += [*writer_trials(case, WRITERS), *determinism_trials(case), *place_trials(case)]
     return trials
 
 

@@ -13,7 +13,8 @@ KINDS = (
     "SIGINT twice", "SIGSTOP, another writer", "disk full or failing", "limit on the size of files", "corrupt tables",
     "corrupt run.json", "corrupt scores", "corrupt scores manifest", "corrupt store", "corrupt store manifest",
     "writers of one folder", "writers of one store", "removed while it runs", "threads and shard sizes",
-    "hostile model", "hostile data", "hostile text",
+    "hostile model", "hostile data", "hostile text", "odd file system", "kill with kept answers",
+    "name of several lines", "sheet with a far cell", "server that lies",
 )  # fmt: skip
 
 

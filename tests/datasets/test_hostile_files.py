@@ -192,7 +192,7 @@ def test_a_sheet_with_a_far_cell_is_one_sentence_or_read(tmp_path, cell, quote):
     path = tmp_path / "rows.xlsx"
     rows = [["text", "label"], *((row["text"], row["label"]) for row in LABELLED)]
     path.write_bytes(
-        sheet(rows, more=f"<row r={quote}{cell.lstrip('ABCDFX')}{quote}><c r={quote}{cell}{quote}/></row>")
+        sheet(rows, more=f"<row r={quote}{cell.lstrip('ABCDFX')}{quote}><c r={quote}{cell}{quote}><v>1</v></c></row>")
     )
     result = said_or_loaded(path)
     assert not isinstance(result, str) or str(path) in result

@@ -1,0 +1,156 @@
+"""Put runs on file systems that lack something, before servers that lie, and give them names of several lines."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from benchmarks.faults.cases import Undisturbed, difference, finish, finished_fault, message_fault
+from benchmarks.faults.file_events import signal_at, watch
+from benchmarks.faults.forked import run
+from benchmarks.faults.trials import Trial
+
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+CODES = ("\u2028", "\u2029", "\u0085", "\0", "\x01", "\x1b[2J", "\n", "\t", "\u202e", "\uffff")
+
+
+def place_trials(case: Undisturbed) -> Iterator[Trial]:
+    """Yield runs without flushed folders, locks or renamed open files, and kills of runs that keep their answers."""
+    kinds = [("no flush of folders", number, partial(_no_folder_sync, number)) for number in NO_FOLDER_SYNC]
+    kinds += [("no locks", number, partial(_no_locks, number)) for number in NO_LOCKS]
+    kinds += [("no rename of open files", number, partial(_no_open_rename, number)) for number in (errno.EACCES,)]
+    for name, number, prepare in kinds:
+        yield Trial("odd file system", f"{case.case.name}, {name}: {os.strerror(number)}", partial(_run, case, prepare))
+    if "score" in case.case.disturbed:
+        for number in range(1, 2 * case.n_events["score"]):
+            yield Trial("kill with kept answers", f"{case.case.name}, {number}", partial(_kill_keeping, case, number))
+
+
+def _run(case: Undisturbed, prepare: Callable[[], None], out: Path, _rng: Random) -> str | None:
+    return finished_fault(run(case.case.run_words(out), prepare=prepare)) or difference(case.files, out)
+
+
+def _no_folder_sync(number: int) -> None:
+    sync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    os.fsync = refuse  # type: ignore[assignment]
+
+
+def _no_locks(number: int) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    fcntl.flock = refuse
+
+
+def _no_open_rename(number: int) -> None:
+    rename = Path.replace
+
+    def refuse(path: Path, target: Any) -> Path:
+        if str(path) in {os.path.realpath(opened) for opened in Path("/proc/self/fd").iterdir()}:
+            raise OSError(number, os.strerror(number), str(path))
+        return rename(path, target)
+
+    Path.replace = refuse  # type: ignore[method-assign, assignment]
+
+
+def _kill_keeping(case: Undisturbed, number: int, out: Path, _rng: Random) -> str | None:
+    """Kill a run that writes each answer down, before a change of a file, and go on."""
+
+    def prepare() -> None:
+        from evaluator.scores import shard_job
+
+        shard_job.SECONDS_BETWEEN_KEPT = -1
+        watch(out, signal_at(number, signal.SIGKILL))
+
+    shutil.copytree(case.before["score"], out, dirs_exist_ok=True)
+    outcome = run(case.case.stage_words("score", out), prepare=prepare)
+    if outcome.status not in (0, -signal.SIGKILL):
+        return finished_fault(outcome)
+    return finished_fault(finish(case.case, "score", out)) or difference(case.files, out)
+
+
+def name_trials() -> Iterator[Trial]:
+    """Yield imports with names of several lines, and sheets with a far cell."""
+    for code in CODES:
+        for place in ("dataset", "label"):
+            yield Trial("name of several lines", f"{place}: {code!r}", partial(_name, code, place))
+    for cell in ("XFD1048576", "A1048576"):
+        yield Trial("sheet with a far cell", cell, partial(_far_cell, cell))
+
+
+def _name(code: str, place: str, out: Path, _rng: Random) -> str | None:
+    labels = [f"a{code}b" if place == "label" else "a", "c"]
+    row = {"dataset": f"d{code}" if place == "dataset" else "d", "gold": 0, "label_names": labels}
+    rows = [row | {"label_log_likelihoods": [-1.0 - n, -2.0]} for n in range(4)]
+    path = out / "answers.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return message_fault(run(["import", path, "--dataset-column", "dataset", "--out", out / "out"]))
+
+
+def _far_cell(cell: str, out: Path, _rng: Random) -> str | None:
+    from tests.datasets.sheets import sheet
+
+    path = out / "table.xlsx"
+    rows = [["text", "label"], *([f"text {n}", "ab"[n % 2]] for n in range(24))]
+    path.write_bytes(sheet(rows, more=f'<row r="{cell.lstrip("AXFD")}"><c r="{cell}"><v>1</v></c></row>'))
+    return message_fault(run(["build", "classify", "--data", path, "--out", out / "out"]))
+
+
+def _first_tokens(change: Callable[[float], float], body: Any) -> Any:
+    from tests.engine.label_server import completion
+
+    answer = completion(body)
+    for choice in answer["choices"]:
+        if "logprobs" in choice:
+            row = choice["logprobs"]["top_logprobs"][0]
+            row |= {token: change(number) for token, number in row.items()}
+    return answer
+
+
+def _miscounted(body: Any) -> Any:
+    from tests.engine.label_server import completion
+
+    return completion(body) | {"usage": {"prompt_tokens": sum(map(len, body["prompt"])) - 1}}
+
+
+LIES: dict[str, Callable[[Any], Any]] = {
+    "every label is certain": partial(_first_tokens, lambda _number: 0.0),
+    "logits": partial(_first_tokens, lambda number: number + 5.0),
+    "other tokens counted": _miscounted,
+}
+
+
+def server_trials(case: Undisturbed) -> Iterator[Trial]:
+    """Yield servers that lie to a run of a case, and are refused."""
+    for name, lie in LIES.items():
+        yield Trial("server that lies", f"{case.case.name}, {name}", partial(_lie, case, lie))
+
+
+def _lie(case: Undisturbed, lie: Callable[[Any], Any], out: Path, _rng: Random) -> str | None:
+    from tests.engine.label_server import LabelServer
+
+    def prepare() -> None:
+        from evaluator.engine import server_work
+
+        server_work.FIRST_WAIT_S = 0.001
+
+    server = LabelServer()
+    server.answer = lie
+    served = ("--model", "embedded", "--engine", "server", "--server-url", server.url)
+    outcome = run(["run", *case.case.suite_words, *served, "--out", out], prepare=prepare)
+    server.stop()
+    return message_fault(outcome)
