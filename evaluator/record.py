@@ -44,6 +44,7 @@ class PromptsRecord:
     requests: int
     distinct_prompts: int
     dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
+    query_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of the texts that may be queries
     left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> why
 
 
@@ -168,6 +169,7 @@ class ModelRecord:
     kind: ModelKind
     revision: str | None
     weights_fingerprint: str  # of an adapter's weights as well
+    tokenizer_fingerprint: str = ""
     n_parameters: int | None
     context_tokens: int | None  # None: no limit
     has_chat_template: bool = False

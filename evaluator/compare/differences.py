@@ -200,8 +200,11 @@ def _between_models(
     models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]]
 ) -> Iterator[pl.DataFrame]:
     """Yield the pairs of answers of every two models, as query_differences takes them."""
-    is_shared = pl.concat_str("suite", "part", separator="/").is_in([f"{suite}/{part}" for suite, part in shared_sets])
+    of_suites = pl.concat_str("suite", "part", separator="/").is_in([f"{suite}/{part}" for suite, part in shared_sets])
     for (model_a, a), (model_b, b) in combinations(zip(models, answers, strict=True), 2):
+        # Runs with other numbers of demonstrations, or of sets, are compared over their queries alone.
+        sets = [rows.filter(of_suites).select(*DATASET, *SET).unique().sort(pl.all()) for rows in (a, b)]
+        is_shared = of_suites & sets[0].equals(sets[1])
         pairs = [
             _query_means(a.filter(~is_shared)).join(
                 _query_means(b.filter(~is_shared)), on=_QUERY_KEY, suffix="_b", maintain_order="left"

@@ -5,23 +5,28 @@ from itertools import combinations
 
 import polars as pl
 
-from evaluator.compare.results import DATASET, datasets_of
-from evaluator.compare.runs import ComparedRun, prompt_form
+from evaluator.compare.results import ANSWER_KEY, DATASET, datasets_of
+from evaluator.compare.runs import ComparedRun, different_settings, settings
 
 PLACE = pl.format("{} / {}", "suite", "part")
 
 
-def comparison_notes(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> list[str]:
-    """Return a note for each dataset, method or parameter count that is missing, and for models of the same weights.
+def comparison_notes(
+    runs: Sequence[ComparedRun], comparison: pl.DataFrame, results: Sequence[pl.DataFrame] = ()
+) -> list[str]:
+    """Return a note for each dataset, method or parameter count that is missing, and for runs that are not independent.
 
     Args:
+        runs: that are compared.
         comparison: schema.COMPARISON of the runs.
+        results: compare.results.request_results of each run.
     """
     return [
         *_left_out(runs, comparison),
         *_not_measured(runs, comparison),
-        *_forms(runs),
+        *_settings(runs),
         *_same_weights(runs),
+        *_same_scores(runs[: len(results)], results),
         *_without_parameters(runs),
     ]
 
@@ -48,20 +53,31 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
 
 
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    for first, second in combinations(runs, 2):
-        if first.record.model.weights_fingerprint == second.record.model.weights_fingerprint:
-            dtypes = [run.record.engine.dtypes for run in (first, second)]
-            computed = f", computed in {dtypes[0]} and {dtypes[1]}" if dtypes[0] != dtypes[1] else ""
+    first_of: dict[str, ComparedRun] = {}
+    for run in runs:
+        first = first_of.setdefault(run.record.model.weights_fingerprint, run)
+        if first is not run:
+            yield f"{first.model} and {run.model} have the same weights. Correlations and line fits are over the first."
+
+
+def _settings(runs: Sequence[ComparedRun]) -> Iterator[str]:
+    is_one_model = len({run.record.model.weights_fingerprint for run in runs}) == 1
+    for name in different_settings([run.record for run in runs]):
+        if name not in ("dtype", "engine") and (is_one_model or name != "tokenizer"):
+            values = "; ".join(f"{run.model}: {settings(run.record).get(name, 'none')}" for run in runs)
+            yield f"The runs differ in their {name}, so that their differences are those of it as well. {values}."
+
+
+def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -> Iterator[str]:
+    """Yield a note for runs whose probabilities are the same numbers for every request."""
+    key = [*ANSWER_KEY, "position"]
+    numbers = [rows.sort(key).select(*key, "true_label_prob") for rows in results]
+    for (first, a), (second, b) in combinations(zip(runs, numbers, strict=True), 2):
+        if a.height and not a["true_label_prob"].has_nulls() and a.equals(b):
             yield (
-                f"{first.model} and {second.model} have the same weights{computed}. They count as two models in every "
-                "correlation and line fit."
+                f"{first.model} and {second.model} have the same scores to the last digit ({a.height:,} predictions), "
+                "so that they are one model, or what sets them apart had no effect. Check --model and --adapter."
             )
-
-
-def _forms(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    if any(run.record.scores.chat for run in runs):
-        named = "; ".join(f"{run.record.model.title}: {prompt_form(run.record)}" for run in runs)
-        yield f"How prompts reach the models: {named}. What is asked is the same."
 
 
 def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:

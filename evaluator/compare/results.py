@@ -123,22 +123,52 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.Data
     return pl.concat([_RESULTS.to_frame(), *frames])
 
 
-def require_equal_prompts(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
-    """Raise ConfigError for runs with different prompts or gold labels at the same position of a method.
+def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
+    """Raise ConfigError for runs with different queries, or gold labels that are not the same ones under other names.
 
-    Prompts of methods that choose demonstrations or templates by the model's answers are left out.
+    Queries are the same where their texts are, by the records of both runs; without such records, where the prompts
+    are. Prompts of methods that choose demonstrations or templates by the model's answers are left out.
     """
-    # The requests of a method are the same under every definition.
-    key = [*DATASET, "method", "position"]
-    first, *others = [results.unique(key, keep="first", maintain_order=True) for results in answers]
-    for run, requests in zip(runs[1:], others, strict=True):
-        pairs = first.join(requests, on=key, suffix="_b", maintain_order="left")
-        has_other_prompt = pl.col("prompt_id").ne_missing(pl.col("prompt_id_b")) & ~pl.col("method").is_in(CHOOSING)
-        other = pairs.filter(has_other_prompt | pl.col("gold").ne_missing(pl.col("gold_b")))
-        if not other.is_empty():
-            suite, part, dataset = other.select(DATASET).row(0)
-            raise ConfigError(
-                f"{runs[0].folder} and {run.folder} have different prompts: {other.height:,} of {pairs.height:,} that "
-                f"both have, the first in {suite} / {part}, {dataset}. They were built from different data or by "
-                "different versions. Build and score one of them again."
-            )
+    for run, requests in zip(runs[1:], answers[1:], strict=True):
+        common = answers[0].join(requests, on=ANSWER_KEY, how="semi").select(ANSWER_KEY).unique()
+        # The requests of a method are the same under every definition.
+        request, query = [*DATASET, "method", "position"], [*DATASET, "method", "query_id"]
+        a, b = (
+            rows.join(common, on=ANSWER_KEY, how="semi")
+            .sort(request)
+            .unique(request, keep="first", maintain_order=True)
+            for rows in (answers[0], requests)
+        )
+        of_query = [
+            rows.unique(query, keep="first", maintain_order=True).with_columns(is_asked=True) for rows in (a, b)
+        ]
+        pairs = of_query[0].join(of_query[1], on=query, how="full", suffix="_b", coalesce=True)
+        labels = pl.struct("gold", "gold_b").n_unique().over(DATASET)
+        is_renamed = (labels == pl.col("gold").n_unique().over(DATASET)) & (
+            labels == pl.col("gold_b").n_unique().over(DATASET)
+        )
+        known = [each.record.prompts.query_fingerprints for each in (runs[0], run)]
+        same, other = (
+            [name for name in known[0] if name in known[1] and (known[0][name] == known[1][name]) is is_same]
+            for is_same in (True, False)
+        )
+        both = pl.col("is_asked") & pl.col("is_asked_b")
+        differ = ~both.fill_null(False) | ~is_renamed | pl.col("dataset").is_in(other)
+        queries = pairs.filter(differ)
+        if not queries.is_empty():
+            _refuse(runs[0], run, "queries", queries, pairs.height)
+        prompts = a.join(b, on=request, suffix="_b").filter(
+            ~pl.col("method").is_in(CHOOSING), ~pl.col("dataset").is_in(same)
+        )
+        changed = prompts.filter(pl.col("prompt_id") != pl.col("prompt_id_b"))
+        if not changed.is_empty():
+            _refuse(runs[0], run, "prompts", changed, prompts.height)
+
+
+def _refuse(first: ComparedRun, run: ComparedRun, what: str, rows: pl.DataFrame, n: int) -> None:
+    suite, part, dataset = rows.sort(DATASET).select(DATASET).row(0)
+    raise ConfigError(
+        f"{first.folder} and {run.folder} have different {what}: {rows.height:,} of {n:,}, the first in "
+        f"{suite} / {part}, {dataset}. They were built from different data or by different versions. Build and score "
+        "one of them again."
+    )

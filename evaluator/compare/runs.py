@@ -2,18 +2,40 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, StoreError, shown
+from evaluator.files.digests import fingerprint
 from evaluator.record import MeasuredRecord
 
 
-def prompt_form(record: MeasuredRecord) -> str:
-    """Return in words how prompts reached the model."""
-    return record.scores.chat.form if record.scores.chat else "plain prompts"
+def settings(record: MeasuredRecord) -> dict[str, str]:
+    """Return what a run asked and how, apart from its model: the name of each setting -> its value in words."""
+    scores, prompts = record.scores, record.prompts
+    options = [prompts.config.get("data", {}), *prompts.config.get("suite_options", {}).values()]
+    given = {
+        name.replace("_", " "): value for each in options for name, value in each.items() if name not in _NO_SETTINGS
+    }
+    return {
+        "prompt form": scores.chat.form if scores.chat else "plain prompts",
+        "shots": f"{prompts.shots} shots",
+        "label boundary": f"label boundary {scores.label_boundary}",
+        **{name: f"{name} {shown(value)}" if value else f"no {name}" for name, value in given.items()},
+        "tokenizer": f"tokenizer {record.model.tokenizer_fingerprint[:8]}",
+        TEXTS: f"texts {fingerprint(prompts.dataset_fingerprints)[:8]}",
+        "dtype": record.engine.dtype,
+        "engine": record.engine.name,
+    }
+
+
+TEXTS = "texts around the examples"
+_MAKE_TEXTS = {"labels", "instruction", "template", "columns", "training", "training rows"}
+
+_NO_SETTINGS = ("paths", "hub", "repositories", "shots")
+"""Options that say where data are, or have a place of their own among the settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +70,15 @@ def compared_runs(
         folders, records, tables: of each run.
         of_one_model: whether runs may be of the same model, as with another engine or version of it.
 
-    Raises ConfigError for fewer than two runs, for the same model twice, and for runs of different settings, whose
-    numbers differ for more reasons than the model; StoreError for a run without metrics among others that have some,
-    and of one model.
+    Runs may be of one model in several settings. Only definitions that all runs have are compared.
+
+    Raises ConfigError for fewer than two runs, for the same model in the same settings twice, and for runs of different
+    numbers of queries or without a common definition; StoreError for a run without metrics.
     """
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
-    models = _distinct_forms(records)
+    models = _with_settings(records)
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     runs: list[ComparedRun] = []
     for folder, record, table, name, model in zip(folders, records, tables, names, models, strict=True):
@@ -70,10 +93,15 @@ def compared_runs(
         suites = ", ".join(without[0].record.prompts.suites)
         raise StoreError(f"{without[0].folder} has no metrics to compare: {suites} measures none. Leave it out.")
     if not of_one_model:
-        _require_different_models(runs)
-    for run in runs[1:]:
-        _require_equal_settings(runs[0], run)
-    return runs
+        _require_different_runs(runs)
+    _require_as_many_queries(runs)
+    if len(without) == len(runs):  # suites without metrics compare tables of their own
+        return runs
+    common = set[str].intersection(*({*run.definitions} for run in runs))
+    if not common:
+        measured = "; ".join(f"{', '.join(run.definitions)} in {run.folder}" for run in runs)
+        raise ConfigError(f"The runs have no definition in common: {measured}. Measure one again (--definition).")
+    return [replace(run, metrics=run.metrics.filter(pl.col("definition").is_in(common))) for run in runs]
 
 
 def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
@@ -82,44 +110,46 @@ def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
     return [name if counts[name] == 1 else other for name, other in zip(names, longer, strict=True)]
 
 
-def _distinct_forms(records: Sequence[MeasuredRecord]) -> list[str]:
-    """Return the names of models, followed by how prompts reach them where two have the same name and another form."""
-    named = [(record.model.title, prompt_form(record)) for record in records]
-    n_forms = Counter(title for title, _ in {*named})
-    return [title if n_forms[title] == 1 else f"{title}, {form}" for title, form in named]
+def _with_settings(records: Sequence[MeasuredRecord]) -> list[str]:
+    """Return the names of models, followed by the settings that differ among runs of the same name."""
+    titles = [record.model.title for record in records]
+    return [
+        ", ".join(
+            [title, *(settings(record).get(name, f"no {name}") for name in different_settings(same) if name != TEXTS)]
+        )
+        for title, record in zip(titles, records, strict=True)
+        for same in [[other for other, name in zip(records, titles, strict=True) if name == title]]
+    ]
 
 
-def _require_different_models(runs: Sequence[ComparedRun]) -> None:
-    by_weights: dict[tuple[str, str, str], ComparedRun] = {}
+def different_settings(records: Sequence[MeasuredRecord]) -> list[str]:
+    """Return the names of the settings that differ among runs."""
+    known = [settings(record) for record in records]
+    names = dict.fromkeys(name for each in known for name in each)
+    different = [name for name in names if len({each.get(name) for each in known}) > 1]
+    has_cause = not _MAKE_TEXTS.isdisjoint(different)
+    return [name for name in different if not (name == TEXTS and has_cause)]
+
+
+def _require_different_runs(runs: Sequence[ComparedRun]) -> None:
+    seen: dict[tuple[str, ...], ComparedRun] = {}
     for run in runs:
-        weights = run.record.model.weights_fingerprint, run.record.engine.dtype, prompt_form(run.record)
-        first = by_weights.setdefault(weights, run)
+        same = run.record.model.weights_fingerprint, *settings(run.record).values()
+        first = seen.setdefault(same, run)
         if first is not run:
             raise ConfigError(
-                f"{first.folder} and {run.folder} are the same model: weights {', '.join(weights)}. "
-                "Counted twice it would bias every correlation and every line fit. Leave one of them out."
+                f"{first.folder} and {run.folder} are the same model in the same settings: weights {same[0]}, "
+                f"{run.record.engine.dtype}. There is nothing to compare. Leave one of them out."
             )
 
 
-def _require_equal_settings(first: ComparedRun, run: ComparedRun) -> None:
-    expected, given = _settings(first), _settings(run)
-    if (first.record.scores.chat is None) != (run.record.scores.chat is None):
-        del given["label boundary"]  # a plain prompt and a conversation begin labels in different places
-    for name, (value, option) in given.items():
-        if value != expected[name][0]:
+def _require_as_many_queries(runs: Sequence[ComparedRun]) -> None:
+    numbers = [run.record.prompts.n_queries for run in runs]
+    words = ["all" if n is None else str(n) for n in numbers]
+    for run, word in zip(runs, words, strict=True):
+        if word != words[0]:
             raise ConfigError(
-                f"The runs differ in their {name}: {expected[name][0]} in {first.folder}, {value} in {run.folder}. "
-                "Their numbers would differ for more reasons than the model. Run one of them again with the other's "
-                f"{option}."
+                f"The runs differ in their queries of each dataset: {words[0]} in {runs[0].folder}, {word} in "
+                f"{run.folder}. Models are compared on the same queries: run one of them again with the other's "
+                "--queries."
             )
-
-
-def _settings(run: ComparedRun) -> dict[str, tuple[str, str]]:
-    """Return the settings that must be equal in all runs: name -> value and the option that sets it."""
-    prompts = run.record.prompts
-    return {
-        "shots": (prompts.shots, "--shots"),
-        "queries of each dataset": ("all" if prompts.n_queries is None else str(prompts.n_queries), "--queries"),
-        "label boundary": (run.record.scores.label_boundary, "--label-boundary"),
-        "definitions": (", ".join(run.definitions), "--definition"),
-    }

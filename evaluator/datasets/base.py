@@ -1,5 +1,6 @@
 """Loaded datasets: examples with a label space, multiple choice with choices of each example, typed questions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -32,6 +33,11 @@ class ClassificationDataset:
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 
+    @property
+    def query_texts(self) -> Iterator[pl.Series]:
+        """Yield the texts of the examples that may be queries, some at a time."""
+        return (rows["texts"] for rows in self.test.iter_slices())
+
 
 CHOICE_EXAMPLES = pl.Schema(
     {
@@ -56,6 +62,11 @@ class MultipleChoiceDataset:
     source: str  # the file, for messages
     notes: tuple[str, ...] = ()  # changes to the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
+
+    @property
+    def query_texts(self) -> Iterator[pl.Series]:
+        """Yield the texts of all examples, some at a time."""
+        return (rows["input"] for rows in self.examples.iter_slices())
 
     @property
     def shown(self) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from evaluator.compare.differences import equivalence_table, estimated_differenc
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.notes import comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
-from evaluator.compare.results import comparison_table, request_results, require_equal_prompts
+from evaluator.compare.results import comparison_table, request_results, require_equal_queries
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
@@ -53,18 +53,21 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
     comparison = comparison_table(runs) if has_metrics else COMPARISON.to_frame()
     results = yield from read_results(runs)
-    notes = comparison_notes(runs, comparison)
+    notes = comparison_notes(runs, comparison, results)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
     estimated = estimated_differences([run.model for run in runs], results, comparison, shared_sets_of(runs))
     differences = paired_differences(estimated)
     margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
-    points = scaling_points(headlines, differences)
+    # Correlations and line fits count a model once, in the first of its settings.
+    weights = [run.record.model.weights_fingerprint for run in runs]
+    once = headlines.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
+    points = scaling_points(once, differences)
     tables = {
         "comparison": comparison,
         "differences": differences,
-        "rank_correlations": rank_correlations(headlines),
+        "rank_correlations": rank_correlations(once),
         "scaling": scaling_lines(points),
         **margins,
         **{name: table for added in suite_comparisons for name, table in added.tables.items()},
@@ -117,12 +120,12 @@ def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
 
 
 def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:
-    """Read how each run answered each request. Raises ConfigError for runs with different prompts."""
+    """Read how each run answered each request. Raises ConfigError for runs with different queries."""
     results = []
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")
         results.append(request_results(run.table("predictions"), run.metrics))
-    require_equal_prompts(runs, results)
+    require_equal_queries(runs, results)
     yield Progress(stage="Reading predictions", done=len(runs), total=len(runs), unit="runs")
     return results
 

@@ -56,6 +56,7 @@ class ResolvedModel(NamedTuple):
             kind=kind,
             revision=source.revision,
             weights_fingerprint=source.fingerprint,
+            tokenizer_fingerprint=source.tokenizer_fingerprint,
             n_parameters=source.n_parameters,
             context_tokens=source.context_length,
             has_chat_template=source.has_chat_template,

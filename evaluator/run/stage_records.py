@@ -9,6 +9,7 @@ import numpy as np
 
 from evaluator.config import RunConfig
 from evaluator.datasets.base import AnyDataset
+from evaluator.files.digests import list_fingerprint
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import (
     EngineRecord,
@@ -56,6 +57,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
         dataset_fingerprints={name: dataset.fingerprint for name, dataset in built.datasets.items()},
+        query_fingerprints={name: list_fingerprint(dataset.query_texts) for name, dataset in built.datasets.items()},
     )
 
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from evaluator.compare.notes import comparison_notes
-from evaluator.compare.results import comparison_table
+from evaluator.compare.results import comparison_table, request_results
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import write_record
 from evaluator.run.compare import read_runs
@@ -74,36 +74,80 @@ def test_metrics_of_earlier_scores_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_same_model_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"first and .*second are the same model: weights weights of first, float32"):
+    with pytest.raises(
+        ConfigError,
+        match=r"first and .*second are the same model in the same settings: weights weights of first, float32",
+    ):
         read_runs(two_runs(tmp_path, model={"weights_fingerprint": "weights of first"}))
 
 
 def test_the_same_weights_in_another_dtype_are_compared_and_that_is_said(tmp_path: Path) -> None:
     same = {"model": {"weights_fingerprint": "weights of first"}, "engine": {"dtype": "bfloat16"}}
     (note,) = notes_of(two_runs(tmp_path, **same))
-    assert note.startswith("acme/tiny and acme/mid have the same weights, computed in float32 and bfloat16.")
+    assert note.startswith(
+        "acme/tiny and acme/mid have the same weights. Correlations and line fits are over the first"
+    )
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changed", "setting", "names"),
     [
-        ({"prompts": {"shots": "16", "n_shots": 16}}, "differ in their shots: 4 in .*first, 16 in .*second.*--shots"),
-        ({"prompts": {"n_queries": 8}}, "differ in their queries of each dataset: all in .*first, 8 in .*--queries"),
-        ({"scores": {"label_boundary": "merged"}}, "label boundary: separate in .*, merged in .*--label-boundary"),
+        ({"prompts": {"shots": "16", "n_shots": 16}}, "shots", ["4 shots", "16 shots"]),
+        (
+            {"scores": {"label_boundary": "merged"}},
+            "label boundary",
+            ["label boundary separate", "label boundary merged"],
+        ),
+        (
+            {"prompts": {"config": {"data": {"instruction": "Be brief."}}}},
+            "instruction",
+            ["no instruction", "instruction 'Be brief.'"],
+        ),
+        (
+            {"prompts": {"config": {"data": {"labels": {"0": "bad"}}}}},
+            "labels",
+            ["no labels", "labels {'0': 'bad'}"],
+        ),
+        ({"model": {"tokenizer_fingerprint": "0123456789"}}, "tokenizer", ["tokenizer ", "tokenizer 01234567"]),
+        ({"engine": {"dtype": "bfloat16"}}, None, ["float32", "bfloat16"]),
     ],
 )
-def test_runs_of_different_settings_are_refused_naming_both(
-    tmp_path: Path, changed: dict[str, Any], message: str
+def test_one_model_in_two_settings_is_compared_and_the_setting_is_named(
+    tmp_path: Path, changed: dict[str, Any], setting: str | None, names: list[str]
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read_runs(two_runs(tmp_path, **changed))
+    changed["model"] = {"weights_fingerprint": "weights of first", "name": "acme/tiny"} | changed.get("model", {})
+    folders = two_runs(tmp_path, **changed)
+    assert [run.model for run in read_runs(folders)] == [f"acme/tiny, {name}" for name in names]
+    notes = notes_of(folders)
+    differ = [note for note in notes if note.startswith("The runs differ in their ")]
+    assert [note.split(",")[0] for note in differ] == ([f"The runs differ in their {setting}"] if setting else [])
+    assert any("have the same weights" in note for note in notes)
 
 
-def test_runs_of_different_definitions_are_refused_naming_both(tmp_path: Path) -> None:
+def test_runs_of_different_numbers_of_queries_are_refused_naming_both(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"differ in their queries of each dataset: all in .*first, 8 in .*--queries"):
+        read_runs(two_runs(tmp_path, prompts={"n_queries": 8}))
+
+
+def test_runs_are_compared_under_the_definitions_that_all_have(tmp_path: Path) -> None:
     only_paper = ANSWERS.filter(definition="paper")
     folders = [write_run(tmp_path / "a", "acme/tiny", ANSWERS), write_run(tmp_path / "b", "acme/mid", only_paper)]
-    with pytest.raises(ConfigError, match=r"definitions: paper, published, released in .*a, paper in .*b"):
+    assert {tuple(run.definitions) for run in read_runs(folders)} == {("paper",)}
+    only_released = ANSWERS.filter(definition="released")
+    folders[0] = write_run(tmp_path / "c", "acme/tiny", only_released)
+    metrics = pl.read_parquet(folders[0] / "tables" / "metrics.parquet")
+    put_table(folders[0], "metrics", metrics.filter(definition="released"))
+    with pytest.raises(ConfigError, match=r"no definition in common: released in .*c; paper in .*b"):
         read_runs(folders)
+
+
+def test_two_models_with_the_same_scores_are_named(tmp_path: Path) -> None:
+    runs = read_runs(two_runs(tmp_path))
+    results = [request_results(run.table("predictions"), run.metrics) for run in runs]
+    (note,) = comparison_notes(runs, comparison_table(runs), results)
+    assert note.startswith("acme/tiny and acme/mid have the same scores to the last digit")
+    results[1] = results[1].with_columns(true_label_prob=pl.col("true_label_prob") * (1 + 1e-9))
+    assert not comparison_notes(runs, comparison_table(runs), results)
 
 
 def test_models_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
     """Correlate every two models on the datasets, shots, sets and definitions that all runs have: do they agree about
     which queries are hard (Lu et al. 2023, section 5.1)?
 
-    All runs are of the suite pvi and have the same prompts (require_equal_prompts).
+    All runs are of the suite pvi and have the same queries (require_equal_queries).
     """
     pvi_of = {run.model: run.table("pvi") for run in runs}
     models = models_table(_in_common(pvi_of))
