@@ -23,8 +23,9 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     """Compare the models of several runs, output folders of `evaluator run`.
 
     Writes accuracies and their paired differences, scaling with the number of parameters, rank correlations between
-    measures and between models and, for the suite pvi, how far models agree about PVI. The runs must have equal
-    prompts: the same shots, queries, label boundary and definitions.
+    measures and between models and, for the suite pvi, how far models agree about PVI. The runs must have the same
+    queries; runs of one model in several settings (shots, instruction, label names, chat template) are compared as
+    models are. The last line says which is best, and whether that is shown.
     """
     from evaluator.run.compare import compare as compare_runs
 
@@ -34,6 +35,8 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     for note in compared.notes:
         echo(f"Note: {note}")
     echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
+    if compared.answer:
+        echo(compared.answer)
 
 
 @click.command()
@@ -71,7 +74,7 @@ def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None)
     """Decide whether RUN is tolerably close to BASE, both output folders of `evaluator run`.
 
     Exit codes: 0 for GO, 1 for NO-GO, 2 for INCONCLUSIVE, 3 for a mistake. BASE may be of the same model, with another
-    engine, dtype or version. The runs must have equal prompts.
+    engine, dtype, version or setting. The runs must have the same queries.
     """
     from evaluator.compare.gate import read_policy
     from evaluator.compare.gate_texts import gate_lines

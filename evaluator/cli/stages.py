@@ -58,6 +58,8 @@ def run(**given: Any) -> None:
         for line in summary_lines(finished.run):
             echo(line)
     echo(f"Report: {finished.page}")
+    if finished.answer:
+        echo(finished.answer)
 
 
 @click.command(cls=SuiteCommand)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from evaluator.compare.across_models import with_measure
+from evaluator.compare.across_models import MIN_COUNTS, with_measure
 from evaluator.compare.report_figures import improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
@@ -97,8 +97,8 @@ class ComparisonData:
         return self.texts.title(metric) + measure.removeprefix(metric)
 
 
-def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
-    """Build the head of the page: the compared models, warnings and notes."""
+def comparison_header(data: ComparisonData, notes: Sequence[str], answer: str = "") -> Header:
+    """Build the head of the page: the answer, the compared models, warnings and notes."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
     n_datasets = len(data.datasets or first.prompts.datasets)
@@ -128,6 +128,7 @@ def comparison_header(data: ComparisonData, notes: Sequence[str]) -> Header:
     return Header(
         kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
+        answer=answer,
         subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
         warnings=tuple((model, warning) for model, warning in warnings if warning),
         about=Section(
@@ -177,8 +178,9 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
         yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
+    has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
     large, small = _size_panels(vanilla, points, lines, titles)
-    if large.panels:
+    if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         subtitle = "after figure 4 of Cho & Inoue 2025"
         yield section(
@@ -188,17 +190,19 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         against = _against_vanilla(data, differences[measure])
         if against:
             methods = [column.title for column in against.columns[1:]]
-            panels = improvement_panels(points, lines, measure, methods)
+            panels = [improvement_panels(points, lines, measure, methods)] if has_sizes else []
             subtitle = f"{titles[measure]}, after figure 5"
-            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", against, panels)
+            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", against, *panels)
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
         table = _model_table(data, vanilla, "measure", list(titles), caption, titles=titles)
-        yield section("measures", "Every measure", "and by size, after figure 7", "Every measure", table, small)
+        subtitle, panels = ("and by size, after figure 7", [small]) if has_sizes else ("of each model", [])
+        yield section("measures", "Every measure", subtitle, "Every measure", table, *panels)
     correlations = data.rank_correlations.filter(definition=definition)
-    ranks = _rank_correlations(data, correlations, titles, definition)
-    yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
+    if has_sizes:
+        ranks = _rank_correlations(data, correlations, titles, definition)
+        yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     for number, measure in enumerate(judged, 1):
         pairs = _pairs(data, differences[measure])
         title = "Model against model"

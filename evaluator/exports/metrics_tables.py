@@ -35,6 +35,9 @@ LATEX_SPECIAL = str.maketrans(
 )
 
 
+LATEX_HEAD = "% \\usepackage{booktabs} goes into the preamble. 95\\% intervals are in brackets.\n"
+
+
 class TextTable(NamedTuple):
     """The results of one part under one method and definition; a cell that was not measured is empty."""
 
@@ -105,14 +108,60 @@ def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
     for dataset, reason in record.left_out.items():
         blocks.append(f"Left out of every number and mean: {_markdown_text(dataset)}. {_markdown_text(reason)}")
     for table in text_tables(run):
-        title = _markdown_text(table.title)
-        rows = [*table.rows, *([table.mean] if table.mean else [])]
-        lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
-        lines += [[*map(_markdown_text, row)] for row in rows]
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        title, text = _markdown_text(table.title), _markdown_table(table)
         folded = [f"<details><summary>{title}</summary>", text, "</details>"]
         blocks += [f"**{title}**", text] if table.is_first else folded
     yield ExportedFile("results.md", "\n\n".join(blocks).encode() + b"\n")
+
+
+def _markdown_table(table: TextTable) -> str:
+    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
+    lines += [[*map(_markdown_text, row)] for row in [*table.rows, *([table.mean] if table.mean else [])]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def comparison_files(comparison: pl.DataFrame) -> dict[str, ExportedFile]:
+    """Return the tables of accuracies of several runs by format: a row for each run and a column for each dataset.
+
+    Args:
+        comparison: compare.schema.COMPARISON.
+
+    The tables are those of the first definition, one for each part and method; means have their 95% intervals.
+    """
+    accuracies = comparison.filter(metric="accuracy")
+    definition = min(accuracies["definition"].unique(), key=[*DEFINITIONS].index)
+    groups = accuracies.filter(definition=definition).partition_by("suite", "part", "method", as_dict=True)
+    tables = []
+    for (suite, part, method), rows in sorted(
+        groups.items(), key=lambda group: (*group[0][:2], method_order(group[0][2]))
+    ):
+        datasets = [name for name in rows["dataset"].unique().sort() if name != MEAN_OVER_DATASETS]
+        shown = datasets if len(datasets) == 1 else [*datasets, MEAN_OVER_DATASETS]
+        of_model = rows.sort("number").partition_by("model", maintain_order=True)
+        cells = [{row["dataset"]: row for row in each.iter_rows(named=True)} for each in of_model]
+        tables.append(
+            TextTable(
+                title=f"accuracy, {suite} / {part}, {method}, definition {definition}",
+                is_first=True,
+                columns=("Model", *(name.capitalize() if name == MEAN_OVER_DATASETS else name for name in shown)),
+                rows=[
+                    [
+                        each["model"][0],
+                        *(_number(by[name]["value"]) for name in shown[:-1]),
+                        _value(by[shown[-1]]),
+                    ]
+                    for each, by in zip(of_model, cells, strict=True)
+                ],
+                mean=None,
+            )
+        )
+    n = f"{comparison['model'].n_unique()} models"
+    markdown = "\n\n".join(f"**{_markdown_text(table.title)}**\n\n{_markdown_table(table)}" for table in tables)
+    latex = LATEX_HEAD + "\n".join(_latex_table(table, n) for table in tables)
+    return {
+        "markdown": ExportedFile("comparison.md", f"{markdown}\n".encode()),
+        "latex": ExportedFile("comparison.tex", latex.encode()),
+    }
 
 
 def _markdown_text(text: str) -> str:
@@ -128,9 +177,8 @@ _LINKED = re.compile(r"@(?=\w)|(?:(?<!_)|/[\w.-]*)#(?=\d)|\bGH-(?=\d)|:(?=//)|\b
 
 
 def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
-    head = "% \\usepackage{booktabs} goes into the preamble. 95\\% intervals are in brackets.\n"
     text = "\n".join(_latex_table(table, run.model) for table in text_tables(run))
-    yield ExportedFile("results.tex", (head + text).encode())
+    yield ExportedFile("results.tex", (LATEX_HEAD + text).encode())
 
 
 def _latex_table(table: TextTable, model: str) -> str:

@@ -26,6 +26,7 @@ class Header:
     kicker: str
     heading: str
     subject: str
+    answer: str = ""  # the result in a sentence or two
     warnings: tuple[tuple[str, str], ...] = ()  # subject (or "") and text of each
     about: Section | None = None  # what was run or compared; comes before the contents and the controls
 

@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
 from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.gate import Gate, Policy, decide
-from evaluator.compare.notes import comparison_notes
+from evaluator.compare.notes import comparison_answer, comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
 from evaluator.compare.results import comparison_table, request_results, require_equal_queries
 from evaluator.compare.runs import ComparedRun, compared_runs
@@ -23,12 +23,9 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.record import COMPARISON_PAGE, read_run
+from evaluator.run.record import COMPARISON_FILE, COMPARISON_PAGE, read_run
 from evaluator.suites import SUITES, families_of, metric_texts
 from evaluator.suites.base import Comparison
-
-COMPARISON_FILE = "compare.json"
-"""Record of the tables that a comparison has written."""
 
 
 class Compared(NamedTuple):
@@ -37,6 +34,7 @@ class Compared(NamedTuple):
     page: Path
     notes: list[str]  # to read before the numbers
     tables: Mapping[str, pl.DataFrame]  # name in OUT/tables -> table
+    answer: str  # which run is best, by how much, and whether that is shown
 
 
 def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> Stage[Compared]:
@@ -57,6 +55,7 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
     estimated = estimated_differences([run.model for run in runs], results, comparison, shared_sets_of(runs))
     differences = paired_differences(estimated)
+    answer = comparison_answer(runs, differences)
     margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
@@ -93,9 +92,9 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         )
         sections = [*(section for added in suite_comparisons for section in added.sections), *comparison_sections(data)]
         title = f"{len(runs)} models compared: in-context classification"
-        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes), sections)
+        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes, answer), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
-    return Compared(page, notes, tables)
+    return Compared(page, notes, tables, answer)
 
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:

@@ -54,6 +54,7 @@ class Finished(NamedTuple):
 
     page: Path
     runs: list[MeasuredFolder]
+    answer: str = ""  # of a comparison: which run is best, by how much, and whether that is shown
 
     @property
     def run(self) -> MeasuredFolder:
@@ -125,8 +126,8 @@ def run(
         return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
-    page = (yield from compare([each.folder for each in runs], out)).page
-    return Finished(page, [each.run for each in finished])
+    compared = yield from compare([each.folder for each in runs], out)
+    return Finished(compared.page, [each.run for each in finished], compared.answer)
 
 
 def _check_options(config: RunConfig, models: Sequence[ModelConfig], accept: Collection[str]) -> None:

@@ -12,6 +12,9 @@ from evaluator.record import RunRecord
 from evaluator.run_log import LOG_FILE, command_line, now
 
 RUN_FILE = "run.json"
+COMPARISON_FILE = "compare.json"
+"""Record of the tables that a comparison has written."""
+
 COMPARISON_PAGE = "compare.html"
 MODELS = "models"  # folder of the runs of several models, in that of their comparison
 

@@ -1,5 +1,6 @@
 """`evaluator export`: write a measured run in a format that other tools read."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -7,11 +8,13 @@ import polars as pl
 from evaluator.errors import ConfigError, StoreError, unknown_name
 from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.base import ExportedRun, answered_groups
+from evaluator.exports.metrics_tables import comparison_files
+from evaluator.files.json_files import read_json
 from evaluator.files.whole import write_bytes
 from evaluator.metrics import METRICS
 from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.record import RUN_FILE, model_runs, read_run
+from evaluator.run.record import COMPARISON_FILE, RUN_FILE, model_runs, read_run
 from evaluator.run.report import PAGE
 from evaluator.suites import metric_texts
 
@@ -25,15 +28,20 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
     Args:
         out: folder of the run, or that of several models, whose runs are exported one after the other.
         name: of the format, in FORMATS or TRACKERS.
-        target: the file or, for a format of several files, the folder; None for one in `out`/exports.
+        target: the file or, for a format of several files, the folder; None for one in `out`/exports. A comparison has
+            a table of all its runs as well, in Markdown and LaTeX.
         definition: the only definition to export, or "all".
 
     Raises ConfigError for a format or definition that does not exist and for a tracker whose client is not installed,
     StoreError for a run that is not measured.
     """
-    if (out / RUN_FILE).is_file() and read_run(out).scores is None and (folders := model_runs(out)):
+    has_run, of_several = (out / RUN_FILE).is_file(), [*_comparison(out, name, target)]
+    if of_several and not has_run:
+        return of_several
+    if has_run and read_run(out).scores is None and (folders := model_runs(out)):
         places = {folder: target and target / folder.name for folder in folders}
-        return [path for folder, place in places.items() for path in export(folder, name, place, definition)]
+        of_each = [path for folder, place in places.items() for path in export(folder, name, place, definition)]
+        return [*of_each, *of_several]
     if tracker := TRACKERS.get(name):
         tracker.require_client()
         return [tracker.log(exported_run(out, definition), target or out / EXPORTS / name)]
@@ -46,6 +54,16 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
         write_bytes(path, file.content)
         written.append(path)
     return written
+
+
+def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
+    """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path."""
+    digests = (read_json(out / COMPARISON_FILE) or {}).get("tables", {}) if (out / COMPARISON_FILE).is_file() else {}
+    if name in ("markdown", "latex") and "comparison" in digests:
+        file = comparison_files(read_table(out, "comparison", digests))[name]
+        path = (target or out / EXPORTS) / file.name if not (target and target.suffix) else target
+        write_bytes(path, file.content)
+        yield path
 
 
 def exported_run(out: Path, definition: str = "all") -> ExportedRun:

@@ -1,14 +1,17 @@
 """`evaluator compare`: what it leaves, what it says, and what it refuses."""
 
+import re
 from pathlib import Path
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from markupsafe import escape
 
 from evaluator.cli.compare import compare
 from evaluator.compare import schema as schemas
 from evaluator.errors import ConfigError
+from evaluator.runs.export import export
 from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
 TABLES = {
@@ -30,8 +33,47 @@ def test_it_leaves_four_tables_and_a_page_and_says_where(run_folders: list[Path]
         assert pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet").schema == schema
     page = tmp_path / "out" / "compare.html"
     assert page.read_text().startswith("<!doctype html>")
-    assert said.endswith(f"Tables: {tmp_path / 'out' / 'tables'}\nPage: {page}\n")
+    *_, places, where, answer = said.splitlines()
+    assert [places, where] == [f"Tables: {tmp_path / 'out' / 'tables'}", f"Page: {page}"]
+    assert f'<h1>4 models compared</h1>\n  <p class="answer"><strong>{escape(answer)}' in page.read_text()
     assert "Note:" not in said
+
+
+def test_the_last_line_has_the_difference_its_interval_and_corrected_p_of_the_table(tmp_path: Path) -> None:
+    for skill, verdict in ((2.0, "acme/b is better than acme/a by "), (0.5, "No difference is shown between ")):
+        folders = [
+            write_run(tmp_path / f"{skill}" / name, f"acme/{name}", predictions(of_run, seed=seed, methods=["vanilla"]))
+            for seed, (name, of_run) in enumerate({"a": 0.5, "b": skill}.items())
+        ]
+        line = run_compare(folders, tmp_path / "out").splitlines()[-1]
+        table = pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet")
+        (row,) = table.filter(definition="paper", metric="accuracy", dataset="mean").to_dicts()
+        assert line.startswith(verdict)
+        ends = sorted(abs(100 * row[name]) for name in ("ci_low", "ci_high"))
+        shown = [abs(float(number)) for number in re.findall(r"-?[0-9]+\.[0-9]", line.split("p ")[0])]
+        assert shown == pytest.approx([abs(100 * row["difference"]), *ends], abs=0.051) or skill == 0.5
+        assert f"after Holm's correction for {row['n_tests']} tests" in line
+        assert line.endswith(f"{row['n_queries']:,} queries).")
+
+
+def test_figures_by_size_and_correlations_take_three_sizes(run_folders: list[Path], tmp_path: Path) -> None:
+    for n, expected in ((2, False), (3, True)):
+        run_compare(run_folders[:n], tmp_path / "out")
+        page = (tmp_path / "out" / "compare.html").read_text()
+        assert ("By size</a>" in page) is expected
+        assert ("Rank correlations</a>" in page) is expected
+
+
+@pytest.mark.parametrize(("name", "file"), [("markdown", "comparison.md"), ("latex", "comparison.tex")])
+def test_several_runs_are_one_table_for_readers(run_folders: list[Path], tmp_path: Path, name: str, file: str) -> None:
+    run_compare(run_folders, tmp_path / "out")
+    (path,) = export(tmp_path / "out", name)
+    assert path == tmp_path / "out" / "exports" / file
+    text = path.read_text()
+    comparison = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet")
+    for row in comparison.filter(definition="paper", method="vanilla", metric="accuracy").iter_rows(named=True):
+        (line,) = [line for line in text.split("vanilla")[1].split("topk")[0].splitlines() if row["model"] in line]
+        assert f"{row['value']:.3f}" in line
 
 
 def test_with_a_margin_it_tests_which_are_no_worse_and_shows_that_on_the_page(
