@@ -160,7 +160,7 @@ def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
         prompts = a.join(b, on=request, suffix="_b").filter(
             ~pl.col("method").is_in(CHOOSING), ~pl.col("dataset").is_in(same)
         )
-        changed = prompts.filter(pl.col("prompt_id") != pl.col("prompt_id_b"))
+        changed = prompts.filter((pl.col("prompt_id") != pl.col("prompt_id_b")) | (pl.col("gold") != pl.col("gold_b")))
         if not changed.is_empty():
             _refuse(runs[0], run, "prompts", changed, prompts.height)
 
@@ -169,6 +169,6 @@ def _refuse(first: ComparedRun, run: ComparedRun, what: str, rows: pl.DataFrame,
     suite, part, dataset = rows.sort(DATASET).select(DATASET).row(0)
     raise ConfigError(
         f"{first.folder} and {run.folder} have different {what}: {rows.height:,} of {n:,}, the first in "
-        f"{suite} / {part}, {dataset}. They were built from different data or by different versions. Build and score "
-        "one of them again."
+        f"{suite} / {part}, {dataset}. They were built from different data, by different versions, or with labels in "
+        "another order, which draws other demonstrations. Build and score one of them again."
     )

@@ -127,8 +127,10 @@ def different_settings(records: Sequence[MeasuredRecord]) -> list[str]:
     known = [settings(record) for record in records]
     names = dict.fromkeys(name for each in known for name in each)
     different = [name for name in names if len({each.get(name) for each in known}) > 1]
-    has_cause = not _MAKE_TEXTS.isdisjoint(different)
-    return [name for name in different if not (name == TEXTS and has_cause)]
+    follow = {TEXTS} if not _MAKE_TEXTS.isdisjoint(different) else set()
+    if len({record.scores.chat is None for record in records}) > 1:
+        follow |= {"label boundary"}  # a plain prompt and a conversation begin labels in different places
+    return [name for name in different if name not in follow]
 
 
 def _require_different_runs(runs: Sequence[ComparedRun]) -> None:

@@ -91,7 +91,7 @@ def test_both_forms_of_one_model_are_compared_by_one_command(tmp_path, template)
     assert models == ["fake, plain prompts", f"fake, the chat template {template}, demonstrations as turns"]
     page = (tmp_path / "compare.html").read_text()
     assert "have the same weights" in page
-    assert "How prompts reach the models" in page
+    assert "The runs differ in their prompt form" in page
 
 
 def test_a_model_without_a_template_has_one_form(tmp_path):

@@ -262,7 +262,7 @@ def test_runs_with_another_demonstration_set_or_other_queries_are_refused(tmp_pa
     ]
     # One of two sets, or one of twelve queries, of 2 x 4 runs.
     n_changed = {2: 48, 3: 8}[place]
-    with pytest.raises(ConfigError, match=f"have different prompts: {n_changed} of 96 that both have"):
+    with pytest.raises(ConfigError, match=f"have different prompts: {n_changed} of 96, "):
         finish(compare(folders, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -285,6 +285,6 @@ def test_what_the_suite_asks_under_other_options_is_refused(tmp_path: Path, chan
         write_pvi_run(tmp_path / name, f"org/{name}", real_predictions(data, options), random_pvi(1))
         for name, options in (("one", {}), ("two", changed), ("three", {}))
     ]
-    with pytest.raises(ConfigError, match="have different prompts"):
+    with pytest.raises(ConfigError, match=r"have different (prompts|queries)"):
         finish(compare(folders[:2], tmp_path / "out"))
     finish(compare([folders[0], folders[2]], tmp_path / "out"))
