@@ -12,6 +12,11 @@ from evaluator.files.digests import fingerprint
 from evaluator.record import MeasuredRecord
 
 
+def prompt_form(record: MeasuredRecord) -> str:
+    """Return in words how prompts reached the model."""
+    return record.scores.chat.form if record.scores.chat else "plain prompts"
+
+
 def settings(record: MeasuredRecord) -> dict[str, str]:
     """Return what a run asked and how, apart from its model: the name of each setting -> its value in words."""
     scores, prompts = record.scores, record.prompts
@@ -20,7 +25,7 @@ def settings(record: MeasuredRecord) -> dict[str, str]:
         name.replace("_", " "): value for each in options for name, value in each.items() if name not in _NO_SETTINGS
     }
     return {
-        "prompt form": scores.chat.form if scores.chat else "plain prompts",
+        "prompt form": prompt_form(record),
         "shots": f"{prompts.shots} shots",
         "label boundary": f"label boundary {scores.label_boundary}",
         **{name: f"{name} {shown(value)}" if value else f"no {name}" for name, value in given.items()},
