@@ -99,5 +99,10 @@ class DecisionDataset:
     notes: tuple[str, ...] = ()
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the question
 
+    @property
+    def query_texts(self) -> Iterator[pl.Series]:
+        """Yield the inputs, some at a time."""
+        return (rows["input"] for rows in self.examples.iter_slices())
+
 
 AnyDataset = ClassificationDataset | MultipleChoiceDataset | DecisionDataset
