@@ -68,7 +68,7 @@ class DataOptions(Options):
 
     paths: tuple[Path, ...] = option(  # files and folders
         (),
-        "A table (CSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
+        "A table (CSV, TSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
         "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
         name="data",
         metavar="PATH",

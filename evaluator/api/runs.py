@@ -15,6 +15,8 @@ from weakref import finalize
 
 import click
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from evaluator.cli.compare import compare as compare_command
 from evaluator.cli.configurations import model_configs, run_config
@@ -132,8 +134,8 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         out: folder of the run; None for one that is removed with the result.
         progress: whether to show progress on standard error.
         options: those of `evaluator run`, with underscores: model="org/name", datasets=["sst5", "trec"], queries=64. A
-            list stands for an option that takes several values, True for a flag. `data` may also be a frame of Polars,
-            pandas or PyArrow.
+            list stands for an option that takes several values, True for a flag. `data` and `training_data` may also be
+            a frame of Polars, pandas or PyArrow, a datasets.Dataset, a dictionary of columns or a list of dictionaries.
 
     Raises:
         ConfigError: options that do not exist or do not fit, and more than one model.
@@ -142,8 +144,8 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
     >>> evaluate("classify", model="embedded", data=frame, input_column="body", gold_column="stars")  # doctest: +SKIP
     """
     folder, kept = _folder(out)
-    if hasattr(options.get("data"), "__arrow_c_stream__"):
-        options["data"] = _written(options["data"], folder)
+    for name in {"data", "training_data"} & options.keys():
+        options[name] = _written(options[name], folder)
     given, words = _given(run_command, suites, folder, options)
     with started_as(["run", *words]):
         config, models = run_config(given), model_configs(given)
@@ -197,13 +199,37 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
     return temporary.path, temporary
 
 
-def _written(frame: Any, folder: Path) -> str:
-    """Write a frame to a file of the run, in a folder named by its content, and return its path."""
+def _written(data: Any, folder: Path) -> Any:
+    """Write a table to a file of the run, in a folder named by its content, and return its path; paths unchanged."""
+    if data is None or isinstance(data, str | Path) or (isinstance(data, list | tuple) and not _holds_rows(data)):
+        return data
     content = io.BytesIO()
-    pl.DataFrame(frame).write_parquet(content)
+    pq.write_table(_arrow_table(data), content)
     path = folder / "data" / bytes_digest(content.getvalue())[:16] / "table.parquet"
     write_bytes(path, content.getbuffer())
     return str(path)
+
+
+def _holds_rows(data: Sequence[Any]) -> bool:
+    return bool(data) and not isinstance(data[0], str | Path)
+
+
+def _arrow_table(data: Any) -> pa.Table:
+    """Return a table as PyArrow's, with the features of a datasets.Dataset. Raises ConfigError for what is no table."""
+    try:
+        if isinstance(data, pl.DataFrame):
+            return data.to_arrow()
+        if isinstance(data, Mapping) and any(hasattr(each, "features") for each in data.values()):
+            raise ValueError(f"it holds splits: name one, as in data[{next(iter(data))!r}]")
+        if hasattr(data, "features"):  # datasets.Dataset
+            return data.with_format("arrow")[:].replace_schema_metadata(data.features.arrow_schema.metadata)
+        return pa.Table.from_pylist(list(data)) if isinstance(data, list | tuple) else pa.table(data)
+    except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"data of the type {type(data).__name__} is no table: {error.args[-1] if error.args else error}. Give a "
+            "path, a frame, a datasets.Dataset, a dictionary of columns or a list of dictionaries, with cells of one "
+            "kind in a column and a name for each column."
+        ) from error
 
 
 def _given(

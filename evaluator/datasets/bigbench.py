@@ -58,7 +58,7 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
     """
 
     def rows() -> Iterator[ChoiceRow]:
-        for number, cells in enumerate(read_rows(path, LITE_COLUMNS, _LITE_HINT)):
+        for number, cells in read_rows(path, LITE_COLUMNS, _LITE_HINT):
             text, choices, scores, subtask, source_row = cells
             where = f"{path}, row {number} (from 0)"
             listed = choice_list(choices, where)
@@ -110,7 +110,10 @@ def read_json(path: Path) -> JsonObject:
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, JsonObject):
-        raise DatasetError(f"{path}: an object was expected, got {type(content).__name__}.")
+        raise DatasetError(
+            f"{path}: an object was expected, got {type(content).__name__}. If it is a table, write it as JSON lines: "
+            "an object for each row, in a file that ends in .jsonl."
+        )
     if content.repeated:
         raise DatasetError(
             f"{path}: the key {content.repeated[0]!r} occurs twice, and one value would be lost. Remove one of them."

@@ -103,6 +103,7 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
         labelled(dataset.examples),
         None if dataset.demonstrations is None else labelled(dataset.demonstrations),
         dataset.source,
+        names,
         query_every_row=query_every_row,
     )
     return ClassificationDataset(

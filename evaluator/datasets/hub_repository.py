@@ -15,16 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from evaluator.config import DataOptions, cache_folder
 from evaluator.datasets.cache import write_cached
-from evaluator.datasets.labelled_table import LabelledFile
-from evaluator.datasets.tables import column_names, read_columns
+from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
+from evaluator.datasets.tables import class_names, column_names, read_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
 from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.files.digests import short_digest
-from evaluator.files.json_files import parse_json
 from evaluator.hub import hub_files, hub_snapshot
 
 PARQUET = "refs/convert/parquet"
@@ -32,9 +30,6 @@ QUERY_SPLITS = ("test", "validation", "dev", "train")
 """Splits that queries come from: the first that exists and has labels."""
 
 TRAINING = "train"
-NO_LABEL = -1
-"""Label of rows that are published without one, and of rows whose annotators did not agree."""
-
 _NAME = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(/(?P<config>[\w.+-]+))?(/(?P<split>[\w.+-]+))?(@(?P<revision>[\w./-]+))?"
 )
@@ -171,7 +166,7 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
         raise DatasetError(f"{message} {columns_hint}")
     with _reading(where):
         rows = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
-    return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=_label_names(files[0], label))
+    return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=tuple(class_names(files[0], label)))
 
 
 @contextmanager
@@ -201,16 +196,3 @@ def write_tables(name: str, tables: Mapping[str, pl.DataFrame]) -> Path:
             rows.write_parquet(content)
             write_cached(folder / f"{stem}.parquet", content.getbuffer())
     return folder
-
-
-def _label_names(file: Path, label: str) -> tuple[str, ...]:
-    """Return the names of the label column's numbers, as the package `datasets` writes features; () without any."""
-    metadata = pq.read_schema(file).metadata or {}
-    try:
-        feature = parse_json(metadata.get(b"huggingface", b"{}"))
-    except ValueError:
-        return ()
-    for key in ("info", "features", label):
-        feature = feature.get(key) if isinstance(feature, dict) else None
-    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
-    return tuple(map(str, names)) if isinstance(names, list) else ()

@@ -6,7 +6,9 @@ drawn with SPLIT_SEED, become demonstrations instead of queries.
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +16,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.tables import read_texts
+from evaluator.datasets.tables import Table, read_texts
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
@@ -23,6 +25,12 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 DEMONSTRATION_SHARE = 0.1
 MIN_DEMONSTRATIONS = 8  # of a label, but at most half its rows
 SPLIT_SEED = 42
+MAX_SINGLE_ROWS = 20  # rows that may all have different labels
+NO_LABEL = -1
+"""Label of rows that are published without one, and of rows whose annotators did not agree."""
+
+_UNLABELLED = f"In data of Hugging Face {NO_LABEL} stands for no label. Remove these rows."
+_NUMBER = r"-?[0-9]{1,18}(\.[0-9]{1,18})?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +70,17 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
     Raises DatasetError, naming file and row, for a file that cannot be read, a missing column, text or label, an
     unknown label, and rows that all have one label or too few of one.
     """
-    training = None if file.training is None else table_examples(file, file.training)
+    queries, blank = table_examples(file, file.path)
+    training, blank_training = (None, []) if file.training is None else table_examples(file, file.training)
     contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
     texts = (file.template, file.verbalizer, file.alternative_templates, file.instructions)
     columns, labels = (file.texts, file.label), dict(file.labels)
     identity = (file.name, contents, columns, labels, *texts, file.n_training, query_every_row)
     split = split_examples(
-        table_examples(file, file.path),
+        queries,
         training,
         str(file.path),
+        file.verbalizer.label_names,
         query_every_row=query_every_row,
         n_training=file.n_training,
     )
@@ -84,7 +94,7 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
         verbalizer=file.verbalizer,
         alternative_templates=file.alternative_templates,
         instructions=file.instructions,
-        notes=(*file.notes, *split.notes),
+        notes=(*file.notes, *blank, *blank_training, *split.notes),
         fingerprint=short_digest(repr(identity).encode()),
     )
 
@@ -93,6 +103,7 @@ def split_examples(
     queries: pl.DataFrame,
     demonstrations: pl.DataFrame | None,
     source: str,
+    labels: Sequence[str],
     *,
     query_every_row: bool,
     n_training: int | None = None,
@@ -106,11 +117,13 @@ def split_examples(
             f"{source}: all {queries.height} rows have the same label, so there is nothing to classify. Give a "
             "table with two labels or more."
         )
+    if queries.height > MAX_SINGLE_ROWS and queries["gold"].is_unique().all():
+        raise DatasetError(f"{source}: {_another_column(queries)}")
     if demonstrations is not None:
         return Split(demonstrations, queries, tuple(repeat_notes(queries, demonstrations)))
     if query_every_row:
         return Split(queries.clear(), queries)
-    demonstrations, rest = set_aside(queries, source, n_training)
+    demonstrations, rest = set_aside(queries, source, labels, n_training)
     note = (
         f"no training rows: {demonstrations.height} of {queries.height} rows, drawn by "
         f"label with seed {SPLIT_SEED}, are kept as demonstrations and are no queries"
@@ -135,30 +148,45 @@ def text_key() -> pl.Expr:
     return pl.col("texts").hash()
 
 
-def table_examples(file: LabelledFile, path: Path) -> pl.DataFrame:
-    """Return the rows of a table as EXAMPLES, in its order. Raises DatasetError as load_labelled does."""
+def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[str]]:
+    """Return the rows of a table as EXAMPLES, in its order, and notes. Raises DatasetError as load_labelled does."""
     table = read_texts(path, [*file.texts, file.label], file.hint)
     for name in file.texts:
-        _refuse_rows(table[name].fill_null("").str.strip_chars() == "", path, f"{name} is missing or empty")
+        blank = table.cells[name].fill_null("").str.strip_chars() == ""
+        _refuse_rows(blank, table, path, f"{name} is missing or empty")
     cells = label_cells(table, path, file.label)
-    unknown = ~cells.is_in(list(file.labels))
-    first = shown(cells.filter(unknown).first())
-    _refuse_rows(unknown, path, f"the label in {file.label} is {first}, none of {', '.join(file.labels)}")
-    return table.select(
-        source_row=pl.int_range(pl.len()),
+    labels = {cell: _label_of(cell, file.labels) for cell in cells.unique()}
+    unknown = cells.is_in([cell for cell, label in labels.items() if label is None])
+    first = cells.filter(unknown).first()
+    what = f"the label in {file.label} is {shown(first)}, none of {', '.join(file.labels)}"
+    hint = _UNLABELLED if first == str(NO_LABEL) else "Name every label, or remove these rows."
+    _refuse_rows(unknown, table, path, what, hint)
+    examples = table.cells.select(
+        source_row=table.rows,
         texts=pl.concat_list(file.texts),
-        gold=cells.replace_strict(dict(file.labels), return_dtype=pl.Int64),
+        gold=cells.replace_strict(labels, return_dtype=pl.Int64),
     ).cast(EXAMPLES)
+    return examples, [f"blank rows of {path.name} that are skipped: {table.n_blank}"] if table.n_blank else []
 
 
-def label_cells(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+def _label_of(cell: str, labels: Mapping[str, int]) -> int | None:
+    """Return the label of a cell, which a number may write in another way: 1 as 1.0; None for another cell."""
+    if cell in labels or not re.fullmatch(_NUMBER, cell):
+        return labels.get(cell)
+    same = (label for name, label in labels.items() if re.fullmatch(_NUMBER, name) and float(name) == float(cell))
+    return next(same, None)
+
+
+def label_cells(table: Table, path: Path, column: str) -> pl.Series:
     """Return the cells of a label column. Raises DatasetError for a missing or blank one."""
-    blank = table[column].fill_null("").str.strip_chars() == ""
-    _refuse_rows(blank, path, f"the label in {column} is missing or blank")
-    return table[column]
+    blank = table.cells[column].fill_null("").str.strip_chars() == ""
+    _refuse_rows(blank, table, path, f"the label in {column} is missing or blank")
+    return table.cells[column]
 
 
-def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def set_aside(
+    examples: pl.DataFrame, source: str, labels: Sequence[str], n_rows: int | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Draw demonstrations from each label's rows; return them and the rest, each in the order of the table.
 
     A row whose texts occur more than once is never drawn, so that no query has the texts of a demonstration.
@@ -166,6 +194,7 @@ def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) ->
     Args:
         examples: EXAMPLES.
         source: for messages.
+        labels: names of the labels, for messages.
         n_rows: to draw, in proportion to the labels; None: DEMONSTRATION_SHARE of each label's, MIN_DEMONSTRATIONS at
             least. Never more than half of a label's.
 
@@ -177,15 +206,12 @@ def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) ->
     marked = examples.with_row_index("index").with_columns(is_unique=text_key().is_unique())
     for (gold,), rows in sorted(marked.partition_by("gold", as_dict=True).items()):
         if rows.height < 2:
-            raise DatasetError(
-                f"{source}: only one row has label number {gold} (from 0), row {rows['source_row'][0]} (from 0). "
-                "A label needs two, a demonstration and a query. Add rows or remove this one."
-            )
+            raise _single_row(examples, source, labels, gold)
         unique = rows.filter("is_unique")["index"].to_list()
         if not unique:
             raise DatasetError(
-                f"{source}: the texts of all {rows.height} rows with label number {gold} (from 0) occur in several "
-                "rows, so that a demonstration would be a query as well. Remove repeated rows."
+                f"{source}: the texts of all {rows.height} rows with the label {labels[gold]!r} occur in several rows, "
+                "so that a demonstration would be a query as well. Remove repeated rows."
             )
         n_demonstrations = min(max(math.ceil(share * rows.height), at_least), rows.height // 2, len(unique))
         draw = random.Random(f"demonstrations of label {gold}, seed {SPLIT_SEED}")
@@ -194,8 +220,33 @@ def set_aside(examples: pl.DataFrame, source: str, n_rows: int | None = None) ->
     return examples.filter(is_demonstration), examples.filter(~is_demonstration)
 
 
-def _refuse_rows(bad: pl.Series, path: Path, what: str) -> None:
+def _single_row(examples: pl.DataFrame, source: str, labels: Sequence[str], gold: int) -> DatasetError:
+    """Return the error of a label with a single row, with what may have been meant."""
+    row = examples.filter(gold=gold)["source_row"].item()
+    same = [other for other, name in enumerate(labels) if other != gold and _folded(name) == _folded(labels[gold])]
+    hint = "A label needs two, a demonstration and a query. Add rows or remove this one."
+    if same:
+        hint = f"Did you mean {labels[same[0]]!r} ({examples.filter(gold=same[0]).height} rows)? {hint}"
+    elif labels[gold] == str(NO_LABEL):
+        hint = _UNLABELLED
+    elif examples.height > MAX_SINGLE_ROWS and 2 * examples["gold"].n_unique() > examples.height:
+        hint = _another_column(examples)
+    return DatasetError(f"{source}: only one row has the label {labels[gold]!r}, row {row} (from 0). {hint}")
+
+
+def _another_column(examples: pl.DataFrame) -> str:
+    return (
+        f"There are {examples['gold'].n_unique()} different labels in {examples.height} rows. Is it the column of the "
+        "label? Name another with --gold-column."
+    )
+
+
+def _folded(label: str) -> str:
+    return unicodedata.normalize("NFKC", label).strip().casefold()
+
+
+def _refuse_rows(bad: pl.Series, table: Table, path: Path, what: str, hint: str = "Fill or remove them.") -> None:
     if bad.any():
         raise DatasetError(
-            f"{path}, row {bad.arg_max()} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. Fill or remove them."
+            f"{path}, row {table.rows.filter(bad)[0]} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. {hint}"
         )

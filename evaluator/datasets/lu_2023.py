@@ -11,7 +11,6 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets.hub_repository import (
-    NO_LABEL,
     PARQUET,
     TRAINING,
     HubName,
@@ -20,7 +19,7 @@ from evaluator.datasets.hub_repository import (
     with_label,
     write_tables,
 )
-from evaluator.datasets.labelled_table import LabelledFile
+from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
 from evaluator.datasets.lu_2023_tables import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable
 from evaluator.datasets.tables import SUFFIXES, table_in
 from evaluator.datasets.user_table import LABEL

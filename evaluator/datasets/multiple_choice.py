@@ -15,7 +15,7 @@ import polars as pl
 
 from evaluator.config import TableColumns
 from evaluator.datasets.base import CHOICE_EXAMPLES, MultipleChoiceDataset
-from evaluator.datasets.tables import parsed, read_rows
+from evaluator.datasets.tables import parsed, read_rows, table_stem
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
@@ -160,7 +160,7 @@ def load_choice_table(path: Path, columns: TableColumns, template: ChoiceTemplat
     several columns of inputs.
     """
     rows = _choice_rows(path, columns)
-    return dataset_of_file(path, name=path.stem, read_as=columns, rows=rows, template=template)
+    return dataset_of_file(path, name=table_stem(path), read_as=columns, rows=rows, template=template)
 
 
 def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
@@ -171,7 +171,7 @@ def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
         )
     id_column = [columns.example_id] if columns.example_id else []
     cells = read_rows(path, [*inputs, columns.choices or CHOICES, columns.gold or GOLD, *id_column], _HINT)
-    for number, (text, choices, gold, *given_id) in enumerate(cells):
+    for number, (text, choices, gold, *given_id) in cells:
         where = f"{path}, row {number} (from 0)"
         example_id = _text(given_id[0], f"{where}, column {columns.example_id}") if id_column else str(number)
         listed = choice_list(choices, where)

@@ -32,7 +32,7 @@ from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
 from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.datasets.tables import SUFFIXES, column_names, table_in
+from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
 from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
 from evaluator.errors import ConfigError, DatasetError, unknown_name
 from evaluator.options import Options, flag, option_name
@@ -124,8 +124,8 @@ class _File(NamedTuple):
     @property
     def published(self) -> str | None:
         """The published table with the name of the file, unless the file has a column of choices."""
-        name = next((name for name, table in PUBLISHED_TABLES.items() if table.file == self.path.stem), None)
-        if name is None or self.path.suffix not in SUFFIXES:
+        name = next((name for name, table in PUBLISHED_TABLES.items() if table.file == table_stem(self.path)), None)
+        if name is None or ending(self.path) not in SUFFIXES:
             return None
         return None if (self.data.columns.choices or CHOICES) in column_names(self.path) else name
 
@@ -159,7 +159,7 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
         return
     found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
     if not found:
-        tables = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+        tables = sorted(filter(is_table, path.iterdir()))
         found = [file for file in tables if not _is_training_table(file, data)]
     # With named datasets the folder may be empty: dataset_sources reports a dataset that is in no path.
     if not found and not named:
@@ -170,8 +170,8 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
 
 def _is_training_table(path: Path, data: DataOptions) -> bool:
     """Return whether a table holds the training rows of another table in its folder."""
-    queries = table_in(path.parent, path.stem.removesuffix(USER_TRAINING))
-    is_named = path.stem.endswith(USER_TRAINING) and queries is not None
+    queries = table_in(path.parent, table_stem(path).removesuffix(USER_TRAINING))
+    is_named = table_stem(path).endswith(USER_TRAINING) and queries is not None
     return is_named and not _File(queries or path, path.parent, data).has_choices
 
 
@@ -204,15 +204,15 @@ def _choice_table(file: _File) -> DatasetSource:
     else:
         template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
         read = partial(load_choice_table, path, columns, template)
-    return DatasetSource(path.stem, str(path), read, "table")
+    return DatasetSource(table_stem(path), str(path), read, "table")
 
 
 def _labelled_table(file: _File) -> DatasetSource:
-    return DatasetSource(file.path.stem, str(file.path), partial(user_file, file.path, file.data), "table")
+    return DatasetSource(table_stem(file.path), str(file.path), partial(user_file, file.path, file.data), "table")
 
 
 _KINDS: tuple[tuple[Callable[[_File], bool], Callable[[_File], DatasetSource]], ...] = (
-    (lambda file: file.path.suffix == ".json", _task),
+    (lambda file: ending(file.path) == ".json", _task),
     (lambda file: file.published is not None, _published),
     (lambda file: file.has_choices, _choice_table),
     (lambda _: True, _labelled_table),

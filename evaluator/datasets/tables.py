@@ -1,61 +1,78 @@
-"""Read tables of any format: CSV, JSON lines, the first sheet of an Excel file, Arrow, Parquet.
+"""Read tables of any format: text with separators, JSON lines, the first sheet of an Excel file, Arrow, Parquet.
 
-Parquet and Arrow are read by pyarrow, which answers damaged bytes with an error where Polars ends the thread.
+Each may be compressed by gzip or zstd. Parquet and Arrow are read by pyarrow, which answers damaged bytes with an error
+where Polars ends the thread.
 """
 
-import csv
 import io
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evaluator.datasets.delimited import delimited_table, is_headerless
 from evaluator.errors import DatasetError, is_panic, shown, unknown_name
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes, reason, scan_parquet
 from evaluator.process import run_limited
 
 
-def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the cells of columns for each row, in the file's order; all cells of CSV and Excel files are texts.
+class Table(NamedTuple):
+    """The rows of a table that are not blank."""
+
+    cells: pl.DataFrame
+    rows: pl.Series  # Int64: the number of each row in its file, from 0; blank rows count
+    n_blank: int = 0
+
+
+def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield the number and the cells of columns for each row, in the file's order; cells of text and Excel are texts.
 
     Raises DatasetError if one column is named for two purposes, the file cannot be read or lacks a column; in the last
     case the message ends in `hint`.
     """
-    if path.suffix == JSON_LINES:
+    if ending(path) == JSON_LINES:
         _require_distinct(path, columns)
-        for where, row in json_rows(path):
-            _require_columns(row, columns, where, hint)
-            yield tuple(row[name] for name in columns)
+        for number, row in json_rows(path):
+            _require_columns(row, columns, f"{path}, row {number} (from 0)", hint)
+            yield number, tuple(row[name] for name in columns)
     else:
-        yield from read_columns(path, columns, hint).iter_rows()
+        table = _read_table(path, ending(path), columns, hint)
+        yield from zip(table.rows, table.cells.iter_rows(), strict=True)
 
 
 def read_columns(path: Path, columns: Sequence[str], hint: str = "") -> pl.DataFrame:
     """Return columns of a table that is no file of JSON lines, in the given order. Raises as read_rows does."""
-    return _read_columns(path, path.suffix, columns, hint)
+    return _read_table(path, ending(path), columns, hint).cells
 
 
 def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """Return columns of a file that is Parquet, or Arrow by its suffix, whatever it is called. Raises as read_rows."""
-    return _read_columns(path, ".arrow" if path.suffix == ".arrow" else ".parquet", columns, "")
+    return _read_table(path, ".arrow" if path.suffix == ".arrow" else ".parquet", columns, "").cells
 
 
-def _read_columns(path: Path, suffix: str, columns: Sequence[str], hint: str) -> pl.DataFrame:
+def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> Table:
     _require_distinct(path, columns)
     form = _form(path, suffix)
-    content, names = _opened(path, form, columns)
-    _require_columns(names, columns, str(path), hint)
+    content, names = _opened(path, form)
+    if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two would be lost
+        raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
     with _reading(path, form):
-        return form.read(content, columns).select(columns)
+        if not {*columns} <= {*names} and form.first_rows and is_headerless(names, form.first_rows(path, content)):
+            hint = "Its first row looks like data, not like names of columns: put a row of names above it."
+        _require_columns(names, columns, str(path), hint)
+        table = form.read(path, content, columns)
+        return table._replace(cells=table.cells.select(columns))
 
 
 def read_table(path: Path) -> pl.DataFrame:
@@ -81,30 +98,77 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
 
 def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
-    if path.suffix == JSON_LINES:
+    if ending(path) == JSON_LINES:
         return next((list(row) for _, row in json_rows(path)), [])
-    return _opened(path, _form(path, path.suffix))[1]
+    return _opened(path, _form(path, ending(path)))[1]
+
+
+def class_names(path: Path, column: str) -> list[str]:
+    """Return the names of the numbers 0, 1, ... in a column of Parquet or Arrow, as the package `datasets` writes them.
+
+    Other columns and other files have none.
+    """
+    if ending(path) not in (".parquet", ".arrow"):
+        return []
+    form = _form(path, ending(path))
+    with _reading(path, form):
+        content = _content(path)
+        schema = pq.read_schema(io.BytesIO(content)) if form.kind == "Parquet" else _open_arrow(content).schema
+    try:
+        feature = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+    except ValueError:
+        return []
+    for key in ("info", "features", column):
+        feature = feature.get(key) if isinstance(feature, dict) else None
+    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    return [*map(str, names)] if isinstance(names, list) else []
+
+
+def ending(path: Path) -> str:
+    """Return what tells the format of a table: the end of its name in lower case, ".csv" for X.CSV.gz."""
+    return _uncompressed(path).suffix.lower()
+
+
+def table_stem(path: Path) -> str:
+    """Return the name of a file without the endings of its format and its compression."""
+    return _uncompressed(path).stem
+
+
+def _uncompressed(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() in (".gz", ".zst") else path
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is a file with the ending of a table."""
+    return ending(path) in SUFFIXES and path.is_file()
 
 
 def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table with this stem in a folder, with any suffix of SUFFIXES, or None."""
-    return next((path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()), None)
+    """Return the table with this stem in a folder, of several the one whose ending is first in SUFFIXES, or None."""
+    found = (path for path in folder.glob("*") if table_stem(path) == stem and is_table(path))
+    return min(found, key=lambda path: (SUFFIXES.index(ending(path)), path.name), default=None)
 
 
-def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
+def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
     """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
+
+    Numbers of Arrow and Parquet that are whole have no fraction, since a missing cell makes fractions of whole numbers
+    in some programs.
 
     Raises DatasetError if it lacks one or has no rows, is unreadable, or has cells of several kinds in a column.
     """
-    if path.suffix != JSON_LINES:
-        table = read_columns(path, columns, hint)
-        if table.height and {*table.dtypes} == {pl.String()}:
+    if ending(path) != JSON_LINES:
+        table = _read_table(path, ending(path), columns, hint)
+        if table.cells.height and {*table.cells.dtypes} == {pl.String()}:
             return table
-    rows = list(read_rows(path, columns, hint))
+        table = table._replace(cells=table.cells.with_columns(cs.float().fill_nan(None)))
+        rows = list(zip(table.rows, table.cells.iter_rows(), strict=True))
+    else:
+        rows = list(read_rows(path, columns, hint))
     if not rows:
         raise DatasetError(f"{path} holds no rows.")
     kinds: dict[str, str] = {}  # column -> kind of its first cell
-    for number, row in enumerate(rows):
+    for number, row in rows:
         for name, cell in zip(columns, row, strict=True):
             if cell is None:
                 continue
@@ -115,8 +179,18 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> pl.DataFrame:
                     f"{where}: {shown(cell)} is a {kind}, and cells before it are {kinds[name]}s. Write all cells of a "
                     "column as one kind."
                 )
-    texts = ([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in row] for row in rows)
-    return pl.DataFrame(list(texts), schema=dict.fromkeys(columns, pl.String()), orient="row")
+    texts = pl.DataFrame(
+        [[_text(cell) for cell in row] for _, row in rows], schema=dict.fromkeys(columns, pl.String()), orient="row"
+    )
+    numbers = pl.Series([number for number, _ in rows], dtype=pl.Int64)
+    return Table(texts, numbers, 0 if ending(path) == JSON_LINES else table.n_blank)
+
+
+def _text(cell: Any) -> str | None:
+    """Return a cell as a text: 1 and 1.0, which are one number, as "1"."""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 
 def parsed(text: str) -> Any:
@@ -131,6 +205,8 @@ def _kind(cell: Any, where: str) -> str:
     """Return the kind of a cell. Raises DatasetError for lists, objects and numbers of more than 64 bits."""
     if isinstance(cell, str):
         return "text"
+    if isinstance(cell, bytes):
+        raise DatasetError(f"{where}: the column is binary, as in {shown(cell)}. Write it as texts.")
     if isinstance(cell, bool):
         return "truth value"
     if isinstance(cell, int) and -(2**63) <= cell < 2**63:
@@ -141,6 +217,22 @@ def _kind(cell: Any, where: str) -> str:
         f"{where}: a text or a number was expected, got {shown(cell)}. Numbers are finite and, if whole, of at most 64 "
         "bits; write others as texts."
     )
+
+
+def _read_delimited(path: Path, content: bytes, columns: Sequence[str]) -> Table:
+    """Read a table of text; empty cells are null."""
+    table = delimited_table(path, content)
+    places = {name: table.names.index(name) for name in columns}
+    schema = {"": pl.Int64(), **dict.fromkeys(columns, pl.String())}
+    frames, n_rows = [pl.DataFrame(schema=schema)], 0
+    # Some rows at a time, as texts take a fraction of the memory in a frame.
+    while some := list(islice(table.rows, _ROWS_PER_FRAME)):
+        filled = [(number, row) for number, row in enumerate(some, n_rows) if any(map(str.strip, row))]
+        cells = {name: [row[place] or None for _, row in filled] for name, place in places.items()}
+        frames.append(pl.DataFrame({"": [number for number, _ in filled], **cells}, schema=schema))
+        n_rows += len(some)
+    read = pl.concat(frames)
+    return Table(read.drop(""), read[""], n_rows - read.height)
 
 
 SHEET_S = 120
@@ -155,12 +247,23 @@ with pyarrow.ipc.new_stream(sys.stdout.buffer, sheet.schema) as stream:
 
 
 @lru_cache(maxsize=1)  # a table is read several times: its names, its labels, its rows
-def _read_sheet(content: bytes) -> pl.DataFrame:
+def _sheet(content: bytes) -> pl.DataFrame:
     """Read the first sheet of an Excel file, whose first row names the columns; numbers as Excel stores them.
 
     With limits, because its reader makes a rectangle of all cells up to the last row and the last column.
     """
     return _to_polars(_open_arrow(run_limited(_READ_SHEET, content, seconds=SHEET_S)).read_all())
+
+
+def _read_sheet(content: bytes) -> Table:
+    cells, rows, _ = _numbered(_sheet(content))
+    is_filled = cells.select(pl.any_horizontal(pl.all().str.strip_chars() != "").fill_null(False)).to_series()
+    return Table(cells.filter(is_filled), rows.filter(is_filled), int((~is_filled).sum()))
+
+
+def _numbered(cells: pl.DataFrame) -> Table:
+    """Return a table none of whose rows is blank."""
+    return Table(cells, pl.int_range(cells.height, dtype=pl.Int64, eager=True))
 
 
 def _open_arrow(content: bytes) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
@@ -187,61 +290,92 @@ def _require_utf8_names(fields: Iterable[pa.Field]) -> None:
         _require_utf8_names(field.type.field(number) for number in range(field.type.num_fields))
 
 
+_ROWS_PER_FRAME = 65_536
+_HEADER_ROWS = 1000  # of a table whose first row may be data
+
+
 class _Form(NamedTuple):
     """How to read a format."""
 
     kind: str  # for messages, as the hint
     hint: str
-    names: Callable[[bytes], list[str]]
-    read: Callable[[bytes, Sequence[str]], pl.DataFrame]
+    names: Callable[[Path, bytes], list[str]]
+    read: Callable[[Path, bytes, Sequence[str]], Table]
+    first_rows: Callable[[Path, bytes], Iterable[Sequence[str | None]]] | None = None  # of a table of texts
 
 
 JSON_LINES = ".jsonl"
+_DELIMITED = partial(
+    _Form,
+    hint="Save it again.",
+    names=lambda path, content: delimited_table(path, content).names,
+    read=_read_delimited,
+    first_rows=lambda path, content: islice(delimited_table(path, content).rows, _HEADER_ROWS),
+)
 _FORMS = {
-    ".csv": _Form(
-        "a CSV file",
-        "Save it again.",
-        lambda content: pl.read_csv(content, n_rows=0, infer_schema=False).columns,
-        lambda content, columns: pl.read_csv(content, columns=columns, infer_schema=False),
-    ),
+    ".csv": _DELIMITED("a CSV file"),
+    ".tsv": _DELIMITED("a TSV file"),
     ".xlsx": _Form(
         "an Excel file",
         "Save it again, or as CSV.",
-        lambda content: _read_sheet(content).columns,
-        lambda content, _: _read_sheet(content),
+        lambda _path, content: _sheet(content).columns,
+        lambda _path, content, _columns: _read_sheet(content),
+        lambda _path, content: _sheet(content).head(_HEADER_ROWS).iter_rows(),
     ),
     ".arrow": _Form(
         "Arrow",
         "Write it again.",
-        lambda content: list(_open_arrow(content).schema.names),
-        lambda content, columns: _to_polars(_open_arrow(content).read_all().select(columns)),
+        lambda _path, content: list(_open_arrow(content).schema.names),
+        lambda _path, content, columns: _numbered(_to_polars(_open_arrow(content).read_all().select(columns))),
     ),
     ".parquet": _Form(
         "Parquet",
         "Write it again.",
-        lambda content: list(pq.read_schema(io.BytesIO(content)).names),
-        lambda content, columns: _to_polars(pq.read_table(io.BytesIO(content), columns=list(columns))),
+        lambda _path, content: list(pq.read_schema(io.BytesIO(content)).names),
+        lambda _path, content, columns: _numbered(
+            _to_polars(pq.read_table(io.BytesIO(content), columns=list(columns)))
+        ),
     ),
 }
-SUFFIXES = (".csv", JSON_LINES, ".xlsx", ".arrow", ".parquet")
+SUFFIXES = (".csv", ".tsv", JSON_LINES, ".xlsx", ".arrow", ".parquet")
 """Endings of tables, in the order in which a folder is searched."""
 
 
 def _form(path: Path, suffix: str) -> _Form:
     if suffix not in _FORMS:
         sheet = " Save a spreadsheet as .xlsx, or as CSV in UTF-8." if suffix in (".xls", ".xlsm", ".ods") else ""
-        raise DatasetError(f"{path}: a table must end in {', '.join(SUFFIXES)}; a BIG-bench task in .json.{sheet}")
+        raise DatasetError(
+            f"{path}: a table must end in {', '.join(SUFFIXES)}, with .gz or .zst after it if it is compressed; a "
+            f"BIG-bench task in .json.{sheet}"
+        )
     return _FORMS[suffix]
 
 
-def _opened(path: Path, form: _Form, columns: Sequence[str] = ()) -> tuple[bytes, list[str]]:
+def _opened(path: Path, form: _Form) -> tuple[bytes, list[str]]:
     """Return the bytes of a table and the names of its columns. Raises DatasetError if it cannot be read."""
     with _reading(path, form):
-        content = read_bytes(path)
-    if form is _FORMS[".csv"]:
-        _check_csv(path, content, columns)
-    with _reading(path, form):
-        return content, form.names(content)
+        content = _content(path)
+        return content, form.names(path, content)
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, without its compression, whatever it is called."""
+    content = read_bytes(path)
+    for start, codec in _COMPRESSIONS.items():
+        if content.startswith(start):
+            with pa.CompressedInputStream(pa.BufferReader(content), codec) as stream:
+                content = bytes(stream.read(MAX_UNCOMPRESSED + 1))
+            if len(content) > MAX_UNCOMPRESSED:
+                raise ValueError(f"it holds more than {MAX_UNCOMPRESSED // 2**30} GiB: decompress it first")
+            return content
+    return content
+
+
+MAX_UNCOMPRESSED = 4 * 2**30
+"""Bytes of a compressed table, because a few bytes can stand for very many."""
+
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+"""First bytes of files, and how they are compressed."""
 
 
 @contextmanager
@@ -257,40 +391,17 @@ def _reading(path: Path, form: _Form) -> Iterator[None]:
         raise DatasetError(f"{path} cannot be read as {form.kind} ({what}). {form.hint}") from error
 
 
-def _check_csv(path: Path, content: bytes, columns: Sequence[str]) -> None:
-    """Raise DatasetError for bytes that are no UTF-8, and for columns that the first row names twice."""
-    try:
-        names = next(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")), [])
-    except UnicodeDecodeError as error:
-        text = error.object  # without a byte order mark
-        where = _cell_at(text[: error.start].decode())
-        raise DatasetError(
-            f"{path}{where}: the byte 0x{text[error.start]:02x} is no UTF-8. Save the file as UTF-8."
-        ) from None
-    except csv.Error:  # such as a cell longer than its reader takes
-        return
-    if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two would be lost
-        raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
-
-
-def _cell_at(before: str) -> str:
-    """Return the row and the column of the cell that follows the beginning of a CSV file, for messages."""
-    try:
-        names, *rows = csv.reader(io.StringIO(f"{before}?", newline=""))
-        return f", row {len(rows) - 1} (from 0), column {names[len(rows[-1]) - 1]}" if rows else ", names of columns"
-    except (csv.Error, IndexError):  # a cell longer than its reader takes; more cells than names
-        return ""
-
-
-def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each row and where it is. Read without Polars, which turns numbers among texts into texts."""
+def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number and the cells of each row. Read without Polars, which turns numbers among texts into texts."""
     try:
         # Lines end in a newline alone: a JSON text may hold other separators, such as U+2028.
-        lines = read_bytes(path).decode("utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
+        lines = _content(path).decode("utf-8-sig").split("\n")
+    except (OSError, ValueError, pa.ArrowException) as error:
         what = reason(error) if isinstance(error, OSError) else error
         raise DatasetError(f"{path} cannot be read: {what}.") from error
-    for number, line in enumerate(line for line in lines if line.strip()):
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
         where = f"{path}, row {number} (from 0)"
         try:
             row = parse_json(line, object_pairs_hook=_without_repeated_keys)
@@ -298,7 +409,7 @@ def json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r} ({error}).") from error
         if not isinstance(row, dict):
             raise DatasetError(f"{where}: a JSON object was expected, got {shown(row)}.")
-        yield where, row
+        yield number, row
 
 
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from evaluator.config import DataOptions
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_cells
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.tables import read_texts, table_in
+from evaluator.datasets.tables import class_names, read_texts, table_in, table_stem
 from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
 from evaluator.files.digests import short_digest
 from evaluator.files.toml_files import read_toml, require_known_keys
@@ -60,7 +60,8 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
         )
     texts, label = columns.inputs or (TEXT,), columns.gold or LABEL
     stated = read_table_text(data.template)
-    names = data.labels or stated.labels or {name: name for name in _label_values(path, label)}
+    classes = {str(number): name for number, name in enumerate(class_names(path, label))}
+    names = data.labels or stated.labels or classes or {name: name for name in _label_values(path, label)}
     distinct = list(dict.fromkeys(names.values()))
     template = table_template(stated, data.instruction, texts, label)
     try:
@@ -68,9 +69,9 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     except TemplateError as error:
         raise TemplateError(f"{data.template}: {error}") from error
     return LabelledFile(
-        name=path.stem,
+        name=table_stem(path),
         path=path,
-        training=data.training or table_in(path.parent, path.stem + USER_TRAINING),
+        training=data.training or table_in(path.parent, table_stem(path) + USER_TRAINING),
         n_training=data.training_rows,
         texts=texts,
         label=label,

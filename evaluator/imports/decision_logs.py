@@ -97,7 +97,7 @@ def read_log(path: Path, gold: str) -> list[ImportedDataset]:
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
     """Return the rows of JSON lines, or of promptfoo's results file, each with its place."""
     if path.suffix != ".json":
-        return json_rows(path)
+        return ((f"{path}, row {number} (from 0)", row) for number, row in json_rows(path))
     try:
         results = parse_json(read_bytes(path))["results"]
         rows = results["results"] if isinstance(results, dict) else results

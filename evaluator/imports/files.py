@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
-from evaluator.datasets.tables import column_names, parsed, read_rows
+from evaluator.datasets.tables import JSON_LINES, column_names, ending, parsed, read_rows, table_stem
 from evaluator.errors import ConfigError, DatasetError, shown
 from evaluator.imports.answers import IMPORTED, ImportedDataset, Reported, answers_frame, reported_probabilities
 from evaluator.imports.decision_logs import log_kind, read_log
@@ -69,8 +69,8 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
     """
     datasets: list[ImportedDataset] = []
     for path in paths:
-        keys = column_names(path) if path.suffix == ".jsonl" else []
-        if path.suffix == ".json" or log_kind(keys):
+        keys = column_names(path) if ending(path) == JSON_LINES else []
+        if ending(path) == ".json" or log_kind(keys):
             datasets += read_log(path, columns.gold)
         else:
             datasets += [_read_samples(path)] if {*SAMPLES} <= {*keys} else _read_table(path, columns)
@@ -92,7 +92,7 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
 def _rows(path: Path, columns: Sequence[str], hint: str = "") -> Iterator[_Row]:
     """Yield the rows of a file with the cells of these columns. Raises DatasetError for a file without rows."""
     number = -1
-    for number, cells in enumerate(read_rows(path, columns, hint)):
+    for number, cells in read_rows(path, columns, hint):
         yield _Row(path, number, dict(zip(columns, cells, strict=True)))
     if number < 0:
         raise DatasetError(f"{path} has no rows.")
@@ -117,7 +117,7 @@ def _read_table(path: Path, given: ImportColumns) -> list[ImportedDataset]:
     names = [columns.gold, *columns.scores, *optional, *([] if columns.labels else [LABEL_NAMES])]
     datasets: dict[str, list[_Row]] = {}
     for row in _rows(path, names, _HINT):
-        datasets.setdefault(row.text(columns.dataset) if columns.dataset else path.stem, []).append(row)
+        datasets.setdefault(row.text(columns.dataset) if columns.dataset else table_stem(path), []).append(row)
     return [_table_dataset(name, rows, columns) for name, rows in datasets.items()]
 
 
@@ -255,7 +255,7 @@ def _read_samples(path: Path) -> ImportedDataset:
         [labels] * len(rows),
         log_likelihoods,
     )
-    name = path.stem.partition("_")[2].rpartition("_")[0] or path.stem
+    name = table_stem(path).partition("_")[2].rpartition("_")[0] or table_stem(path)
     return ImportedDataset(name, "log-likelihoods", answers, path.name)
 
 

@@ -1,6 +1,7 @@
 """Runs from Python: the same as the commands, options under the same names, frames in and out."""
 
 import re
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import evaluator
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, EvaluatorError, StoreError
 from evaluator.run.record import read_run
 from tests.command_line import command
 from tests.compare.run_folders import four_runs
@@ -64,6 +65,63 @@ def test_a_frame_is_evaluated_as_a_table_of_ones_own(library):
     rows = {"body": [f"review {number}" for number in range(60)], "stars": ["bad", "good"] * 30}
     run = evaluator.evaluate("classify", data=library(rows), input_column="body", gold_column="stars", **FAKE)
     assert set(run.predictions["label_names"].list.join(",")) == {"bad,good"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["bad", "good"] * 30, "bad,good"),
+        (pa.array([1.0, 0.0] * 30), "0,1"),
+        (pa.array([True, False] * 30), "false,true"),
+    ],
+)
+@pytest.mark.parametrize("form", [dict, lambda columns: pa.table(columns).to_pylist(), pa.table])
+def test_rows_may_be_a_dictionary_or_a_list_of_dictionaries(form, labels, names):
+    columns = {"text": [f"review {number}" for number in range(60)], "label": labels}
+    run = evaluator.evaluate("classify", data=form(columns), **FAKE)
+    assert set(run.predictions["label_names"].list.join(",")) == {names}
+
+
+class Dataset:
+    """What datasets.Dataset has of the methods that are used: rows, features, a format."""
+
+    def __init__(self, table, metadata):
+        self.table, self.features = table, SimpleNamespace(arrow_schema=SimpleNamespace(metadata=metadata))
+
+    def with_format(self, form):
+        assert form == "arrow"
+        return self
+
+    def __getitem__(self, rows):
+        return self.table[rows]
+
+
+def test_a_dataset_has_the_names_in_its_features_and_may_be_the_training_data():
+    rows = pa.table({"text": [f"review {number}" for number in range(60)], "label": [0, 1] * 30})
+    names = b'{"info": {"features": {"label": {"names": ["bad", "good"], "_type": "ClassLabel"}}}}'
+    dataset = Dataset(rows, {b"huggingface": names})
+    run = evaluator.evaluate("classify", data=dataset, training_data=dataset, **FAKE)
+    assert set(run.predictions["label_names"].list.join(",")) == {"bad,good"}
+    assert run.record.prompts.notes["table"][0] == "60 of 60 queries have the same texts as a training row"
+    with pytest.raises(ConfigError, match=r"it holds splits: name one, as in data\['test'\]"):
+        evaluator.evaluate("classify", data={"test": dataset}, **FAKE)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"text": ["a", "b"], "label": ["x"]},
+            "data of the type dict is no table: .*expected length 2 but got length 1",
+        ),
+        ([{"text": 1}, {"text": "a"}], "data of the type list is no table"),
+        (3, "data of the type int is no table"),
+        (pa.table([["a"], ["b"], ["c"]], names=["text", "text", "label"]), "has several columns 'text'"),
+    ],
+)
+def test_rows_that_are_no_table_are_one_sentence(data, message):
+    with pytest.raises(EvaluatorError, match=message):
+        evaluator.evaluate("classify", data=data, **FAKE)
 
 
 def test_runs_in_folders_are_compared(tmp_path):

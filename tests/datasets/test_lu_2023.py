@@ -106,7 +106,7 @@ def test_a_users_table_takes_training_rows_from_the_table_next_to_it(tmp_path):
     ("columns", "message"),
     [
         ({"text": ["a", "b"], "label": ["x", "x"]}, "all 2 rows have the same label"),
-        ({"text": ["a", "b", "c"], "label": ["x", "x", "y"]}, "only one row has label number 1 .* row 2"),
+        ({"text": ["a", "b", "c"], "label": ["x", "x", "y"]}, "only one row has the label 'y', row 2"),
         ({"text": ["a", " "], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty, as in 1 of 2 rows"),
         ({"text": ["a", None], "label": ["x", "y"]}, r"row 1 \(from 0\): text is missing or empty"),
         ({"text": ["a", "b"], "label": ["x", None]}, r"row 1 \(from 0\): the label in label is missing or blank"),

@@ -1,0 +1,139 @@
+"""Read tables of text with a separator between cells, as spreadsheets and other programs write them (RFC 4180).
+
+The separator is found from the first rows. Lines end in CR, LF or both.
+"""
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from evaluator.errors import DatasetError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+_SNIFFED_ROWS = 50
+_MAX_NAME = 60  # characters of a column's name; a longer cell of the first row is data
+
+
+class DelimitedTable(NamedTuple):
+    """The names of the columns, and the rows with a cell for each, blank rows included."""
+
+    names: list[str]
+    rows: Iterator[list[str]]
+
+
+class _Dialect(NamedTuple):
+    separator: str
+    spaced: bool = False  # whether a space after a separator is no part of the cell
+
+    def records(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        return csv.reader(lines, delimiter=self.separator, skipinitialspace=self.spaced, strict=True)
+
+
+def delimited_table(path: Path, content: bytes) -> DelimitedTable:
+    """Return the names and the rows of a table. Cells that a short row lacks are empty.
+
+    Raises DatasetError, naming file and row, for bytes that are no UTF-8 and a file without names; while rows are read,
+    for quotes that do not fit and a row with more cells than columns.
+    """
+    _require_utf8(path, content)
+    csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be a whole book
+    lines = _lines(content)
+    stated = re.fullmatch(r"sep=(.)[\r\n]*", next(lines, ""))  # a line that Excel writes
+    dialect = _Dialect(stated[1]) if stated else _sniffed(content)
+    records = _checked(path, content, dialect.records(lines if stated else _lines(content)))
+    names = next(filter(any, records), [])
+    if not names:
+        raise DatasetError(f"{path} holds no rows.")
+    return DelimitedTable(names, _filled(path, names, dialect, records))
+
+
+def is_headerless(names: Sequence[str], rows: Iterable[Sequence[str | None]]) -> bool:
+    """Return whether names of columns seem to be a row of data: a long text, a number, a cell that rows repeat."""
+    if any(len(name) > _MAX_NAME or re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", name) for name in names):
+        return True
+    return any(name and name == cell for row in rows for name, cell in zip(names, row, strict=True))
+
+
+def _lines(content: bytes) -> Iterator[str]:
+    return io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
+
+
+def _sniffed(content: bytes) -> _Dialect:
+    """Return the separator that gives the first rows the same number of cells, and the most; a comma if none does."""
+
+    def fit(separator: str) -> tuple[bool, bool, int]:
+        widths = [len(record) for record in _first_records(content, separator)] or [0]
+        return widths[0] > 1, len(set(widths)) == 1, widths[0]
+
+    separator = max(SEPARATORS, key=fit)
+    _, *others = next(iter(_first_records(content, separator)), [""])
+    return _Dialect(separator, spaced=bool(others) and all(name.startswith(" ") for name in others))
+
+
+def _first_records(content: bytes, separator: str) -> list[list[str]]:
+    """Return the first rows that are not blank, up to a quote that does not fit."""
+    records: list[list[str]] = []
+    with suppress(csv.Error):
+        records.extend(islice(filter(any, _Dialect(separator).records(_lines(content))), _SNIFFED_ROWS))
+    return records
+
+
+def _checked(path: Path, content: bytes, records: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield the names and the rows. Raises DatasetError for a quote that does not fit."""
+    number, has_names = -1, False  # of the row that is read
+    try:
+        for record in records:
+            has_names = has_names or any(record)
+            number += has_names
+            yield record
+    except csv.Error as error:
+        where = f"{path}, row {number} (from 0)" if has_names else f"{path}, names of columns"
+        what = "has no end" if "end of data" in str(error) else "ends before its cell does"
+        backslash = ', and not \\"' if b'\\"' in content else ""
+        raise DatasetError(
+            f'{where}: a cell begins with a quote (") that {what}. Put the whole cell in quotes, and write a quote '
+            f'within it as ""{backslash}.'
+        ) from None
+
+
+def _filled(path: Path, names: Sequence[str], dialect: _Dialect, records: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield rows with a cell for each name. Raises DatasetError for a row with more cells."""
+    for number, record in enumerate(records):
+        if any(record[len(names) :]):
+            raise DatasetError(
+                f"{path}, row {number} (from 0) has {len(record)} cells, and the table {len(names)} columns, separated "
+                f"by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}. Put a cell that holds the separator "
+                'in double quotes ("), and write a quote within it as "".'
+            )
+        yield [*record, *[""] * (len(names) - len(record))][: len(names)]
+
+
+def _require_utf8(path: Path, content: bytes) -> None:
+    """Raise DatasetError, naming row and column, for bytes that are no UTF-8."""
+    head = content[:64]
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head.count(0) > len(head) // 4:
+        raise DatasetError(f"{path} is in UTF-16, and UTF-8 is read. Save the file as UTF-8.")
+    try:
+        content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        text = error.object  # without a byte order mark
+        where = _cell_at(text[: error.start].decode())
+        raise DatasetError(
+            f"{path}{where}: the byte 0x{text[error.start]:02x} is no UTF-8. Save the file as UTF-8."
+        ) from None
+
+
+def _cell_at(before: str) -> str:
+    """Return the row and the column of the cell that follows the beginning of a CSV file, for messages."""
+    try:
+        names, *rows = csv.reader(io.StringIO(f"{before}?", newline=""))
+        return f", row {len(rows) - 1} (from 0), column {names[len(rows[-1]) - 1]}" if rows else ", names of columns"
+    except (csv.Error, IndexError):  # a cell longer than its reader takes; more cells than names
+        return ""
