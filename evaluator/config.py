@@ -127,15 +127,17 @@ class RunConfig(Options):
     )
     n_shots: int = option(  # for suites without an option `shots`
         4,
-        "Demonstrations in a prompt; 4, or the suite's own. Some suites take several: 1,2.",
+        "Demonstrations in a prompt; 4, or the suite's own; of one's own data as many as labels, up to 16. Some suites "
+        "take several: 1,2.",
         name="shots",
         metavar="K",
         given=tuple[int, ...],
         minimum=0,
     )
+    shots_by_labels: bool = False  # until datasets are read: n_shots will be their number of labels, MAX_SHOWN at most
     n_queries: int | None = option(  # None for all of the test split
         None,
-        "Only the first N queries of each dataset.",
+        "Only the first N queries of each dataset; all if left out, of one's own data up to 1,000.",
         name="queries",
         minimum=1,
         hint="Leave it out to take every query.",
@@ -143,16 +145,21 @@ class RunConfig(Options):
     methods: tuple[str, ...] = option(("vanilla",), "Inference methods, or `all`; the suite's own if left out.")
     definitions: tuple[Definition, ...] = option(
         DEFINITIONS,
-        "Whose formulas: the paper's, the released code's, or those behind the published tables.",
+        "Whose formulas: the paper's, the released code's, or those behind the published tables; all if left out, of "
+        "one's own data the paper's.",
         name="definition",
         given=Literal["all", "paper", "released", "published"],
-        shown="all",
     )
     suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> an instance of Suite.options
 
     @property
     def prompt_definition(self) -> Definition:
         return prompt_definition(self.definitions)
+
+    @property
+    def is_own_data(self) -> bool:
+        """Whether the run has the user's data alone, so that its prompts need not be published ones."""
+        return not self.datasets
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
         """Return the suite options of this type, or their defaults if the run has none."""
@@ -270,8 +277,8 @@ class ChatConfig(Options):
 
     template: str = option(
         NO_TEMPLATE,
-        "Put prompts through a chat template: the model's own, none (if left out), or a Jinja file. Several, as in "
-        "none,auto, are compared.",
+        "Put prompts through a chat template: the model's own, none (if left out, unless an instruct model is asked "
+        "about one's own data), or a Jinja file. Several, as in none,auto, are compared.",
         name="chat_template",
         metavar="auto|none|FILE",
         given=tuple[str, ...],
@@ -319,7 +326,9 @@ class ModelConfig(Options):
         shown="auto",
     )
     label_boundary: LabelBoundary | None = option(  # None: the default of the suites, or of a chat template
-        None, "Tokenise prompt and label apart, or merged as one string; the suite's own if left out."
+        None,
+        "Tokenise prompt and label apart, or merged as one string; the suite's own if left out, merged of one's own "
+        "data.",
     )
     add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, where it does not add it.")
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template

@@ -36,6 +36,7 @@ from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.predictions import predict
 from evaluator.progress import finish
+from evaluator.prompts.demonstrations import labels_in_turn
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
@@ -146,7 +147,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
         dataset = self._training_dataset(_examples(rows, gold), ("text",) if is_text else self._column_names())
         if 0 < methods_of(config.suites)[self.method].labelled_examples(self.shots) < math.inf:
-            dataset = SUITES[_SUITE].take(dataset)
+            dataset = SUITES[_SUITE].take(dataset, config)
         else:
             dataset = replace(dataset, calibration=dataset.demonstration)  # none is needed, so all rows can be shown
         self._dataset, self._demonstration_ids = dataset, self._draw(dataset.demonstration["gold"])
@@ -257,13 +258,13 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self.shots} shots were asked for, and n_samples={len(gold)} can be "
                 f"demonstrations. Choose shots from 0 to {len(gold)}."
             )
-        random = check_random_state(self.random_state)
-        sets = []
-        for _ in range(self.n_sets):
-            rows = pl.DataFrame({"row": random.permutation(len(gold))}, schema={"row": pl.Int64})
-            turn = pl.int_range(pl.len()).over(gold.gather(rows["row"]).alias("label"))
-            sets.append(rows.sort(turn, maintain_order=True)["row"].to_numpy()[: self.shots])
-        return np.array(sets, dtype=np.int64).reshape(self.n_sets, self.shots)
+        return labels_in_turn(
+            gold=gold.to_numpy(),
+            n_shots=self.shots,
+            n_queries=1,
+            n_demonstration_sets=self.n_sets,
+            seed=check_random_state(self.random_state).randint(2**31),
+        )[:, 0]
 
     def _answers(self, dataset: ClassificationDataset, rows: pl.DataFrame) -> pl.DataFrame:
         """Return schemas.PREDICTIONS of requests."""

@@ -19,6 +19,7 @@ ON_HUB = "hub:"
 def run_config(given: Mapping[str, Any]) -> RunConfig:
     """Make the configuration of a run. Raises ConfigError for options that do not fit each other or the suites."""
     from evaluator.datasets import INSTALLED
+    from evaluator.datasets.sources import holds_published
     from evaluator.suites import SUITE_GROUPS, SUITES, require_suites
 
     suites = tuple(name for word in given["suites"] for name in SUITE_GROUPS.get(word, (word,)))
@@ -33,6 +34,9 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
             f"among the suites that take several: {', '.join(with_shots)}."
         )
     default = () if given["data"] else first.default_datasets
+    is_own = bool(given["data"]) and not given["datasets"]
+    if definition is None and is_own and "paper" in measured and not holds_published(given["data"]):
+        measured = ("paper",)
     return from_options(
         RunConfig,
         given,
@@ -41,8 +45,9 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
         data=data_options(given),
         parts=None if given["parts"] == ("all",) else given["parts"] or None,
         n_shots=shots[0] if shots and not takes_several else RunConfig.n_shots,
+        shots_by_labels=is_own and not shots and not takes_several,
         methods=names_or_all(given["methods"], first.methods) if given["methods"] else first.methods[:1],
-        definitions=measured if definition == "all" else (definition,),
+        definitions=measured if definition in ("all", None) else (definition,),
         suite_options=suite_options("options", given, suites),
     )
 

@@ -30,6 +30,7 @@ class ClassificationDataset:
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`; may include it
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
+    labels_in_turn: bool = False  # demonstrations of a prompt show each label as often as others
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 

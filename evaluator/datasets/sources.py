@@ -9,7 +9,7 @@ these rules that applies:
 3. Else each table in it, except tables of training rows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -112,6 +112,12 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
 STAICC = "StaICC"
 REWORDS = {"--template", "--labels", "--instruction"}
 """Options that state the text around examples: of a user's table, or of StaICC's datasets if there is no table."""
+
+
+def holds_published(words: Iterable[str]) -> bool:
+    """Return whether a value of --data is a folder with published tables."""
+    folders = (Path(word).expanduser() for word in words)
+    return any(published_tables(folder, ()) for folder in folders if folder.is_dir())
 
 
 class _File(NamedTuple):

@@ -4,6 +4,7 @@ No weights are loaded, so that a wrong name, a model of the wrong kind or a miss
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -163,6 +164,17 @@ class ModelSource:
         except (OSError, ValueError):
             return False  # where it matters, loading the tokenizer says what is wrong
         return isinstance(settings, dict) and bool(settings.get("chat_template"))
+
+    @property
+    def instruct_word(self) -> str | None:
+        """The part of the name, or of the heading of the model card, that tells an instruct model; None without one."""
+        try:
+            card = read_bytes(self.folder / "README.md").decode(errors="replace")
+        except OSError:
+            card = ""
+        heading = re.search(r"^# .*", card, re.MULTILINE)
+        found = re.search(r"instruct|chat|[-_]it\b", f"{Path(self.name).name}\n{heading and heading[0]}", re.IGNORECASE)
+        return found and found[0]
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lcg import Lcg, places_before_removals
+from evaluator.datasets.lcg import SEED, Lcg, places_before_removals
 from evaluator.errors import TemplateError
 from evaluator.schemas import Definition
 
@@ -37,6 +37,39 @@ def sample_demonstrations(
     """
     shape = (n_demonstration_sets, n_queries, n_shots)
     return _sample(Lcg(), n_shots, n_demonstrations, n_demonstration_sets * n_queries).reshape(shape)
+
+
+def labels_in_turn(
+    *, gold: Ints, n_shots: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS, seed: int = SEED
+) -> Ints:
+    """Draw the demonstrations of each prompt so that they show every label, or as many as there are shots, in turn.
+
+    Each turn has every label once, in random order; a label whose rows are used up leaves the turns. As in
+    sample_demonstrations, fewer queries and more sets leave the others' demonstrations unchanged.
+
+    Args:
+        gold: labels of the demonstration split.
+        n_shots, n_queries, n_demonstration_sets: the shape of the result, as of sample_demonstrations.
+        seed: of the draws.
+
+    Raises TemplateError if there are fewer demonstrations than shots.
+    """
+    _require_enough(n_shots, len(gold))
+    rows = [np.flatnonzero(gold == label) for label in np.unique(gold)]
+    n_turns = next(n for n in range(n_shots + 1) if sum(min(len(each), n) for each in rows) >= n_shots)
+    turn = np.concatenate([np.arange(min(len(each), n_turns)) for each in rows])
+    sets = []
+    for number in range(n_demonstration_sets):
+        uniform = np.random.default_rng([seed, number]).random((n_queries, 2, len(turn)))
+        drawn, first = [], 0
+        for each in rows:  # without replacement
+            n_drawn = min(len(each), n_turns)
+            ranks = (uniform[:, 0, first : first + n_drawn] * (len(each) - np.arange(n_drawn))).astype(np.int64)
+            drawn.append(each[places_before_removals(ranks)])
+            first += n_drawn
+        order = np.argsort(turn + uniform[:, 1], axis=1)[:, :n_shots]
+        sets.append(np.take_along_axis(np.concatenate(drawn, axis=1), order, axis=1))
+    return np.stack(sets)
 
 
 def domain_demonstrations(
@@ -80,12 +113,16 @@ def domain_demonstrations(
 
 
 def _sample(random: Lcg, n_shots: int, n_demonstrations: int, n_prompts: int) -> Ints:
+    _require_enough(n_shots, n_demonstrations)
+    return random.samples(n_prompts, n_shots, n_demonstrations)
+
+
+def _require_enough(n_shots: int, n_demonstrations: int) -> None:
     if n_shots > n_demonstrations:
         raise TemplateError(
             f"{n_shots} shots were asked for, but the demonstration split has {n_demonstrations} examples. "
             f"Choose --shots from 0 to {n_demonstrations}."
         )
-    return random.samples(n_prompts, n_shots, n_demonstrations)
 
 
 def _require_fitting(dataset: ClassificationDataset, label_domain: LabelDomain, label: int, n_shots: int) -> None:

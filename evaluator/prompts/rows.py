@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import polars as pl
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, sample_demonstrations
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, labels_in_turn, sample_demonstrations
 from evaluator.prompts.render import classification_prompts
 
 ROWS_PER_FRAME = 32_768
@@ -48,12 +49,16 @@ def benchmark_plan(
 ) -> PromptPlan:
     """Plan a prompt for every test query with each of its demonstration sets, all queries of the first set first.
 
-    Raises TemplateError if there are too few demonstrations.
+    Demonstrations are the toolkit's draws, or show labels in turn if the dataset says so. Raises TemplateError if there
+    are too few of them.
     """
     n_test = dataset.test.height
-    demonstration_ids = sample_demonstrations(
+    if dataset.labels_in_turn:
+        sample = partial(labels_in_turn, gold=dataset.demonstration["gold"].to_numpy())
+    else:
+        sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
+    demonstration_ids = sample(
         n_shots=n_shots,
-        n_demonstrations=dataset.demonstration.height,
         n_queries=n_test,
         n_demonstration_sets=n_demonstration_sets,
     )

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from evaluator.methods import METHODS
+from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
 from evaluator.report.methods import method_order
+from evaluator.report.section import MeasuredRun
 from evaluator.report.terminal import first_definition
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -51,6 +52,29 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
             f"{dataset}: none of the training prompts of {in_words(methods)} has {labels_in_words(names)}. Under paper "
             f"they give {pronoun(names)} no probability; under released the queries of this dataset have "
             "vanilla's probabilities."
+        )
+
+
+def majority_warnings(run: MeasuredRun) -> Iterator[str]:
+    """Yield a sentence for each dataset of one's own on which vanilla is not more accurate than one label always is."""
+    if run.record.prompts.config.get("datasets") != [] or "confusion" not in run.record.tables:
+        return
+    accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
+    poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
+    for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
+        key = {name: row[name] for name in ("suite", "part", "dataset")}
+        answers = (
+            run.table("confusion").filter(method=REFERENCE_METHOD, **key).group_by("pred").agg(pl.sum("n_requests"))
+        )
+        pred, n = answers.sort("n_requests", "pred", descending=[True, False]).row(0)
+        names = run.table("label_spaces").filter(**key)["label_names"][0]
+        yield (
+            f"{row['dataset']}: accuracy {row['value']:.3f} is not above {row['majority']:.3f}, that of always "
+            f"answering with the most frequent label; the model answers “{names[pred]}” to "
+            f"{n / answers['n_requests'].sum():.0%} of the prompts. Try "
+            "--methods vanilla,batch_calibration, which corrects a preference without more calls; "
+            "--chat-template none,auto; more --shots; an --instruction; label names that say more (--labels); or a "
+            "larger model."
         )
 
 

@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
-from evaluator.datasets.base import AnyDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, unknown_name
 from evaluator.files.digests import fingerprint, source_fingerprint
@@ -38,6 +39,10 @@ logger = logging.getLogger(__name__)
 
 BUILT_BY = ("templates", "datasets", "prompts", "methods", "suites", "store", "run/build.py", "schemas.py")
 """The code that determines the prompts."""
+
+
+MAX_SHOWN = 16
+"""Most labels of one's own data that demonstrations show unless --shots says more."""
 
 
 class Built(NamedTuple):
@@ -155,6 +160,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     """
     check_config(config)
     datasets, unread = yield from read_datasets(config)
+    config = _with_shots(config, datasets.values())
     folder = data / "store" / store_fingerprint(config, datasets.values())
     lock = yield from lock_folder(folder)
     with lock:
@@ -165,6 +171,19 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     return Built(config, store, measured_parts(config), datasets).without(left_out)
 
 
+def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
+    """Return the configuration with as many demonstrations as the datasets have labels, MAX_SHOWN at most."""
+    if not config.shots_by_labels:
+        return config
+    n_labels = [
+        len(dataset.verbalizer.label_names)
+        if isinstance(dataset, ClassificationDataset)
+        else len(dataset.examples["choices"][0])
+        for dataset in datasets
+    ]
+    return replace(config, n_shots=min(max(n_labels), MAX_SHOWN), shots_by_labels=False)
+
+
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
     tables, failures = defaultdict[str, list[pl.DataFrame]](list), Failures(len(datasets))
     rows: list[pl.LazyFrame] = []
@@ -172,7 +191,9 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
         for done, dataset in enumerate(datasets.values()):
             yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
             try:
-                requests = {name: SUITES[name].requests(SUITES[name].take(dataset), config) for name in config.suites}
+                requests = {
+                    name: SUITES[name].requests(SUITES[name].take(dataset, config), config) for name in config.suites
+                }
                 # A dataset that fails adds no rows, and its files are closed.
                 with ExitStack() as dataset_files:
                     scans = [
@@ -272,7 +293,7 @@ def method_contexts(
     for part_name, part in chosen_parts(SUITES[name], config).items():
         for method in methods:
             if part.kind in method.part_kinds and part_name in present:
-                yield part_name, method, MethodContext(SUITES[name].take(dataset), rows, part_name, config)
+                yield part_name, method, MethodContext(SUITES[name].take(dataset, config), rows, part_name, config)
 
 
 def _digest(path: Path) -> str:

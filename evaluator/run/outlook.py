@@ -177,10 +177,12 @@ class _EarlyResults:
         answers = method.label_probs(
             ScoredRequests(rows=rows, parts=parts, answered_part=part), scored_definitions([definition])[0]
         )
-        known = answers.select("position", "query_id", "gold", "label_probs").drop_nulls("gold")
+        mass = pl.col("label_log_likelihoods").list.eval(pl.element().exp()).list.sum()
+        known = answers.select("position", "query_id", "gold", "label_probs", mass=mass).drop_nulls("gold")
         predicted = known.collect(engine="streaming")
         if predicted.is_empty():
             return "no true options to measure accuracy by"
         n_labels, where = len(predicted["label_probs"][0]), f"{suite}, {part}, {dataset}"
         correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
-        return f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
+        accuracy = f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
+        return f"{accuracy}, label mass {predicted.select(pl.median('mass')).item():.2g} (median)"

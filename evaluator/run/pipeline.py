@@ -248,6 +248,7 @@ def _build(
     built = yield from build_prompts(config, data, out)
     prompts = prompts_record(built)
     for folder, record in earlier.items():
+        check_configuration(folder, record, built.config)
         check_datasets(folder, record, prompts.dataset_fingerprints)
     elapsed_s = seconds_since(clock)
     record = record_build(prompts, out, data, started=started, elapsed_s=elapsed_s, earlier=earlier.get(out))

@@ -41,7 +41,7 @@ from evaluator.preflight.tokens import fault_findings, first_token_findings, tem
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import ResolvedModel, prompt_form
+from evaluator.run.resolved_models import ResolvedModel, prompt_form, with_chat
 from evaluator.run.score import check_capabilities
 from evaluator.run.tokenise import BLOCK_TOKENS, Examined, examine
 from evaluator.store.prompt_store import PromptStore
@@ -66,6 +66,7 @@ def preflight(
     devices = chosen_devices(assumptions)
     source = find_source(model, needs_weights=False)
     # A finding says that a chat template is not applied, so that no warning needs to.
+    model = with_chat(config, model, source)
     form = prompt_form(config, model, chat_form(source, model.chat or ChatConfig()))
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
@@ -106,7 +107,7 @@ def split_labels(built: Built) -> Labels:
         suite: {
             name: SplitLabels.of(taken)
             for name, dataset in built.datasets.items()
-            if isinstance(taken := SUITES[suite].take(dataset), ClassificationDataset)
+            if isinstance(taken := SUITES[suite].take(dataset, built.config), ClassificationDataset)
         }
         for suite in built.config.suites
     }

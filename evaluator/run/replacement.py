@@ -111,7 +111,7 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
             yield f"{field} {', '.join(asked[field])} instead of all"
         elif missing := [name for name in earlier[field] if name not in asked[field]]:
             yield f"{field} {', '.join(asked[field])} without {', '.join(missing)}"
-    if earlier["n_shots"] != asked["n_shots"]:
+    if earlier["n_shots"] != asked["n_shots"] and not asked["shots_by_labels"]:
         yield f"{asked['n_shots']} shots instead of {earlier['n_shots']}"
     before, now = earlier["n_queries"], asked["n_queries"]
     if now is not None and (before is None or now < before):

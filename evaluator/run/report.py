@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
-from evaluator.report.notes import label_mass_warnings
+from evaluator.report.notes import label_mass_warnings, majority_warnings
 from evaluator.report.page import Header, write_page
 from evaluator.report.queries import query_section
 from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers
@@ -73,7 +73,7 @@ def summary_lines(run: MeasuredRun) -> list[str]:
     """Return the last lines of a run for a terminal: accuracies with verdicts, the lines of suites, and warnings."""
     families = families_of(run.record.prompts.suites)
     failed = [f"Left out of every number and mean: {name}. {why}" for name, why in run.record.left_out.items()]
-    warnings = [f"Warning: {text}" for text in label_mass_warnings(run.table("metrics"))]
+    warnings = [f"Warning: {text}" for text in (*majority_warnings(run), *label_mass_warnings(run.table("metrics")))]
     lines = [*verdict_lines(run.table("metrics")), *(line for family in families for line in family.summary_lines(run))]
     speed = throughput_line(run.record.scores)
     return [*lines, *failed, *([speed] if speed else []), *warnings]
@@ -92,7 +92,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     record = run.record
     sections = [section for family in families_of(record.prompts.suites) for section in family.sections(run)]
     warning = facts.warning(record)
-    warnings = [*([warning] if warning else []), *facts.left_out_warnings(record)]
+    warnings = [*majority_warnings(run), *([warning] if warning else []), *facts.left_out_warnings(record)]
     warnings += accepted_warnings(record.preflight)
     warnings += label_mass_warnings(run.table("metrics"))
     header = Header(

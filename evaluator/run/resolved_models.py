@@ -1,5 +1,6 @@
 """Resolve the models of a run: their files, their devices, and how prompts become tokens for each."""
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -7,7 +8,7 @@ from itertools import chain, combinations, groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
-from evaluator.config import OWN_TEMPLATE, LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import OWN_TEMPLATE, ChatConfig, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
 from evaluator.models.adapters import last_part
@@ -19,6 +20,8 @@ from evaluator.suites import default_label_boundary
 from evaluator.tokens.chat import ChatForm
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class PromptForm(NamedTuple):
@@ -71,13 +74,27 @@ class ResolvedModel(NamedTuple):
 def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
     """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
     source = find_source(model)
+    model = with_chat(config, model, source)
     form = prompt_form(config, model, chat_form(source, model.chat))
     return ResolvedModel(source, with_devices(source, model), form)
 
 
+def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> ModelConfig:
+    """Return the configuration with the template of an instruct model, for own data and without --chat-template."""
+    if model.chat or not config.is_own_data or not source.has_chat_template or not (word := source.instruct_word):
+        return model
+    logger.warning(
+        "%s is an instruct model (%r in its name or card), so its prompts go through its chat template. "
+        "--chat-template none leaves them plain, none,auto compares both.",
+        source.name,
+        word,
+    )
+    return replace(model, chat=ChatConfig(template=OWN_TEMPLATE))
+
+
 def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:
-    """Describe the way from prompts to tokens. In a conversation, labels are by default tokenised in place."""
-    in_place: LabelBoundary | None = "merged" if chat else None
+    """Describe the way from prompts to tokens. Conversations and own data have labels tokenised in place by default."""
+    in_place: LabelBoundary | None = "merged" if chat or config.is_own_data else None
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
 
 

@@ -56,7 +56,9 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
-        dataset_fingerprints={name: dataset.fingerprint for name, dataset in built.datasets.items()},
+        dataset_fingerprints={
+            name: SUITES[config.suites[0]].take(dataset, config).fingerprint for name, dataset in built.datasets.items()
+        },
         query_fingerprints={name: list_fingerprint(dataset.query_texts) for name, dataset in built.datasets.items()},
     )
 
@@ -90,7 +92,7 @@ def record_build(
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
     """Return the decisions about a dataset's data, those of its suites included."""
-    return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset).notes))
+    return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset, config).notes))
 
 
 def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:

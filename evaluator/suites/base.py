@@ -186,8 +186,8 @@ class Suite:
     requests: Callable[[Any, RunConfig], Requests]
     """Build the requests for a dataset of the type that `take` returns."""
 
-    take: Callable[[AnyDataset], Any] = as_classification
-    """Convert a dataset to the type that the suite needs. Raises DatasetError or TemplateError if it does not fit."""
+    take: Callable[[AnyDataset, RunConfig], Any] = lambda dataset, _config: as_classification(dataset)
+    """Convert a dataset to the type that a run of the suite needs. Raises DatasetError or TemplateError for others."""
 
     default_datasets: tuple[str, ...] = ()  # default of a run
     label_boundary: LabelBoundary = "separate"  # default of a run

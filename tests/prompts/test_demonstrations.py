@@ -4,13 +4,20 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from StaICC.util.dataset_interface import demonstration_sampler
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.errors import TemplateError
 from evaluator.prompts import demonstrations
-from evaluator.prompts.demonstrations import demonstration_sequences, domain_demonstrations, sample_demonstrations
+from evaluator.prompts.demonstrations import (
+    demonstration_sequences,
+    domain_demonstrations,
+    labels_in_turn,
+    sample_demonstrations,
+)
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DOMAINS = ("in_domain", "out_of_domain")
@@ -185,3 +192,42 @@ def test_every_example_is_shown_about_equally_often_at_every_place():
     sets = demonstration_sequences(n_pool=10, n_shots=5, n_sequences=3000, seed=3)
     counts = np.stack([np.bincount(column, minlength=10) for column in sets.T])
     assert np.abs(counts - 300).max() < 5 * 16.4
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    share=st.floats(0, 1),
+    n_queries=st.integers(1, 5),
+    seed=st.integers(0, 2**32),
+)
+def test_labels_are_shown_in_turn_each_row_once(counts, share, n_queries, seed):
+    gold = np.repeat(np.arange(len(counts)), counts)
+    n_shots = round(share * len(gold))
+    drawn = labels_in_turn(gold=gold, n_shots=n_shots, n_queries=n_queries, seed=seed)
+    assert drawn.shape == (2, n_queries, n_shots)
+    for rows in drawn.reshape(2 * n_queries, n_shots):
+        assert len(set(rows.tolist())) == n_shots
+        shown = gold[rows].tolist()
+        for end in range(n_shots + 1):  # a label is behind another one only if it has no row left
+            so_far = [shown[:end].count(label) for label in range(len(counts))]
+            assert all(n >= max(so_far) - 1 or n == counts[label] for label, n in enumerate(so_far))
+    # Fewer queries and more sets leave the others' demonstrations as they are.
+    more = labels_in_turn(gold=gold, n_shots=n_shots, n_queries=n_queries + 3, n_demonstration_sets=3, seed=seed)
+    assert (more[:2, :n_queries] == drawn).all()
+
+
+def test_rows_and_orders_that_show_labels_in_turn_are_equally_likely():
+    gold = np.array([0, 0, 0, 1, 1, 2])
+    drawn = labels_in_turn(gold=gold, n_shots=4, n_queries=6000, n_demonstration_sets=1)[0]
+    for first in (drawn[:, 0],):  # each label is first in a third of the prompts, each of its rows equally often
+        counts = np.bincount(first, minlength=6)
+        assert stats.chisquare(counts, np.array([1 / 9] * 3 + [1 / 6] * 2 + [1 / 3]) * 6000).pvalue > 1e-3
+    orders = [tuple(row) for row in gold[drawn[:, :3]].tolist()]
+    assert stats.chisquare([orders.count(order) for order in sorted(set(orders))]).pvalue > 1e-3
+    assert len(set(orders)) == 6
+    assert {*gold[drawn[:, 3]].tolist()} == {0, 1}  # the only row of label 2 is used up
+
+
+def test_more_shots_than_demonstrations_that_show_labels_in_turn_are_refused():
+    with pytest.raises(TemplateError, match="7 shots were asked for, but the demonstration split has 6 examples"):
+        labels_in_turn(gold=np.zeros(6, dtype=np.int64), n_shots=7, n_queries=1)

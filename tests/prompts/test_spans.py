@@ -67,7 +67,7 @@ def test_every_demonstration_begins_with_its_input_and_its_label_where_the_span_
 def test_every_suite_says_where_the_labels_of_its_demonstrations_are(name: str):
     suite: Suite = SUITES[name]
     config = RunConfig(suites=(name,), datasets=("trec",), n_queries=4)
-    rows = pl.concat(suite.requests(suite.take(our_dataset("trec")), config).rows)
+    rows = pl.concat(suite.requests(suite.take(our_dataset("trec"), config), config).rows)
     labels = our_dataset("trec").verbalizer.label_names
     for row in rows.sort("part", "template", "position").gather_every(7).to_dicts():
         *shown, _ = parts(row)

@@ -132,7 +132,7 @@ PROMPT_SEARCH = Suite(
     definitions=("paper",),
     label_boundary="merged",
     options=SearchOptions,
-    take=as_multiple_choice,
+    take=lambda dataset, _config: as_multiple_choice(dataset),
     requests=requests,
     describe=describe,
     plan=Plan(check=check, files=files, explain=explain),

@@ -1,46 +1,74 @@
 """Complete any labelled dataset with what StaICC's ten have: calibration rows, nine templates, instructions."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
+from evaluator.config import RunConfig
 from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc import SIZES
+from evaluator.files.digests import fingerprint
+from evaluator.methods import METHODS
 from evaluator.templates.nine_templates import INSTRUCTIONS, Alternatives, nine_templates
 
+MAX_OWN_QUERIES = 1000
+"""Queries of each of one's own datasets in a run without --queries."""
 
-def completed(dataset: AnyDataset) -> ClassificationDataset:
-    """Return the dataset as the suites of StaICC need it; one of StaICC itself is returned unchanged.
 
-    Half of the training rows of each label, 1,024 at most in all as in StaICC, become calibration rows. Queries are
-    put into an order in which the first N have every label's share for each N, so that --queries draws by label.
+def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
+    """Return the dataset as the suites of StaICC need it in a run; one of StaICC itself is returned unchanged.
+
+    Half of the training rows of each label, 1,024 at most in all as in StaICC, become calibration rows; with one's own
+    data only if a method or a suite of the run uses them. Queries are put into an order in which the first N have every
+    label's share for each N, so that --queries draws by label.
 
     Raises what as_classification raises.
     """
     dataset = as_classification(dataset)
     if not dataset.calibration.is_empty():
         return dataset
-    shown, test = dataset.demonstration, dataset.test
-    order = _stratified_order(shown["gold"])
-    n_calibration = min(shown.height // 2, SIZES.calibration)
-    calibration, demonstration = np.sort(order[:n_calibration]), np.sort(order[n_calibration:])
-    note = (
-        f"{n_calibration} of {shown.height} training rows, drawn by label with seed {SEED}, calibrate methods and are "
-        f"no demonstrations: {shown.height - n_calibration} demonstrations, {test.height} queries in all"
+    shown, test, is_own = (
+        dataset.demonstration,
+        dataset.test[_stratified_order(dataset.test["gold"])],
+        config.is_own_data,
     )
+    notes, digest = [*dataset.notes], dataset.fingerprint
+    if is_own and not _calibrates(config):
+        calibration, demonstration = shown.clear(), shown
+    else:
+        order = _stratified_order(shown["gold"])
+        n_calibration = min(shown.height // 2, SIZES.calibration)
+        calibration, demonstration = (shown[np.sort(rows)] for rows in np.split(order, [n_calibration]))
+        notes.append(
+            f"{n_calibration} of {shown.height} training rows, drawn by label with seed {SEED}, calibrate methods and "
+            f"are no demonstrations: {demonstration.height} demonstrations, {test.height} queries in all"
+        )
+        digest = fingerprint(digest, n_calibration) if is_own else digest  # demonstrations are others
+    if is_own and config.n_queries is None and test.height > MAX_OWN_QUERIES:
+        notes.append(f"{MAX_OWN_QUERIES:,} of {test.height:,} queries, drawn by label; --queries asks for more")
+        test = test[:MAX_OWN_QUERIES]
     return replace(
         dataset,
-        calibration=shown[calibration],
-        demonstration=shown[demonstration],
-        test=test[_stratified_order(test["gold"])],
+        calibration=calibration,
+        demonstration=demonstration,
+        test=test,
+        labels_in_turn=is_own,
         alternative_templates=dataset.alternative_templates or nine_templates(dataset.template, Alternatives()),
         instructions=dataset.instructions or INSTRUCTIONS,
-        notes=(*dataset.notes, note),
+        notes=tuple(notes),
+        fingerprint=digest,
     )
+
+
+def _calibrates(config: RunConfig) -> bool:
+    """Return whether the run uses calibration rows: for training prompts, or for queries of their words."""
+    methods = (METHODS[name] for name in config.methods)
+    return "staicc-bias" in config.suites or any(0 < each.labelled_examples(1) < math.inf for each in methods)
 
 
 def _stratified_order(gold: pl.Series) -> Ints:

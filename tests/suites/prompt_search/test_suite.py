@@ -24,7 +24,7 @@ def test_a_search_takes_known_datasets_and_files_alike(tmp_path):
     datasets, _ = finish(read_datasets(both))
     assert list(datasets) == ["trec", "sums"]
     rows = pl.concat(
-        pl.concat(suite.requests(suite.take(dataset), both).rows).select("dataset", "label_names")
+        pl.concat(suite.requests(suite.take(dataset, both), both).rows).select("dataset", "label_names")
         for dataset in datasets.values()
     )
     assert rows.group_by("dataset").len().sort("dataset").rows() == [("sums", 2 * 6), ("trec", 2 * 200)]

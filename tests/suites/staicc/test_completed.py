@@ -1,11 +1,15 @@
 """Any labelled dataset, completed with what StaICC's ten datasets have."""
 
-import polars as pl
+from dataclasses import replace
+from pathlib import Path
 
-from evaluator.config import DataOptions
+import polars as pl
+import pytest
+
+from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import load_staicc
-from evaluator.suites.staicc.completed import completed
+from evaluator.suites.staicc.completed import completed as completed_in
 
 
 def loaded(folder, n_rows, **data):
@@ -14,6 +18,14 @@ def loaded(folder, n_rows, **data):
     pl.DataFrame({"text": [f"text {n}" for n in range(n_rows)], "label": labels}).write_csv(folder / "mine.csv")
     (dataset,) = load_datasets((), DataOptions(paths=(folder / "mine.csv",), **data))
     return dataset
+
+
+OWN = RunConfig(suites=("staicc-normal",), data=DataOptions(paths=(Path("mine.csv"),)))
+CALIBRATED = replace(OWN, methods=("vanilla", "knn_centroid"))
+
+
+def completed(dataset, config=CALIBRATED):
+    return completed_in(dataset, config)
 
 
 def rows_of(*splits):
@@ -87,3 +99,31 @@ def test_nine_templates_differ_from_the_default_in_each_attribute(tmp_path):
 def test_a_dataset_of_staicc_is_returned_unchanged():
     dataset = load_staicc("sst5")
     assert completed(dataset) is dataset
+
+
+@pytest.mark.parametrize("methods", [("vanilla",), ("vanilla", "topk", "batch_calibration", "noisy_channel")])
+def test_without_a_method_that_calibrates_all_training_rows_of_a_table_of_ones_own_are_demonstrations(
+    tmp_path, methods
+):
+    dataset = completed(loaded(tmp_path, 300), replace(OWN, methods=methods))
+    assert [split.height for split in (dataset.calibration, dataset.demonstration, dataset.test)] == [0, 30, 270]
+    assert dataset.labels_in_turn
+    halved = completed(loaded(tmp_path, 300))
+    assert halved.calibration.height == 15
+    assert halved.fingerprint != dataset.fingerprint  # other demonstrations: a run with them is no extension
+    assert completed(loaded(tmp_path, 300), replace(OWN, suites=("staicc-bias",))).calibration.height == 15
+
+
+def test_of_many_rows_a_thousand_are_queries_unless_more_are_asked_for(tmp_path):
+    dataset = completed(loaded(tmp_path, 3000), OWN)
+    assert dataset.test["gold"].value_counts(sort=True).rows() == [(0, 667), (1, 333)]
+    assert dataset.notes[-1] == "1,000 of 2,700 queries, drawn by label; --queries asks for more"
+    every = completed(loaded(tmp_path, 3000), replace(OWN, n_queries=2000))
+    assert every.test.height == 2700
+    assert every.test.head(1000).equals(dataset.test)
+
+
+def test_of_named_datasets_nothing_of_this_holds(tmp_path):
+    named = replace(OWN, datasets=("cola",))
+    dataset = completed(loaded(tmp_path, 3000), named)
+    assert (dataset.calibration.height, dataset.test.height, dataset.labels_in_turn) == (150, 2700, False)

@@ -1,0 +1,109 @@
+"""Settings of a run of one's own data that no option states, and what such a run says of its answers."""
+
+import csv
+import random
+import shutil
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from evaluator.config import ChatConfig, DataOptions, ModelConfig, RunConfig
+from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.run.record import read_run
+from evaluator.run.resolved_models import resolve_model
+from tests.chat_models import ANY_ROLE
+from tests.command_line import command, command_outputs
+
+FAKE = ("--model", "fake", "--engine", "fake")
+
+
+def table(path, n_labels, n_rows):
+    draw = random.Random(n_labels)
+    rows = [(f"text {n} of {draw.random()}", f"label {n % n_labels}") for n in range(n_rows)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+def run(out, *words):
+    command("run", *words, *FAKE, "--out", out)
+    return read_run(out)
+
+
+@pytest.mark.parametrize(("n_labels", "n_shots"), [(2, 2), (5, 5), (17, 16)])
+def test_demonstrations_show_every_label_and_labels_are_merged_under_one_definition(tmp_path, n_labels, n_shots):
+    path = table(tmp_path / "t.csv", n_labels, 20 * n_labels)
+    record = run(tmp_path / "out", "classify", "--data", path)
+    prompts = record.prompts
+    assert (prompts.n_shots, prompts.definitions, record.scores.label_boundary) == (n_shots, ["paper"], "merged")
+    assert prompts.requests == 2 * 12 * n_labels  # 8 rows of each label are demonstrations, none calibrates
+    assert prompts.notes == {"t": [prompts.notes["t"][0]]}
+    tables = tmp_path / "out" / "tables"
+    gold = pl.read_parquet(tables / "predictions.parquet")
+    assert gold["definition"].unique().to_list() == ["paper"]
+    assert not [each for each in record.preflight.findings if each.name == "labels-not-shown"]
+    store = next((tmp_path / "out" / "store").iterdir())
+    for ids in pl.read_ipc(next(store.glob("requests*.arrow")), memory_map=False)["demonstration_ids"]:
+        assert len(set(ids)) == n_shots
+
+
+def test_staicc_and_named_datasets_stay_as_published(tmp_path):
+    record = run(tmp_path / "out", "staicc-normal", "--datasets", "sst5", "--queries", 4)
+    assert record.prompts.n_shots == 4
+    assert record.prompts.definitions == ["paper", "released", "published"]
+    assert record.scores.label_boundary == "separate"
+
+
+def test_stated_settings_hold_and_a_finished_run_of_other_ones_stays(tmp_path):
+    path, out = table(tmp_path / "t.csv", 3, 60), tmp_path / "out"
+    words = ("--shots", 7, "--definition", "all", "--label-boundary", "separate")
+    record = run(out, "classify", "--data", path, *words)
+    assert record.prompts.n_shots == 7
+    assert len(record.prompts.definitions) == 3
+    assert record.scores.label_boundary == "separate"
+    assert "3 shots instead of 7" in command(
+        "run", "classify", "--data", path, *words[2:], *FAKE, "--out", out, exits=2
+    )
+
+
+def test_a_run_that_one_label_would_beat_says_so_first(tmp_path):
+    rows = [(f"text {n}", "rare" if n % 10 == 0 else "often") for n in range(200)]
+    pl.DataFrame(rows, schema=["text", "label"], orient="row").write_csv(tmp_path / "t.csv")
+    out = tmp_path / "out"
+    shown = command_outputs("run", "classify", "--data", tmp_path / "t.csv", *FAKE, "--out", out)
+    metrics = (
+        pl.read_parquet(out / "tables" / "metrics.parquet").filter(metric="accuracy", dataset="t").row(0, named=True)
+    )
+    assert metrics["value"] < 0.9 == pytest.approx(metrics["majority"])
+    sentence = f"t: accuracy {metrics['value']:.3f} is not above 0.900, that of always answering"
+    assert sentence in shown.out
+    assert sentence in (out / "report.html").read_text()
+    assert "label mass" in shown.err  # beside the first accuracy
+
+
+@pytest.mark.parametrize(
+    ("name", "card", "template"),
+    [
+        ("SmolLM2-135M-Instruct", "", "auto"),
+        ("gemma-3-270m-it", "", "auto"),
+        ("zephyr-7b-chat-v0.1", "", "auto"),
+        ("final", "---\nlanguage:\n- it\n---\n\n# Mistral-7B-Instruct-v0.3\n", "auto"),
+        ("final", "---\nlanguage:\n- it\n---\n\n# gemma-3-270m\n\nAlso see the instruct variants.", None),
+        ("items-2b", "", None),
+    ],
+)
+def test_an_instruct_model_is_asked_about_ones_own_data_through_its_chat_template(
+    tmp_path, name, card, template, caplog
+):
+    folder = tmp_path / name
+    shutil.copytree(EMBEDDED_MODELS["embedded"](), folder)
+    (folder / "chat_template.jinja").write_text(ANY_ROLE.replace("bos_token", "''"))
+    (folder / "README.md").write_text(card)
+    model = ModelConfig(model=str(folder), engine="transformers")
+    own = RunConfig(suites=("staicc-normal",), data=DataOptions(paths=(tmp_path,)))
+    form = resolve_model(own, model).form
+    assert (form.chat and form.chat.source, form.boundary) == (template, "merged")
+    assert ("is an instruct model" in caplog.text) == (template == "auto")
+    assert resolve_model(own, replace(model, chat=ChatConfig())).form.chat is None
+    assert resolve_model(replace(own, datasets=("sst5",)), model).form == ("separate", None)
