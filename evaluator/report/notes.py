@@ -57,7 +57,7 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
 
 def majority_warnings(run: MeasuredRun) -> Iterator[str]:
     """Yield a sentence for each dataset of one's own on which vanilla is not more accurate than one label always is."""
-    if run.record.prompts.config.get("datasets") != [] or "confusion" not in run.record.tables:
+    if run.record.prompts.config.get("datasets", True) or "confusion" not in run.record.tables:
         return
     accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))

@@ -140,7 +140,10 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
         dataset = source.load(query_every_row=every_row)
         if not isinstance(dataset, ClassificationDataset) or not Path(source.origin).is_file():
             raise ConfigError(f"{source.name} is no labelled table of your own: it has no column {[*named.values()]}.")
-        cells = _cells(Path(source.origin), named)[dataset.test["source_row"].to_numpy()]
+        taken = SUITES[config.suites[0]].take(dataset, config)  # in the order of the suite's queries
+        queries = (taken if isinstance(taken, ClassificationDataset) else dataset).test.select(row="source_row")
+        own = _cells(Path(source.origin), named)
+        cells = queries.join(own, on="row", how="left", maintain_order="left").drop("row")
         tables.append(cells.with_row_index("query_id").with_columns(dataset=pl.lit(source.name)))
     joined = pl.concat(tables, how="vertical_relaxed").with_columns(pl.col("query_id").cast(pl.Int64))
     return rows.join(joined, on=["dataset", "query_id"], how="left", maintain_order="left")
@@ -148,9 +151,9 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
 
 def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.DataFrame:
     """Add columns of a table of answers, whose rows are in the order of the table within each dataset."""
-    cells = _cells(path, named)
+    cells = _cells(path, named).drop("row")
     if rows["dataset"].n_unique() > 1:
-        own = [str(name) for (name,) in read_rows(path, ["dataset"], "")]
+        own = [str(name) for _, (name,) in read_rows(path, ["dataset"], "")]
         cells = cells.with_columns(dataset=pl.Series(own)).sort("dataset", maintain_order=True).drop("dataset")
     if cells.height != rows.height:
         raise ConfigError(f"{path} has {cells.height} rows now, and {rows.height} when it was read. Import it again.")
@@ -158,8 +161,10 @@ def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.Dat
 
 
 def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:
-    """Return columns of a table under the names that thresholds know, as texts."""
+    """Return `row`, the number of each row, and columns of a table as texts, under the names that thresholds know."""
     columns = list(dict.fromkeys(named.values()))
     hint = "Say which with --group-column and --slice-column."
-    table = pl.DataFrame(list(read_rows(path, columns, hint)), schema=columns, orient="row", strict=False)
-    return table.select(pl.col(column).cast(pl.String).alias(name) for name, column in named.items())
+    numbers, rows = zip(*read_rows(path, columns, hint), strict=True)
+    table = pl.DataFrame(list(rows), schema=columns, orient="row", strict=False)
+    named_columns = (pl.col(column).cast(pl.String).alias(name) for name, column in named.items())
+    return table.select(pl.Series("row", numbers, dtype=pl.Int64), *named_columns)
