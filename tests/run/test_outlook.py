@@ -31,7 +31,9 @@ def all_progress(config: RunConfig, out, **options) -> list[Progress]:
 def early(seen: list[Progress]) -> dict[str, str]:
     """Dataset -> the accuracy that was said of it."""
     lines = [now.line for now in seen if now.stage == STAGE]
-    return dict(re.fullmatch(r"(\w+): accuracy (\S+) on [\d,]+ requests .*", line).groups() for line in lines)
+    return dict(
+        re.fullmatch(r"(\w+): accuracy (\S+) on [\d,]+ requests, label mass \S+ .*", line).groups() for line in lines
+    )
 
 
 def accuracies(out, definition: str = "paper") -> dict[str, str]:
