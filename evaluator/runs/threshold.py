@@ -105,7 +105,7 @@ def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame
     else:  # new answers, to apply thresholds to
         cells = [
             [parsed(cell) if isinstance(cell, str) and cell[:1] == "[" else cell for cell in row]
-            for row in read_rows(source, present, "")
+            for _, row in read_rows(source, present, "")
         ]
         rows = pl.DataFrame(cells, schema=present, orient="row")
     return source.stem, _with_cells(rows, source, named) if named else rows
