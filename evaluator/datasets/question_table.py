@@ -69,12 +69,12 @@ def _examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame
     """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
     inputs = data.columns.inputs or (TEXT,)
     extra = [column for column in (question.gold, question.options_column) if column]
-    table = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
+    table, rows, _ = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
     blank = pl.all_horizontal(pl.col(name).fill_null("").str.strip_chars() == "" for name in inputs)
     if (empty := table.select(blank).to_series()).any():
         raise DatasetError(
-            f"{path}, row {empty.arg_max()} (from 0): {', '.join(inputs)} is missing or empty, as in {empty.sum()} of "
-            f"{len(empty)} rows. Fill or remove them."
+            f"{path}, row {rows.filter(empty)[0]} (from 0): {', '.join(inputs)} is missing or empty, as in "
+            f"{empty.sum()} of {len(empty)} rows. Fill or remove them."
         )
     # A single column is the input as it is; of several, each is named.
     text = pl.col(inputs[0])
@@ -85,12 +85,12 @@ def _examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame
     spaces = _row_options(path, question) if question.options_column else [question.options] * table.height
     cells = table[question.gold].to_list() if question.gold else [None] * table.height
     golds, softs = [], []
-    for number, (cell, options) in enumerate(zip(cells, spaces, strict=True)):
+    for number, cell, options in zip(rows, cells, spaces, strict=True):
         gold, soft = _gold(cell, question, options, f"{path}, row {number} (from 0), question {question.name!r}")
         golds.append(gold)
         softs.append(soft)
     return table.select(
-        row=pl.int_range(pl.len()),
+        row=rows,
         input=text,
         options=pl.Series([[option.name for option in options] for options in spaces]),
         descriptions=pl.Series([[option.description for option in options] for options in spaces]),
@@ -104,7 +104,8 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
     column = question.options_column
     assert column is not None, "the caller has checked"
     rows = []
-    for number, cell in enumerate(read_texts(path, [column], _HINT)[column]):
+    table = read_texts(path, [column], _HINT)
+    for number, cell in zip(table.rows, table.cells[column], strict=True):
         value = parsed(cell or "")
         if isinstance(value, str):
             value = [part.strip() for part in value.split("|")]

@@ -77,14 +77,14 @@ def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> T
 
 def read_table(path: Path) -> pl.DataFrame:
     """Return all columns of a table, one that no ending names as Parquet. Raises DatasetError if it cannot be read."""
-    if path.suffix == JSON_LINES:
+    if ending(path) == JSON_LINES:
         rows = [row for _, row in json_rows(path)]
         with _reading(path, _FORMS[".csv"]._replace(kind="JSON lines of equal columns", hint="Write it again.")):
             return pl.DataFrame(rows, infer_schema_length=None)
-    form = _FORMS.get(path.suffix, _FORMS[".parquet"])
+    form = _FORMS.get(ending(path), _FORMS[".parquet"])
     content, names = _opened(path, form)
     with _reading(path, form):
-        return form.read(content, names)
+        return form.read(path, content, names).cells
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:

@@ -16,7 +16,7 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
-from evaluator.datasets.base import AnyDataset, ClassificationDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, unknown_name
 from evaluator.files.digests import fingerprint, source_fingerprint
@@ -175,13 +175,13 @@ def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
     """Return the configuration with as many demonstrations as the datasets have labels, MAX_SHOWN at most."""
     if not config.shots_by_labels:
         return config
-    n_labels = [
-        len(dataset.verbalizer.label_names)
-        if isinstance(dataset, ClassificationDataset)
-        else len(dataset.examples["choices"][0])
-        for dataset in datasets
-    ]
-    return replace(config, n_shots=min(max(n_labels), MAX_SHOWN), shots_by_labels=False)
+    n_labels: list[int] = []
+    for dataset in datasets:
+        if isinstance(dataset, ClassificationDataset):
+            n_labels.append(len(dataset.verbalizer.label_names))
+        elif isinstance(dataset, MultipleChoiceDataset):
+            n_labels.append(len(dataset.examples["choices"][0]))
+    return replace(config, n_shots=min(max(n_labels, default=config.n_shots), MAX_SHOWN), shots_by_labels=False)
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:

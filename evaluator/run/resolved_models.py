@@ -16,7 +16,7 @@ from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import ModelSource
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
-from evaluator.suites import default_label_boundary
+from evaluator.suites import SUITES, default_label_boundary
 from evaluator.tokens.chat import ChatForm
 
 T = TypeVar("T")
@@ -81,7 +81,9 @@ def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
 
 def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> ModelConfig:
     """Return the configuration with the template of an instruct model, for own data and without --chat-template."""
-    if model.chat or not config.is_own_data or not source.has_chat_template or not (word := source.instruct_word):
+    word = source.instruct_word if source.has_chat_template else None
+    is_asked_alike = all(not SUITES[name].is_exclusive for name in config.suites)  # others have forms of their own
+    if model.chat or word is None or not config.is_own_data or not is_asked_alike:
         return model
     logger.warning(
         "%s is an instruct model (%r in its name or card), so its prompts go through its chat template. "

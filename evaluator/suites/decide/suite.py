@@ -177,7 +177,7 @@ DECIDE = Suite(
     definitions=("paper",),
     label_boundary="merged",
     options=DecideOptions,
-    take=as_decision,
+    take=lambda dataset, _config: as_decision(dataset),
     requests=decide_requests,
     describe=describe,
     plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
