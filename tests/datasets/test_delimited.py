@@ -226,3 +226,10 @@ def test_a_label_of_a_single_row_is_named_with_what_may_be_meant(tmp_path, label
     (tmp_path / "t.csv").write_text(written([("text", "label"), *rows]))
     with pytest.raises(DatasetError, match=message):
         examples(tmp_path / "t.csv", columns=TableColumns())
+
+
+def test_a_compressed_file_that_stands_for_very_many_bytes_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("evaluator.datasets.tables.MAX_UNCOMPRESSED", 2**20)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"text,label\n" + b"a" * 2**21))
+    with pytest.raises(DatasetError, match="decompress it first"):
+        examples(tmp_path / "t.csv.gz")
