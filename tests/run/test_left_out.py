@@ -48,7 +48,7 @@ def assert_named(run: MeasuredFolder, page: Path, dataset: str, reason: str) -> 
 def test_a_dataset_that_cannot_be_read_is_left_out_and_the_mean_is_of_the_others(tmp_path):
     bad = csv(tmp_path, "bad", labels=("same", "same"))
     for _ in range(2):  # the second time prompts and scores are there already
-        page, (run,) = finish(pipeline.run(config(bad), MODEL, tmp_path / "out"))
+        page, (run,), *_ = finish(pipeline.run(config(bad), MODEL, tmp_path / "out"))
         assert_named(run, page, "bad", "all 60 rows have the same label")
         found = accuracies(run)
         assert found.keys() == {"sst5", "mean"}
@@ -58,7 +58,7 @@ def test_a_dataset_that_cannot_be_read_is_left_out_and_the_mean_is_of_the_others
 def test_a_dataset_of_which_a_suite_can_make_no_prompts_is_left_out(tmp_path):
     robust = config(csv(tmp_path, "mine"), suites=("staicc-robustness",), parts=("template",), n_shots=20)
     for _ in range(2):
-        page, (run,) = finish(pipeline.run(robust, MODEL, tmp_path / "out"))
+        page, (run,), *_ = finish(pipeline.run(robust, MODEL, tmp_path / "out"))
         assert_named(run, page, "mine", "20 shots were asked for, but the demonstration split has 8")
     assert set(read_requests(tmp_path / "out").collect()["dataset"]) == {"sst5"}
 
@@ -67,7 +67,7 @@ def test_a_dataset_whose_labels_the_model_cannot_tell_apart_is_left_out_of_every
     # Under `released` the last token of a label is scored, and here it is the same.
     twins = csv(tmp_path, "twins", labels=("one end", "other end"))
     out = tmp_path / "out"
-    page, (run,) = finish(
+    page, (run,), *_ = finish(
         pipeline.run(config(twins, methods=("vanilla", "topk")), MODEL, out, accept=["unscorable-labels"])
     )
     assert_named(run, page, "twins", "'one end' and 'other end'")
@@ -84,7 +84,7 @@ def test_a_dataset_too_long_for_the_model_is_left_out_for_this_model_alone(tmp_p
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
         patched.setattr(resolved_models, "find_source", lambda _model, **_: short)
-        page, (run,) = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
+        page, (run,), *_ = finish(pipeline.run(config(long), MODEL, out, accept=["prompts-over-context"]))
     assert_named(run, page, "long", "of 5000 tokens")
     finish(pipeline.score(out, MODEL))  # a model of more context
     assert "long" in set(finish(pipeline.measure(out))["metrics"].collect()["dataset"])

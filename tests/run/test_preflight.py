@@ -47,7 +47,8 @@ def weightless(tiny_model, tmp_path_factory):
 
 
 def test_a_model_without_weights_is_described(tmp_path, weightless):
-    found = record("classify", "--data", table(tmp_path), "--queries", 10, "--model", weightless)
+    words = ("classify", "--data", table(tmp_path), "--queries", 10, "--model", weightless)
+    found = record(*words, "--label-boundary", "separate")
     assert found["n_parameters"] > 0
     assert found["devices"]["H200"]["fits"]
     assert found["has_chat_template"]
@@ -76,7 +77,8 @@ def test_what_a_run_would_refuse_is_refused(tmp_path, weightless, option, refuse
 
 
 def test_the_text_names_labels_classes_devices_and_findings(tmp_path, weightless):
-    said = command_outputs("preflight", "classify", "--data", table(tmp_path), "--model", weightless).out
+    words = ("classify", "--data", table(tmp_path), "--model", weightless, "--label-boundary", "separate")
+    said = command_outputs("preflight", *words).out
     for part in (
         "classes: no 2",
         "label tokens: 'no' = ",
@@ -181,7 +183,7 @@ def test_a_finding_that_does_not_exist_is_refused(tmp_path):
 
 def test_the_findings_of_a_run_are_at_the_head_of_its_page(tmp_path):
     out = tmp_path / "out"
-    command("run", "classify", "--data", table(tmp_path), *FAKE, "--out", out)
+    command("run", "classify", "--data", table(tmp_path), *FAKE, "--label-boundary", "separate", "--out", out)
     page = (out / "report.html").read_text()
     assert page.index("Checked before the run") < page.index('class="controls"')
     assert "prompts end in a space" in page
