@@ -23,7 +23,7 @@ def test_every_difference_has_one_row_with_a_measured_number_or_the_reason_for_n
         "2026-01-02,new,CPU,v,16 queries,20,accuracy,0.5,0.5",
         "2026-01-02,new,CPU,v,16 queries,13,bias,-1.5,",
     )
-    assert list(shown) == list(range(1, 39))
+    assert list(shown) == list(range(1, 40))
     assert shown[11] == "calibration error: 0.25, 0.125"
     assert shown[20] == "accuracy: no change"
     assert shown[13] == "bias: -1.5, none"

@@ -16,6 +16,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.devices import this_processor
 from evaluator.engine.vllm_loading import start_vllm
+from evaluator.engine.vllm_settings import quiet
 from tests.engine.architectures import ARCHITECTURES, save_model
 from tests.engine.cpu_only import cpu_only
 from tests.shared_engines import LOADED, close_engines
@@ -33,7 +34,10 @@ def test_a_closed_engine_leaves_nothing_behind(loaded_engine):
 
 def test_a_model_that_cannot_be_loaded_leaves_no_heap_that_is_not_collected(tiny_source, monkeypatch, tmp_path):
     close_engines("vllm")
-    import vllm
+    with quiet():
+        import vllm
+
+        vllm.LLM  # noqa: B018 - imports what warns
 
     def interrupted(**_options):
         raise KeyboardInterrupt
