@@ -181,5 +181,5 @@ def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable
         is_given = value is not None and value is not False and value != ()
         # Suites without an option `shots` take one number of shots, from the RunConfig.
         if is_given and takers.keys().isdisjoint(by_suite) and name != "shots":
-            raise ConfigError(f"{flag(name)} belongs to {' and '.join(by_suite)}, not to {', '.join(suites)}.")
+            raise ConfigError(f"{flag(name)} belongs to {', '.join(by_suite)}, not to {', '.join(suites)}.")
     return {suite: from_options(kind, given) for suite, kind in takers.items()}

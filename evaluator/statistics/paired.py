@@ -127,6 +127,13 @@ def interval(difference: float, estimate: Estimate, p_value: float) -> tuple[flo
     return low, high
 
 
+def paired_interval(differences: Floats) -> tuple[float | None, float | None]:
+    """Return the 95% interval of the mean of [pairs] that agrees with paired_test; None for a single pair."""
+    if len(differences) < 2:
+        return None, None
+    return interval(float(differences.mean()), adjusted_estimate(differences), paired_test(differences)[0])
+
+
 def mean_estimate(estimates: list[Estimate]) -> Estimate:
     """Return the plain mean of independent estimates, with Satterthwaite's degrees of freedom."""
     variances = np.array([estimate.standard_error**2 for estimate in estimates])

@@ -35,14 +35,13 @@ def test_a_closed_engine_leaves_nothing_behind(loaded_engine):
 def test_a_model_that_cannot_be_loaded_leaves_no_heap_that_is_not_collected(tiny_source, monkeypatch, tmp_path):
     close_engines("vllm")
     with quiet():
-        import vllm
+        from vllm import LLM
 
-        vllm.LLM  # noqa: B018 - imports what warns
+    class Interrupted(LLM):
+        def __init__(self, **_options):
+            raise KeyboardInterrupt
 
-    def interrupted(**_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(vllm, "LLM", interrupted)
+    monkeypatch.setattr("vllm.LLM", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         start_vllm(tiny_source, ModelConfig(model=str(tiny_source.folder), engine="vllm"), tmp_path / "log")
     assert gc.get_freeze_count() == 0

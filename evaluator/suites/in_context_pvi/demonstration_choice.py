@@ -15,6 +15,7 @@ from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
 from evaluator.random_baselines.significance import with_tests
+from evaluator.statistics.paired import paired_interval
 from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.prompts import INPUT, null_part
@@ -84,7 +85,8 @@ def demonstrations_table(
     if not records:
         return schema.PVI_DEMONSTRATIONS.to_frame()
     floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
-    rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides={**floats, **GUESSES}).with_columns(
+    types = {**floats, **dict.fromkeys(_PAIRED, pl.Float64()), **GUESSES}
+    rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types).with_columns(
         definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
     )
     rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")
@@ -173,8 +175,17 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "n_correct": int(right[source].sum(axis=0).max()) if n_queries else None,
             "best_accuracy": float(right[source].mean(axis=0).max()) if n_queries else None,
             **_difference("accuracy", right[source], right[reference], is_reference=is_reference),
+            **dict(zip(_PAIRED, _paired_ends(right[source], right[reference], is_reference), strict=True)),
             **_difference("v_information", bits[source], bits[reference], is_reference=is_reference),
         }
+
+
+_PAIRED = ("accuracy_low", "accuracy_high")
+
+
+def _paired_ends(chosen: Floats, reference: Floats, is_reference: bool) -> tuple[float | None, float | None]:
+    """Return the interval over queries of an accuracy difference, as all paired differences of accuracies have it."""
+    return (None, None) if is_reference else paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))
 
 
 def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: bool) -> dict[str, float | None]:
@@ -203,6 +214,8 @@ def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
         rows = rows.with_columns(value.alias(f"{name}_difference"))
         # For accuracy: the columns accuracy_low and _high, then accuracy_two_way_low and _high.
         for kind, ends in (("over_queries", name), ("two_way", f"{name}_two_way")):
+            if f"{ends}_low" in _PAIRED:
+                continue
             estimates = rows.select(
                 value=value,
                 standard_error=f"{name}_{kind}",
