@@ -97,9 +97,12 @@ def test_the_log_of_a_replica_on_another_host_is_named_in_the_folder_of_the_run(
 
 def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, caplog):
     """Two of three replicas fit."""
+    caplog.set_level("INFO")
     monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
     lent = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2, tensor_parallel=1))
     monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 3)
+    of_three = ray_replicas.local_cluster
+    monkeypatch.setattr(ray_replicas, "local_cluster", lambda n, _gpus: of_three(n, 2))
     with closing(RayReplicas(fake_model_source(), lent, Machine("cuda", "a GPU", 2, 2), tmp_path)) as three:
         while len(three._loaded) < 2:
             three._wait({})

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import weakref
 from pathlib import Path
 
@@ -118,7 +119,8 @@ def test_a_worker_process_that_fails_or_dies_is_named_with_the_cause(tiny_model,
     tensors = load_file(damaged / "model.safetensors")
     del tensors["model.norm.weight"]
     save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    short = tempfile.mkdtemp(prefix="vllm-")  # paths of sockets have 107 characters at most
+    environment = os.environ | {"TMPDIR": short}
     command = [sys.executable, program, tiny_model, damaged]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     told = [line for line in run.stdout.splitlines() if line.startswith(("vLLM cannot", "log"))]

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,9 +33,15 @@ def told(
         for module in (vllm_loading, vllm_settings):
             monkeypatch.setattr(module, "device_kind", lambda: device)
         monkeypatch.setattr("torch.compiler.set_stance", lambda _stance: None)
-        monkeypatch.setattr(
-            "vllm.LLM", lambda **options: SimpleNamespace(options=options, apply_model=lambda _change: [])
-        )
+
+        class Told:
+            def __init__(self, **options: Any) -> None:
+                self.options = options
+
+            def apply_model(self, _change: object) -> list[object]:
+                return []
+
+        monkeypatch.setattr("vllm.LLM", Told)
         llm = start_vllm(
             tiny_source, ModelConfig(model="tiny", engine="vllm", dtype="float32", **options), tmp_path / "log"
         )

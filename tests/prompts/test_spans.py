@@ -63,7 +63,7 @@ def test_every_demonstration_begins_with_its_input_and_its_label_where_the_span_
         assert label == ""
 
 
-@pytest.mark.parametrize("name", [name for name in SUITES if name not in ("prompt-search", "pvi")])
+@pytest.mark.parametrize("name", [name for name in SUITES if name not in ("prompt-search", "pvi", "decide")])
 def test_every_suite_says_where_the_labels_of_its_demonstrations_are(name: str):
     suite: Suite = SUITES[name]
     config = RunConfig(suites=(name,), datasets=("trec",), n_queries=4)

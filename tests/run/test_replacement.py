@@ -174,4 +174,4 @@ def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path):
         said = process.stderr.read()
     assert process.returncode == 143
     assert "Stopped by SIGTERM. What was scored is kept; this goes on from there:" in said
-    assert "stopped: the same command goes on from here" in (tmp_path / "evaluator.log").read_text()
+    assert "stopped by SIGTERM: the same command goes on from here" in (tmp_path / "evaluator.log").read_text()

@@ -90,7 +90,9 @@ def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
 
 def test_csv_and_parquet_hold_the_same(out: Path) -> None:
     parquet = pl.read_parquet(out / "tables" / "totals.parquet")
-    assert pl.read_csv(out / "tables" / "totals.csv", schema=PUBLISHED_TOTALS).equals(parquet)
+    # A text that a spreadsheet takes for a formula has a ' before it.
+    csv = pl.read_csv(out / "tables" / "totals.csv", schema=PUBLISHED_TOTALS)
+    assert csv.with_columns(pl.col("rules").str.strip_prefix("'")).equals(parquet)
 
 
 def test_the_page_asks_for_nothing_from_a_network(out: Path) -> None:
