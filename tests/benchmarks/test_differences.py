@@ -18,13 +18,13 @@ def table(path: Path, *rows: str) -> dict[int, str]:
 def test_every_difference_has_one_row_with_a_measured_number_or_the_reason_for_none(tmp_path: Path) -> None:
     shown = table(
         tmp_path / "differences.csv",
-        "2026-01-01,old,CPU,v,16 queries,11,calibration error,0.9,0.8",
-        "2026-01-02,new,CPU,v,16 queries,11,calibration error,0.25,0.125",
+        "2026-01-01,old,CPU,v,16 queries,10,calibration error,0.9,0.8",
+        "2026-01-02,new,CPU,v,16 queries,10,calibration error,0.25,0.125",
         "2026-01-02,new,CPU,v,16 queries,20,accuracy,0.5,0.5",
         "2026-01-02,new,CPU,v,16 queries,13,bias,-1.5,",
     )
     assert list(shown) == list(range(1, 40))
-    assert shown[11] == "calibration error: 0.25, 0.125"
+    assert shown[10] == "calibration error: 0.25, 0.125"
     assert shown[20] == "accuracy: no change"
     assert shown[13] == "bias: -1.5, none"
     assert shown[1].startswith("not measurable here: ")
