@@ -63,18 +63,22 @@ MISTAKE_IN_GATE = 3
 
 
 @click.command()
-@click.argument("run", type=FOLDER)
-@click.option(
-    "--against", "base", required=True, type=FOLDER, metavar="BASE", help="Folder of the run to compare with."
-)
-@click.option("--policy", required=True, type=FILE, help="TOML file: metric, margin, alpha, datasets (docs/gate.md).")
+@click.argument("run", type=UserPath())
+@click.option("--against", "base", type=FOLDER, metavar="BASE", help="Folder of the run to compare with.")
+@click.option("--policy", type=FILE, help="TOML file: metric, margin, alpha, datasets (docs/gate.md).")
+@click.option("--watch", "log", type=UserPath(), metavar="LOG", help="Instead: later answers, a table or a run.")
+@click.option("--thresholds", type=FILE, help="With --watch: file of `evaluator threshold`, or RUN/thresholds.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decision and its tests as JSON.")
 @click.option("--junit", type=FILE, help="Also write the checks as JUnit XML.")
-def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None) -> int:
+def gate(run: Path, as_json: bool, **given: Path | None) -> int:
     """Decide whether RUN is tolerably close to BASE, both output folders of `evaluator run`.
 
     Exit codes: 0 for GO, 1 for NO-GO, 2 for INCONCLUSIVE, 3 for a mistake. BASE may be of the same model, with another
     engine, dtype, version or setting. The runs must have the same queries.
+
+    With --watch: whether LOG has drifted, in errors against what thresholds promised or, without labels, in answers to
+    RUN's inputs asked again. Exit codes: 0 for no drift shown, 1 for an alarm, 2 for a mistake. May be run after every
+    new answer: a false alarm is ever raised with a probability of at most 5%.
     """
     from evaluator.compare.gate import read_policy
     from evaluator.compare.gate_texts import gate_lines
@@ -82,7 +86,17 @@ def gate(run: Path, base: Path, policy: Path, as_json: bool, junit: Path | None)
     from evaluator.files.json_files import to_builtins
     from evaluator.files.whole import write_bytes
     from evaluator.run.compare import gate as decide
+    from evaluator.runs.watch import watch
 
+    base, policy, log, junit = (given[name] for name in ("base", "policy", "log", "junit"))
+    if log is not None:
+        if base or policy or junit:
+            raise ConfigError("--watch takes --thresholds and --json alone: leave out --against, --policy and --junit.")
+        watched = watch(run, log, given["thresholds"])
+        echo(json.dumps(to_builtins(watched), indent=2, ensure_ascii=False) if as_json else watched.reason)
+        return int(watched.is_alarm)
+    if base is None or policy is None or given["thresholds"]:
+        raise ConfigError("gate takes --against BASE and --policy FILE, or --watch LOG with --thresholds FILE.")
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:
         write_bytes(junit, junit_xml(decided))

@@ -183,8 +183,9 @@ def _message(error: BaseException) -> str | None:
 
 
 def _mistake() -> int:
-    """Return the exit code of a mistake, which gate does not use for an outcome."""
-    return MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] else 2
+    """Return the exit code of a mistake, which gate does not use for an outcome; of `gate --watch` it is 2."""
+    is_watch = any(word.partition("=")[0] == "--watch" for word in sys.argv)
+    return MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] and not is_watch else 2
 
 
 def _interrupted(interrupts: Sequence[int]) -> int:

@@ -218,7 +218,7 @@ class Check:
 
 def check_thresholds(rows: pl.DataFrame, thresholds: Sequence[Threshold]) -> list[Check]:
     """Apply thresholds to the answers of a second table, whose labels were not used to choose them."""
-    return [_check(rows.filter(_is_about(each)), each) for each in thresholds if each.threshold is not None]
+    return [_check(rows.filter(is_about(each)), each) for each in thresholds if each.threshold is not None]
 
 
 def _check(rows: pl.DataFrame, promised: Threshold) -> Check:
@@ -232,7 +232,8 @@ def _check(rows: pl.DataFrame, promised: Threshold) -> Check:
     return Check(promised=promised, found=found, verdict=verdict)
 
 
-def _is_about(threshold: Threshold) -> pl.Expr:
+def is_about(threshold: Threshold) -> pl.Expr:
+    """Return which of answer_rows a threshold is for."""
     named = {"question": threshold.question, "answer": threshold.option, "slice": threshold.slice}
     conditions = [pl.col(column).eq_missing(pl.lit(name)) for column, name in named.items() if name is not None]
     return pl.all_horizontal(pl.lit(True), *conditions)
@@ -251,7 +252,7 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
     """
     named = [each for each in thresholds if each.threshold is not None]
     gold = {} if "gold" in answers.columns else {"gold": pl.lit(0, pl.Int64)}
-    limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(_is_about(one)).then(one.threshold) for one in named))
+    limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(is_about(one)).then(one.threshold) for one in named))
     score = pl.col("probability" if {each.measure for each in named} <= {"accuracy"} else "yes_prob")
     rows = answer_rows(answers.with_columns(**gold), yes)
     return answers.hstack(rows.select(threshold=limit, is_used=(score >= limit).fill_null(False)))

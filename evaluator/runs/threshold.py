@@ -43,11 +43,11 @@ def threshold_report(
     options = ThresholdOptions(**given)
     if len(runs) != (2 if options.costs else 1):
         raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
-    model, rows = _answers(Path(runs[0]), options)
+    model, rows = read_answers(Path(runs[0]), options)
     file = None if use is None else read_thresholds(Path(use))
     answers = thresholds.answer_rows(rows, file.yes if file else options.yes)
     others = [
-        thresholds.answer_rows(_answers(Path(path), options)[1], options.yes) for path in (*runs[1:], check) if path
+        thresholds.answer_rows(read_answers(Path(path), options)[1], options.yes) for path in (*runs[1:], check) if path
     ]
     checked = others[-1:] if check else [answers] if file else []
     if file is None:
@@ -80,7 +80,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
     """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
-    _, rows = _answers(source, options)
+    _, rows = read_answers(source, options)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")
     answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
@@ -88,7 +88,7 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
     write_bytes(path, csv_text(table).encode())
 
 
-def _answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:
+def read_answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:
     """Return the model's name and the answers of a run or table, with `group` and `slice` where columns are named."""
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}

@@ -1,0 +1,195 @@
+"""`evaluator gate RUN --watch LOG`: test whether later answers are as good as was promised, or have changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from evaluator.arrays import Floats
+from evaluator.config import ThresholdOptions
+from evaluator.errors import ConfigError
+from evaluator.metrics import thresholds
+from evaluator.metrics.thresholds import Threshold, ThresholdFile
+from evaluator.runs.threshold import read_answers, read_thresholds
+from evaluator.statistics.betting import e_process, two_sided_e_process
+from evaluator.statistics.paired import LEVEL
+
+THRESHOLDS = "thresholds.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """One thing that may have drifted, and the evidence that it has."""
+
+    about: str
+    found: str  # in words
+    n: int  # values that were bet on: used answers or their groups, or pairs that changed
+    e_value: float  # capital of the bettor, at its largest
+    needed: float  # e_value of an alarm: number of tests / level
+    alarm_at: int | None  # value, from 1, at which the alarm was first raised
+
+    @property
+    def is_alarm(self) -> bool:
+        return self.alarm_at is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """The verdict on a log: an alarm if anything has drifted."""
+
+    is_alarm: bool
+    reason: str  # one sentence
+    checks: tuple[Watched, ...]
+
+
+def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
+    """Test whether a log has drifted from a run; may be asked after every new row of the log.
+
+    With gold labels and thresholds, the error rate of used answers is tested against what each threshold promised.
+    Else the log holds the run's first inputs asked again, in their order, and the changes of each pair are tested for a
+    direction: of the largest probability, of the probability of each option, and of the answers that are used.
+
+    All tests together raise a false alarm with a probability of at most LEVEL, however often they are made, as long as
+    the log keeps its rows and grows at its end, by whole groups where the thresholds have a group column.
+
+    Args:
+        run: folder of a run, or a table of answers.
+        log: folder of a run or table of answers, as `evaluator import` reads; without gold labels, label_names and
+            label_probs.
+        thresholds_file: as `evaluator threshold --out` writes it; thresholds.json in the run's folder if left out.
+
+    Raises ConfigError, DatasetError, MetricError and StoreError for what cannot be read, or cannot be tested.
+    """
+    path = thresholds_file or run / THRESHOLDS
+    file = read_thresholds(path) if thresholds_file or path.is_file() else None
+    method = {} if file is None else {"method": file.method}
+    options = ThresholdOptions(group_column=file and file.group_column, **method)  # type: ignore[arg-type]
+    _, answers = read_answers(log, options)
+    if file is not None and "gold" in answers.columns:
+        tested = _errors(answers, file)
+    else:
+        _, before = read_answers(run, ThresholdOptions(**method))  # type: ignore[arg-type]
+        tested = _changes(run, log, before, answers, file)
+    return _verdict(list(tested))
+
+
+_Test = tuple[str, str, Floats]
+"""What is tested, what was found in words, and the capital after each value."""
+
+
+def _verdict(tests: Sequence[_Test]) -> Watch:
+    needed = len(tests) / LEVEL
+    checks = []
+    for about, found, capital in tests:
+        above = capital >= needed
+        first, largest = int(above.argmax()) + 1 if above.any() else None, float(capital.max(initial=1.0))
+        checks.append(Watched(about=about, found=found, n=len(capital), e_value=largest, needed=needed, alarm_at=first))
+    shown = max(checks, key=lambda check: check.e_value)
+    is_alarm, n = shown.is_alarm, sum(check.is_alarm for check in checks)
+    evidence = f"largest e-value {shown.e_value:.3g}, an alarm is from {needed:g} on"
+    if is_alarm:
+        others = f" and {n - 1} more of {len(checks)} tests" if n > 1 else ""
+        reason = f"ALARM: {shown.about}: {shown.found} ({evidence}; first at value {shown.alarm_at:,}){others}."
+    else:
+        reason = f"No drift is shown: {shown.about}: {shown.found} ({evidence}; {len(checks)} tests)."
+    return Watch(is_alarm=is_alarm, reason=reason, checks=tuple(checks))
+
+
+def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
+    """Yield a test of each threshold that promises something about the answers that it uses."""
+    rows = thresholds.answer_rows(answers, file.yes)
+    promises = [each for each in file.thresholds if each.threshold is not None and each.target is not None]
+    if not promises:
+        raise ConfigError("The thresholds promise nothing that a log could break. Choose others: evaluator threshold.")
+    for promise in promises:
+        of_promise, wrong, limit = _bets(rows.filter(thresholds.is_about(promise)), promise)
+        # Rows of a group are one value, at the place of its first: they are not independent.
+        values = of_promise.group_by("group", maintain_order=True).agg(wrong.cast(pl.Float64).mean().alias("wrong"))
+        n, n_wrong = of_promise.height, int(of_promise.select(wrong.sum()).item())
+        named = [part for part in (promise.question, promise.option, promise.slice) if part is not None]
+        rate = f" ({n_wrong / n:.1%})" if n else ""
+        found = f"{n_wrong:,} errors in {n:,} answers{rate}, promised at most {limit:.1%}"
+        yield ", ".join([*named, promise.measure]), found, e_process(values["wrong"].to_numpy(), limit)
+
+
+def _bets(rows: pl.DataFrame, promise: Threshold) -> tuple[pl.DataFrame, pl.Expr, float]:
+    """Return the rows that a promise is about, which of them are errors, and the share of these that it allows."""
+    used = pl.col("probability" if promise.measure == "accuracy" else "yes_prob") >= promise.threshold
+    target = promise.target or 0.0
+    of_measure = {
+        "accuracy": (used, ~pl.col("correct"), 1 - target),
+        "precision": (used, ~pl.col("is_yes"), 1 - target),
+        "recall": (pl.col("is_yes"), ~used, 1 - target),
+        "false_positive_rate": (~pl.col("is_yes"), used, target),
+    }
+    is_counted, wrong, limit = of_measure[promise.measure]
+    return rows.filter(is_counted), wrong, limit
+
+
+def _changes(
+    run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame, file: ThresholdFile | None
+) -> Iterator[_Test]:
+    """Yield tests of the direction of changes: of the largest probability, used answers, and every option.
+
+    The tests follow from the run, so that their number, which an alarm depends on, does not grow with the log.
+    """
+    pairs = _paired(run, log, before, after)
+    flipped = pairs["label_probs"].list.arg_max() != pairs["label_probs_b"].list.arg_max()
+    flips = f"{flipped.sum():,} of {pairs.height:,} answers are another option"
+    largest = pairs["label_probs_b"].list.max() - pairs["label_probs"].list.max()
+    yield "inputs asked again, largest probability", f"{_change(largest)}; {flips}", _signs(largest)
+    if file is not None:
+        used_before, used_after = (
+            thresholds.apply_thresholds(
+                pairs.select("dataset", "label_names", label_probs=name), file.thresholds, file.yes
+            )["is_used"].cast(pl.Float64)
+            for name in ("label_probs", "label_probs_b")
+        )
+        used = used_after - used_before
+        yield "inputs asked again, share of used answers", f"{_change(used)}; {flips}", _signs(used)
+    for question, names in _named(before).select("dataset", "label_names").unique(maintain_order=True).iter_rows():
+        rows = pairs.filter(pl.col("label_names") == pl.lit(names, pairs.schema["label_names"]), dataset=question)
+        # The probability of the last option follows from those before it.
+        for place, name in enumerate(names[:-1]):
+            change = rows["label_probs_b"].list.get(place) - rows["label_probs"].list.get(place)
+            about = f"inputs asked again, {question}, probability of {name}"
+            yield about, f"{_change(change)}; {flips}", _signs(change)
+
+
+def _named(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return answers with the name of their question."""
+    return rows if "dataset" in rows.columns else rows.with_columns(dataset=pl.lit("answers"))
+
+
+def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Return the answers to the same inputs, by their order in each question, those of the log with the suffix _b."""
+    sides = []
+    for rows in (before, after):
+        place = pl.int_range(pl.len()).over("dataset")
+        sides.append(_named(rows).select("dataset", "label_names", "label_probs", place=place))
+    if sides[0]["dataset"].n_unique() == sides[1]["dataset"].n_unique() == 1:  # a table may name its question otherwise
+        sides[1] = sides[1].with_columns(dataset=pl.lit(sides[0]["dataset"][0]))
+    pairs = sides[1].join(sides[0], on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
+    differ = pairs.filter(pl.col("label_names").ne_missing(pl.col("label_names_a")))
+    if not differ.is_empty():
+        question, place = differ.select("dataset", "place").row(0)
+        raise ConfigError(
+            f"{log} does not hold the inputs of {run} asked again: row {place} (from 0) of {question} has other "
+            f"options, or {run} has no such row. To test errors against a promise, give the log a column gold and "
+            "name --thresholds FILE."
+        )
+    return pairs.rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
+
+
+def _signs(change: pl.Series) -> Floats:
+    signs = np.sign(np.round(change.to_numpy(), thresholds.DECIMALS))
+    return two_sided_e_process(signs[signs != 0])
+
+
+def _change(change: pl.Series) -> str:
+    """Say how a quantity changed on average, and how often each way."""
+    changed = change.round(thresholds.DECIMALS)
+    ways = f"up {(changed > 0).sum():,} times, down {(changed < 0).sum():,} times"
+    return f"{float(change.mean() or 0):+.4f} on average, {ways}"  # type: ignore[arg-type]

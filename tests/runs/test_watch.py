@@ -1,0 +1,117 @@
+"""`evaluator gate RUN --watch LOG`: alarms, exit codes and the sentence."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from evaluator.files.json_files import write_record
+from evaluator.metrics.thresholds import Threshold, ThresholdFile
+from tests.command_line import command
+
+NAMES = ["billing", "technical", "spam"]
+
+
+def answers(seed: int, n: int, accuracy: float, shift: float = 0.0) -> pl.DataFrame:
+    """Answers of which every second has a largest probability of .9 + shift, with this accuracy; the others .5."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for row in range(n):
+        best, top = int(rng.integers(3)), (0.9 if row % 2 else 0.5) + shift
+        probs = [top if place == best else (1 - top) / 2 for place in range(3)]
+        gold = best if rng.random() < accuracy else (best + 1) % 3
+        rows.append({"gold": NAMES[gold], "label_names": NAMES, "label_probs": probs, "user": row // 4})
+    return pl.DataFrame(rows)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table of answers, and thresholds that promise 10% of errors at most from .8 on."""
+    answers(0, 200, 0.95).write_parquet(tmp_path / "run.parquet")
+    write_thresholds(tmp_path)
+    return tmp_path
+
+
+def write_thresholds(folder: Path, **changed: object) -> None:
+    promise = Threshold(target=0.9, threshold=0.8)
+    file = ThresholdFile(
+        model="m", method="vanilla", assurance=0.95, yes=None, group_column=None, thresholds=(promise,)
+    )
+    write_record(folder / "thresholds.json", replace(file, **changed))  # type: ignore[arg-type]
+
+
+def watched(folder: Path, log: pl.DataFrame, *, exits: int, thresholds: bool = True) -> str:
+    log.write_parquet(folder / "log.parquet")
+    more = ("--thresholds", folder / "thresholds.json") if thresholds else ()
+    return command("gate", folder / "run.parquet", "--watch", folder / "log.parquet", *more, exits=exits)
+
+
+def test_errors_of_used_answers_within_the_promise_are_no_alarm(folder: Path) -> None:
+    log = answers(1, 600, 0.93)
+    told = watched(folder, log, exits=0)
+    used = log.filter(pl.col("label_probs").list.max() > 0.8)
+    right = used["label_names"].list.get(used["label_probs"].list.arg_max()) == used["gold"]
+    assert told.startswith("No drift is shown: accuracy: ")
+    assert f"{(~right).sum()} errors in 300 answers" in told
+    assert "promised at most 10.0%" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_more_errors_than_promised_are_an_alarm_which_stays_when_the_log_grows(folder: Path) -> None:
+    bad, good = answers(2, 400, 0.7), answers(3, 2_000, 1.0)
+    assert watched(folder, bad, exits=1).startswith("ALARM: accuracy: ")
+    first = watched(folder, bad, exits=1).split("first at value ")[1]
+    assert watched(folder, pl.concat([bad, good]), exits=1).split("first at value ")[1] == first
+
+
+def test_rows_of_a_group_are_one_value(folder: Path) -> None:
+    write_thresholds(folder, group_column="user")
+    answers(4, 400, 0.7).write_parquet(folder / "log.parquet")
+    more = ("--thresholds", folder / "thresholds.json", "--json")
+    out = command("gate", folder / "run.parquet", "--watch", folder / "log.parquet", *more, exits=1)
+    (check,) = json.loads(out)["checks"]
+    assert check["n"] == 100
+    assert "of 200" not in check["found"]
+    assert "in 200 answers" in check["found"]
+
+
+@pytest.mark.parametrize("has_thresholds", [True, False])
+def test_without_labels_the_same_inputs_asked_again_are_compared(folder: Path, has_thresholds: bool) -> None:
+    same = answers(0, 200, 0.95).drop("gold")
+    told = watched(folder, same, exits=0, thresholds=has_thresholds)
+    assert "0 of 200 answers are another option" in told
+    shifted = answers(0, 200, 0.95, shift=-0.15).drop("gold")
+    told = watched(folder, shifted, exits=1, thresholds=has_thresholds)
+    assert "ALARM: inputs asked again, largest probability: -0.1500 on average, up 0 times, down 200 times" in told
+    watched(folder, shifted.head(60), exits=1, thresholds=has_thresholds)  # a log under way
+
+
+def test_noise_without_a_direction_is_no_alarm(folder: Path) -> None:
+    rng = np.random.default_rng(7)
+    base = answers(0, 200, 0.95).drop("gold")
+    noisy = [
+        [first + step, *others[:-1], others[-1] - step]
+        for (first, *others), step in zip(base["label_probs"].to_list(), rng.choice([-0.01, 0.01], 200), strict=True)
+    ]
+    watched(folder, base.with_columns(label_probs=pl.Series(noisy)), exits=0, thresholds=False)
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (answers(0, 201, 0.9).drop("gold"), "does not hold the inputs"),
+        (answers(0, 9, 0.9).drop("gold").with_columns(label_names=pl.lit(["a", "b", "c"])), "has other options"),
+    ],
+)
+def test_another_log_is_a_mistake_with_exit_code_2(folder: Path, log: pl.DataFrame, says: str) -> None:
+    assert says in watched(folder, log, exits=2, thresholds=False)
+
+
+def test_what_is_missing_is_a_mistake(folder: Path) -> None:
+    run = folder / "run.parquet"
+    assert "--watch LOG" in command("gate", run, exits=3)
+    assert "leave out --against" in command("gate", run, "--watch", run, "--against", folder, exits=2)
+    assert "holds no thresholds" in command("gate", run, "--watch", run, "--thresholds", folder / "none", exits=2)
