@@ -97,8 +97,8 @@ class ComparisonData:
         return self.texts.title(metric) + measure.removeprefix(metric)
 
 
-def comparison_header(data: ComparisonData, notes: Sequence[str], answer: str = "") -> Header:
-    """Build the head of the page: the answer, the compared models, warnings and notes."""
+def comparison_header(data: ComparisonData, answer: str = "") -> Header:
+    """Build the head of the page: the answer, what is compared, and warnings."""
     first = data.runs[0].record
     measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
     n_datasets = len(data.datasets or first.prompts.datasets)
@@ -109,6 +109,17 @@ def comparison_header(data: ComparisonData, notes: Sequence[str], answer: str = 
         for run in data.runs
         for warning in (facts.warning(run.record), *facts.left_out_warnings(run.record))
     ]
+    return Header(
+        kicker="In-context classification",
+        heading=f"{len(data.runs)} models compared",
+        answer=answer,
+        subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
+        warnings=tuple((model, warning) for model, warning in warnings if warning),
+    )
+
+
+def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
+    """Build the folded section of the compared runs, with the notes of the page."""
     rows = [
         {"number": run.number, "model": run.model, "run": run.name, "n_parameters": run.record.model.n_parameters}
         | {name: values[name] or "not recorded" for name in RUN_FACTS}
@@ -125,19 +136,15 @@ def comparison_header(data: ComparisonData, notes: Sequence[str], answer: str = 
         ],
         style="metrics runs",
     )
-    return Header(
-        kicker="In-context classification",
-        heading=f"{len(data.runs)} models compared",
-        answer=answer,
-        subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
-        warnings=tuple((model, warning) for model, warning in warnings if warning),
-        about=Section(
-            "runs",
-            "What is compared",
-            [table],
-            notes=tuple(notes),
-            style=PackageFile("evaluator.compare", "assets/compare.css"),
-        ),
+    return Section(
+        "runs",
+        "What is compared",
+        [table],
+        subtitle=plural(len(data.runs), "run"),
+        navigation="What is compared",
+        notes=tuple(notes),
+        is_folded=True,
+        style=PackageFile("evaluator.compare", "assets/compare.css"),
     )
 
 

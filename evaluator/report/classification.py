@@ -192,18 +192,22 @@ def _result_sections(
                 style="definition",
             )
             for definition, rows in headline
-        ],
+        ]
+        or [TEXTS["no_true_labels"]],
         subtitle=subtitle,
         kind="results",
         navigation=navigation,
     )
-    if navigation:
+    if navigation and headline:
         yield _intervals_section(results, headline, subtitle)
-    yield _reliability_section(results, dict(headline), in_group(run.table("reliability"), results), datasets, subtitle)
+    bins, confusion = (in_group(run.table(name), results) for name in ("reliability", "confusion"))
+    if bins.height:
+        yield _reliability_section(results, dict(headline), bins, datasets, subtitle)
     if "coverage" in run.record.tables:  # a run that an earlier version measured has none
         tables = {name: in_group(run.table(name), results) for name in ("coverage", "thresholds", "risk_coverage")}
         yield from coverage_sections(results.anchor, results.about, datasets, tables)
-    yield _confusion_section(results, in_group(run.table("confusion"), results), spaces, datasets, subtitle)
+    if confusion.height:
+        yield _confusion_section(results, confusion, spaces, datasets, subtitle)
     if further:
         yield _further_section(results, further)
 

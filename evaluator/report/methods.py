@@ -17,6 +17,9 @@ from evaluator.statistics.paired import LEVEL
 TEXTS = texts("evaluator.report")
 
 
+MAX_LEVEL_TITLES = 6
+"""Datasets whose names fit above their columns; names of more are turned upright."""
+
 MEAN = f"on {MEAN_OVER_DATASETS}"
 """Column of the means over datasets in a table of methods."""
 
@@ -178,7 +181,7 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
                 _value_column(name, f"on {name}", name),
                 below=(lambda row: signed(row["against"]["difference"]) if row["against"] else "\u00a0",),
                 style=lambda row: "number compared" + (f" sign-{sign(row['against'])}" if row["against"] else ""),
-                head="upright",
+                head="upright" if len(datasets) > MAX_LEVEL_TITLES else "",
                 data={"low": "ci_low", "high": "ci_high", "difference": "difference"},
                 dataset=name,
             )

@@ -28,13 +28,11 @@ class Header:
     subject: str
     answer: str = ""  # the result in a sentence or two
     warnings: tuple[tuple[str, str], ...] = ()  # subject (or "") and text of each
-    about: Section | None = None  # what was run or compared; comes before the contents and the controls
 
 
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
     """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
-    top = [*([header.about] if header.about else []), *sections]
-    every = [section for outer in top for section in outer.with_inner()]
+    every = [section for outer in sections for section in outer.with_inner()]
     page = render(
         core_template("page.html"),
         {

@@ -21,7 +21,9 @@ def about_section(record: MeasuredRecord) -> Section:
         "run",
         "What was run",
         (_facts(facts.headline_facts(record)), *([_preflight_section(record.preflight)] if record.preflight else [])),
+        navigation="What was run",
         notes=tuple(f"{dataset}: {'; '.join(notes)}." for dataset, notes in record.prompts.notes.items()),
+        is_folded=True,
     )
 
 

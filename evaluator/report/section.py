@@ -149,7 +149,7 @@ class Section:
     """A heading and the blocks below it.
 
     A page puts its sections below one another in the order given. It collects `notes`, `definitions`, `datasets`,
-    `style` and `script` of all of them: notes go to the head of the page, definitions and datasets into its controls.
+    `style` and `script` of all of them: notes go below the sections, definitions and datasets into its controls.
     """
 
     anchor: str  # id of the element, unique on the page
@@ -163,7 +163,7 @@ class Section:
     definition: str = ""  # the only definition that it shows; hidden while the reader has chosen another
     definitions: Mapping[str, str] = field(default_factory=dict)  # definitions that the reader can choose -> meaning
     datasets: tuple[str, ...] = ()  # datasets that the reader can choose, in order
-    notes: tuple[str, ...] = ()  # shown at the top of the page
+    notes: tuple[str, ...] = ()  # shown, folded, at the end of the page
     style: PackageFile | None = None
     script: PackageFile | None = None
 

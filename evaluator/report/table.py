@@ -120,8 +120,8 @@ class Column:
 
     @property
     def head_style(self) -> str | None:
-        """Return the CSS class of the title: its own, or the first of the cells."""
-        return self.head or (isinstance(self.style, str) and self.style.partition(" ")[0]) or None
+        """Return the CSS class of the title: its own, or the first of the cells, which are numbers if it varies."""
+        return self.head or ("number" if callable(self.style) else self.style.partition(" ")[0]) or None
 
     @property
     def notes(self) -> Sequence[str]:

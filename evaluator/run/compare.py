@@ -11,7 +11,7 @@ from evaluator.compare.across_models import rank_correlations, scaling_lines, sc
 from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.notes import comparison_answer, comparison_notes
-from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections
+from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections, runs_section
 from evaluator.compare.results import comparison_table, request_results, require_equal_queries
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
@@ -90,9 +90,10 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
             texts=texts,
             equivalence=margins.get("equivalence"),
         )
-        sections = [*(section for added in suite_comparisons for section in added.sections), *comparison_sections(data)]
+        added = [section for each in suite_comparisons for section in each.sections]
+        sections = [*added, *comparison_sections(data), runs_section(data, notes)]
         title = f"{len(runs)} models compared: in-context classification"
-        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, notes, answer), sections)
+        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables, answer)
 

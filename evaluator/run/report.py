@@ -100,13 +100,11 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
         heading=record.model.title,
         subject=_subject(record, run.table("metrics")),
         warnings=tuple(("", text) for text in warnings),
-        about=about_section(record),
     )
     sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
     queries = query_section(run, _query_numbers(run))
-    sections += [queries] if queries else []
-    sections += [tokens_section(record), *([receipt_section(record.receipts)] if record.receipts else [])]
-    sections.append(record_section(record))
+    sections += [*([queries] if queries else []), about_section(record), tokens_section(record)]
+    sections += [*([receipt_section(record.receipts)] if record.receipts else []), record_section(record)]
     return write_page(path, f"{record.model.title}: in-context classification", header, sections)
 
 

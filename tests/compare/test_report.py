@@ -13,7 +13,7 @@ from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.progress import finish
 from evaluator.run.compare import compare
 from tests.compare.run_folders import diagnostics, four_runs, predictions, write_run
-from tests.report.reading import addresses_asked_by, open_fresh
+from tests.report.reading import addresses_asked_by, open_fresh, unfold
 from tests.report.test_page import EVIL
 
 VALUES = """return [...document.querySelectorAll("table.models td.value")].map((cell) => {
@@ -151,6 +151,7 @@ def test_one_definition_is_shown_and_the_switch_shows_another(page: webdriver.Ch
 
 
 def test_models_are_named_with_what_tells_them_apart(page: webdriver.Chrome) -> None:
+    unfold(page)
     rows = page.find_elements(By.CSS_SELECTOR, "table.runs tbody tr")
     texts = [[cell.text for cell in row.find_elements(By.CSS_SELECTOR, "th, td")] for row in rows]
     assert texts[1][:5] == ["2 acme/small", "small", "10,000,000", "float32", "vllm 9.9.9"]
@@ -172,6 +173,7 @@ def test_names_from_models_and_datasets_stay_text(
     browser = opened(folders)
     assert browser.get_log("browser") == []
     assert browser.execute_script("return window.broken") is None
+    unfold(browser)
     names = [name.text for name in browser.find_elements(By.CSS_SELECTOR, "table.runs tbody th")]
     assert names == [f"1 {EVIL}x", f"2 {EVIL}y"]
 

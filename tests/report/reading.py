@@ -58,6 +58,11 @@ def open_fresh(browser: webdriver.Chrome, path: Path) -> webdriver.Chrome:
     return browser
 
 
+def unfold(page: webdriver.Chrome) -> None:
+    """Open every folded part of a page."""
+    page.execute_script("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+
 def addresses_asked_by(page: webdriver.Chrome) -> list[str]:
     events = (json.loads(entry["message"])["message"] for entry in page.get_log("performance"))
     asked = (event["params"] for event in events if event["method"] == "Network.requestWillBeSent")

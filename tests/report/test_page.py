@@ -14,7 +14,7 @@ from evaluator.run.report import write_run_page
 from evaluator.schemas import METRICS, TEST_OF_GUESSING
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun
-from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown
+from tests.report.reading import addresses_asked_by, as_shown, guessing_as_shown, guessing_shown, metrics_shown, unfold
 
 Opened = Callable[[MadeRun], webdriver.Chrome]
 
@@ -94,6 +94,47 @@ def test_accuracies_that_were_compared_with_no_guesses_have_no_verdict(opened: O
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.CSS_SELECTOR, ".judged, td.verdict, td.tested, table.tests, [data-random]") == []
     assert len(browser.find_elements(By.CSS_SELECTOR, "td[data-chance]")) == 12
+
+
+def test_results_are_on_the_first_screen_and_what_was_run_is_folded_below_them(
+    opened: Opened, report_data: MadeRun
+) -> None:
+    prompts = {"notes": {"zoo": ["a note"], "mid": ["another note"]}}
+    browser = opened(report_data.but(record=made_record(prompts=prompts)))
+    top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+    first, about, notes = (browser.execute_script(top, one) for one in ("table.metrics", "#run", "#notes"))
+    assert first < 900 < about < notes
+    assert not browser.find_element(By.CSS_SELECTOR, "#run dl").is_displayed()
+    browser.find_element(By.LINK_TEXT, "What was run").click()
+    assert browser.find_element(By.CSS_SELECTOR, "#run dl").is_displayed()
+
+
+def test_a_long_warning_is_a_line_until_it_is_unfolded(opened: Opened, report_data: MadeRun) -> None:
+    reason = "The file cannot be read. " * 20
+    browser = opened(report_data.but(record=made_record(prompts={"left_out": {"abc": reason}})))
+    warning = browser.find_element(By.XPATH, "//details[contains(., 'abc failed')]")
+    line_px = warning.size["height"]
+    assert line_px < 50
+    warning.find_element(By.TAG_NAME, "summary").click()
+    assert warning.size["height"] > 2 * line_px
+
+
+def test_titles_of_columns_are_on_the_side_of_their_cells(page: webdriver.Chrome) -> None:
+    unfold(page)
+    sides = page.execute_script("""const side = (cell) => getComputedStyle(cell).textAlign.replace("start", "left");
+      return [...document.querySelectorAll("table.metrics")].flatMap((table) =>
+        [...table.tHead.rows[table.tHead.rows.length - 1].cells].flatMap((head, place) =>
+          [...table.tBodies[0].rows].map((row) => [head.innerText, side(head), side(row.cells[place])])));""")
+    assert len(sides) > 100
+    assert [one for one in sides if one[1] != one[2]] == []
+
+
+def test_nothing_without_true_labels_has_an_empty_figure(opened: Opened, report_data: MadeRun) -> None:
+    empty = {name: report_data.table(name).clear() for name in ("reliability", "confusion")}
+    masses = report_data.table("metrics").filter(metric="accuracy").with_columns(metric=pl.lit("label_mass_median"))
+    browser = opened(report_data.but(metrics=masses, **empty))
+    assert browser.find_elements(By.CSS_SELECTOR, ".reliability, .confusion, .intervals") == []
+    assert "No query has a true label" in browser.find_element(By.CSS_SELECTOR, ".results").text
 
 
 def test_rows_stand_in_the_order_of_the_benchmark(page: webdriver.Chrome) -> None:
@@ -235,6 +276,7 @@ def test_what_was_not_recorded_is_said_so_in_its_place(opened: Opened, report_da
     record = made_record(model={"revision": None, "n_parameters": None}, prompts={"seeds": {}})
     browser = opened(report_data.but(record=replace(record, elapsed_s={})))
     assert browser.get_log("browser") == []
+    unfold(browser)
     names = browser.find_elements(By.CSS_SELECTOR, "dl.facts dt")
     values = browser.find_elements(By.CSS_SELECTOR, "dl.facts dd")
     unknown = {name.text for name, value in zip(names, values, strict=True) if value.text == "not recorded"}

@@ -90,11 +90,18 @@ def test_names_in_the_data_of_a_figure_stay_text() -> None:
 
 
 def test_head_and_controls_are_made_of_what_sections_say_wherever_they_lie(tmp_path: Path) -> None:
-    inner = record("b", notes=("Know this.",), definitions={"paper": "its formulas"}, datasets=("zoo", "abc"))
+    two = {"paper": "its formulas", "released": "its code"}
+    inner = record("b", notes=("Know this.",), definitions=two, datasets=("zoo", "abc"))
     page = written(tmp_path, record("a", content=(inner,)), record("c", datasets=("abc", "mid")))
     assert "<li>Know this.</li>" in page
-    assert page.count('name="definition"') == 1
+    assert page.count('name="definition"') == 2
     assert [part.partition('"')[0] for part in page.split('name="dataset" value="')[1:]] == ["zoo", "abc", "mid"]
+
+
+def test_a_single_definition_is_explained_and_offers_no_choice(tmp_path: Path) -> None:
+    page = written(tmp_path, record("a", definitions={"paper": "its formulas"}, datasets=("zoo",)))
+    assert 'name="definition"' not in page
+    assert "<dt>paper:</dt> <dd>its formulas</dd>" in page
 
 
 def test_a_folded_section_is_opened_by_its_title(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from evaluator.compare.schema import DIFFERENCES
 from evaluator.run.report import write_run_page
 from evaluator.suites.staicc.report import absent_label_notes
 from tests.report.made_run import MadeRun
-from tests.report.reading import diagnostics_shown, mean_differences_shown, methods_shown, open_fresh
+from tests.report.reading import diagnostics_shown, mean_differences_shown, methods_shown, open_fresh, unfold
 from tests.report.staicc_frames import GROUP_SIZES, METHODS, staicc_data
 
 Opened = Callable[[MadeRun], webdriver.Chrome]
@@ -113,7 +113,12 @@ def test_a_method_without_rows_under_a_definition_has_dashes_there(page: webdriv
 
 def test_vanilla_is_open_and_other_methods_are_folded_until_they_are_asked_for(page: webdriver.Chrome) -> None:
     assert shown(page, ".results h2 small") == ["staicc-normal / normal, vanilla"]
-    assert shown(page, "details.folded > summary b") == [*METHODS, "Among the published models"]
+    assert shown(page, "details.folded > summary b") == [
+        *METHODS,
+        "Among the published models",
+        "What was run",
+        "Notes",
+    ]
     page.find_element(By.LINK_TEXT, "knn_centroid").click()
     opened_too = ["staicc-normal / normal, vanilla", "staicc-normal / normal, knn_centroid"]
     assert shown(page, ".results h2 small") == opened_too
@@ -126,7 +131,7 @@ def test_a_dataset_that_is_unticked_leaves_the_columns_of_the_methods_table_and_
 ) -> None:
     page.find_element(By.CSS_SELECTOR, ".filter summary").click()
     page.find_element(By.CSS_SELECTOR, "input[name=dataset][value=mid]").click()
-    assert shown(page, f"{ACCURACIES} thead th.upright") == ["zoo", "abc"]
+    assert shown(page, f"{ACCURACIES} thead th[data-dataset]") == ["zoo", "abc"]
     assert len(shown(page, f"{ACCURACIES} tbody tr:first-child td.compared")) == 2
     assert shown(page, ".noise figcaption") == ["zoo\nGLER 0.125", "abc\nGLER 0.156", "Mean over datasets\nGLER 0.141"]
 
@@ -215,8 +220,9 @@ def test_disturbed_parts_have_no_results_reliability_or_confusion_of_their_own(p
     assert about == [f"staicc-normal / normal, {method}" for method in ("vanilla", *METHODS)]
 
 
-def test_the_page_says_first_what_the_reader_must_know(page: webdriver.Chrome) -> None:
-    prompts, missing, absent = shown(page, ".notes li")
+def test_the_notes_say_what_the_reader_must_know(page: webdriver.Chrome) -> None:
+    unfold(page)
+    prompts, missing, absent = shown(page, ".reader-notes li")
     assert prompts == (
         "Paper and released code build different prompts for the parts domain, gler, sampling and template and the "
         "method topk. Here they are those of paper, so that these have no results under released; a run with "
@@ -231,7 +237,9 @@ def test_the_page_says_first_what_the_reader_must_know(page: webdriver.Chrome) -
 
 def test_the_contents_lead_to_each_section(page: webdriver.Chrome) -> None:
     links = page.find_elements(By.CSS_SELECTOR, ".contents a")
-    assert [link.text for link in links] == ["Inference methods", "Results", "Diagnostics", "Tokens", "Record"]
+    assert [link.text for link in links] == [
+        *("Inference methods", "Results", "Diagnostics", "What was run", "Tokens", "Record")
+    ]
     assert all(page.find_elements(By.ID, (link.get_dom_attribute("href") or "").removeprefix("#")) for link in links)
 
 
@@ -265,7 +273,7 @@ def test_names_are_text_and_never_markup(opened: Opened, data: MadeRun) -> None:
     assert browser.get_log("browser") == []
     assert browser.find_elements(By.TAG_NAME, "img") == []
     for place in (
-        "table.methods thead th.upright:last-of-type, table.methods thead th:nth-child(6)",
+        "table.methods thead th[data-dataset]:last-of-type, table.methods thead th:nth-child(6)",
         "table.methods tbody tr:last-child th",
         ".diagnostics tbody tr:nth-child(3) th",
         ".noise figure:nth-child(3) figcaption",
@@ -277,7 +285,7 @@ def test_names_are_text_and_never_markup(opened: Opened, data: MadeRun) -> None:
 
 def test_a_run_of_one_method_has_none_of_this(browser: webdriver.Chrome, report_path: Path) -> None:
     open_fresh(browser, report_path)
-    others = ".compared-methods, .diagnosed, .notes:not(.published .notes), details.folded:not(.published)"
+    others = ".compared-methods, .diagnosed, .notes:not(.published .notes), details.folded:not(.published, #run)"
     assert browser.find_elements(By.CSS_SELECTOR, others) == []
 
 
