@@ -181,11 +181,11 @@ def test_a_finding_that_does_not_exist_is_refused(tmp_path):
     assert "there is no finding 'typos'" in command("run", *words, exits=2)
 
 
-def test_the_findings_of_a_run_are_at_the_head_of_its_page(tmp_path):
+def test_the_findings_of_a_run_are_folded_below_its_results(tmp_path):
     out = tmp_path / "out"
     command("run", "classify", "--data", table(tmp_path), *FAKE, "--label-boundary", "separate", "--out", out)
     page = (out / "report.html").read_text()
-    assert page.index("Checked before the run") < page.index('class="controls"')
+    assert page.index('class="results"') < page.index('id="run" class="folded"') < page.index("Checked before the run")
     assert "prompts end in a space" in page
 
 
