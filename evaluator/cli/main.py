@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 import click
 
 from evaluator import __version__
+from evaluator.cli.ask import ask
 from evaluator.cli.compare import MISTAKE_IN_GATE, board, compare, gate
 from evaluator.cli.lists import datasets, engines, methods, suites
 from evaluator.cli.runs import clean, export, list_runs, receipt, show, threshold, verify
@@ -51,7 +52,7 @@ def cli() -> None:
 
 for command in (
     run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, compare, board, gate,
-    threshold, export, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
+    threshold, export, ask, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -43,7 +43,7 @@ def _read(
     """Return a question about a table; unless `size` is 0, about its rows with so many options."""
     training = data.training or table_in(path.parent, path.stem + USER_TRAINING)
     files = [file for file in (path, training) if file is not None]
-    tables = [_examples(file, data, question) for file in files]
+    tables = [question_examples(file, data, question) for file in files]
     if size:
         tables = [table.filter(pl.col("options").list.len() == size) for table in tables]
     examples = tables[0]
@@ -65,7 +65,7 @@ def _read(
     )
 
 
-def _examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame:
+def question_examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame:
     """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
     inputs = data.columns.inputs or (TEXT,)
     extra = [column for column in (question.gold, question.options_column) if column]

@@ -23,6 +23,7 @@ from evaluator.engine.server_protocols import (
     WrongModelError,
 )
 from evaluator.errors import ModelError
+from evaluator.redaction import HIDDEN, MIN_LENGTH
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """The environment variable with the key that servers ask for. No option takes a key: commands are recorded."""
@@ -32,7 +33,7 @@ CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
 
 MAX_ANSWER_BYTES, MAX_BYTES_EACH_SENT = 2**26, 100
 """An answer may have so many bytes, and so many more for each byte that was sent: vLLM repeats the tokens in words."""
-_UNAVAILABLE = (429, 502, 503, 504)
+_UNAVAILABLE = (408, 429, 502, 503, 504, 529)
 # vLLM replaces minus infinity by this number, because JSON has no infinity.
 _MINUS_INFINITY = -9999.0
 # How far above 0 the rounding of half precision can leave a log-probability, or that of several tokens, in nats.
@@ -55,6 +56,14 @@ class InternalError(UnavailableError):
 
 class BadAnswerError(UnavailableError):
     """A server answered with something that is not the answer."""
+
+
+class RefusedError(ModelError):
+    """A server refuses a request as it is, with a status of its own and the text of its answer."""
+
+    def __init__(self, message: str, status: int, text: str) -> None:
+        super().__init__(message)
+        self.status, self.text = status, text
 
 
 @dataclass(frozen=True)
@@ -95,9 +104,19 @@ class ServedModel(NamedTuple):
 class ServerClient:
     """One server. Methods may be called from several threads; no redirect is followed."""
 
-    def __init__(self, url: str, *, connections: int = 1) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 1,
+        key_variables: Sequence[str] = (API_KEY_VARIABLE,),
+        key_header: str = "Authorization",
+    ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json"} | _authorization()
+        self._key_variables = key_variables
+        key = _key(key_variables)
+        authorization = {key_header: f"Bearer {key}" if key_header == "Authorization" else key} if key else {}
+        self._key, self._headers = key.encode(), {"Content-Type": "application/json"} | authorization
         self._pool = urllib3.PoolManager(
             maxsize=connections, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         )
@@ -166,6 +185,13 @@ class ServerClient:
                 raise BadAnswerError(f"{self.url} {fault}")
         return answers
 
+    def exchange(self, path: str, body: bytes) -> bytes:
+        """Return the answer to a body of JSON as it came, without the key.
+
+        Raises UnavailableError and ModelError as log_probs does; RefusedError for another status than 200.
+        """
+        return self._content("POST", path, body)
+
     def close(self) -> None:
         self._pool.clear()
 
@@ -176,12 +202,22 @@ class ServerClient:
         return self._request("POST", path, msgspec.json.encode(body), kind)
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
+        data = self._content(method, path, body)
+        try:
+            return msgspec.json.decode(data, type=kind)
+        # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
+
+    def _content(self, method: str, path: str, body: bytes | None) -> bytes:
         try:
             response, data = _within(READ_S, partial(self._answer, method, path, body))
         except urllib3.exceptions.HTTPError as error:
             raise UnavailableError(f"{self.url}: {error}") from error
         except TimeoutError as error:
             raise UnavailableError(f"{self.url}: no whole answer within {READ_S:g} s") from error
+        if len(self._key) >= MIN_LENGTH:  # a server may send back what it was sent
+            data = data.replace(self._key, HIDDEN.encode())
         if response.status in _UNAVAILABLE:
             message = f"{self.url} answered {response.status} {_shown(data)}"
             raise UnavailableError(message, _retry_after_s(response))
@@ -191,14 +227,12 @@ class ServerClient:
             target = urllib3.util.parse_url(response.headers.get("Location", "")).host
             raise ModelError(f"{self.url}{path} redirects to {target or 'another path'}; no redirect is followed.")
         if response.status in (401, 403):
-            raise ModelError(f"{self.url} refuses the request ({response.status}): set {API_KEY_VARIABLE} to its key.")
+            variables = " or ".join(self._key_variables)
+            raise ModelError(f"{self.url} refuses the request ({response.status}): set {variables} to its key.")
         if response.status != 200:
-            raise ModelError(f"{self.url}{path} answered {response.status}: {_shown(data)}")
-        try:
-            return msgspec.json.decode(data, type=kind)
-        # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
+            message = f"{self.url}{path} answered {response.status}: {_shown(data)}"
+            raise RefusedError(message, response.status, data.decode(errors="replace"))
+        return data
 
     def _answer(self, method: str, path: str, body: bytes | None) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return a response and its body. Raises BadAnswerError for a body without end."""
@@ -239,17 +273,23 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
     return result.result(timeout=seconds)
 
 
-def _authorization() -> dict[str, str]:
-    """Return the header with the key from the environment. Raises ModelError, without the key, if it cannot be sent."""
-    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+def _key(variables: Sequence[str]) -> str:
+    """Return the first key that the environment has, or an empty text.
+
+    Raises ModelError, without the key, if it cannot be sent.
+    """
+    name = next((name for name in variables if os.environ.get(name, "").strip()), variables[0])
+    key = os.environ.get(name, "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise ModelError(f"{API_KEY_VARIABLE} holds a line break or another character that no key has. Set it again.")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+        raise ModelError(f"{name} holds a line break or another character that no key has. Set it again.")
+    return key
 
 
 def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
     """Return the seconds that a server asks to wait; 0 if it does not, or in no form that HTTP has."""
     with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
+        if milliseconds := response.headers.get("retry-after-ms"):
+            return min(max(float(milliseconds) / 1000, 0.0), MAX_RETRY_AFTER_S)
         return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
     return 0.0
 

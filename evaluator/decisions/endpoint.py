@@ -1,0 +1,87 @@
+"""Options of the service that answers typed questions, and its price."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from evaluator.errors import ConfigError
+from evaluator.files.toml_files import read_toml
+from evaluator.options import Options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(Options):
+    """Which service is asked, how often and at what cost."""
+
+    url: str = option(
+        help="Address of the service, without the path of its questions; a key comes from EVALUATOR_API_KEY."
+    )
+    protocol: Literal["systemone", "decisions", "gemini"] = option(help="How the service is asked.")
+    model: str = option(help="The model's name there.")
+    concurrency: int = option(16, "Requests in flight.", shown=16, minimum=1)
+    repeat: int = option(
+        1, "Number of this repetition, in a folder of its own from 2 on: answers of others are asked again.", minimum=1
+    )
+    price_per_million: float | None = option(None, "Dollars for a million tokens of input.")
+    prices: Path | None = option(None, "TOML file: for each model `input` and `output`, dollars for a million tokens.")
+    max_cost: float | None = option(None, "Dollars after which nothing more is asked; stored answers count.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--url takes http://HOST:PORT or https://HOST, got {parts.hostname or self.url}.")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            # Not shown: the address may hold a secret.
+            raise ConfigError(
+                f"--url for {parts.hostname} holds more than a host, a port and a path. Set a key in the environment "
+                "variable EVALUATOR_API_KEY; it is never written anywhere."
+            )
+        for name, value in (("--price-per-million", self.price_per_million), ("--max-cost", self.max_cost)):
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"{name} takes a number of 0 or more, got {value:g}.")
+        if self.prices and self.price_per_million is not None:
+            raise ConfigError("--prices and --price-per-million say the same: give one of them.")
+
+    @property
+    def host(self) -> str:
+        """Return the name of the host that is asked."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the service is on this machine."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def price(self) -> tuple[float, float] | None:
+        """Return dollars for a token of input and of output, or None where no price is given.
+
+        Raises ConfigError for a file of prices that cannot be read or lacks the model.
+        """
+        if self.prices is None:
+            return None if self.price_per_million is None else (self.price_per_million / 1e6, 0.0)
+        stated = read_toml(self.prices, ConfigError).get(self.model)
+        read, written = (stated.get("input"), stated.get("output", 0)) if isinstance(stated, dict) else (None, None)
+        if not all(isinstance(value, int | float) and 0 <= value < math.inf for value in (read, written)):
+            raise ConfigError(f'{self.prices} has no price of {self.model}. Write ["{self.model}"] with input = 0.1.')
+        return float(read or 0) / 1e6, float(written or 0) / 1e6
+
+
+def cost_of(reply: Mapping[str, Any], price: tuple[float, float] | None) -> float | None:
+    """Return the dollars that an answer cost, by its usage or by tokens times price; None if neither is known."""
+    usage = reply.get("usage")
+    if not isinstance(usage, Mapping):
+        return None
+    if isinstance(cost := usage.get("cost"), int | float):
+        return float(cost)
+    read, written = usage.get("input_tokens"), usage.get("output_tokens", 0)
+    if price is None or not isinstance(read, int | float) or not isinstance(written, int | float):
+        return None
+    return float(read * price[0] + written * price[1])

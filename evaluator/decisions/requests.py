@@ -1,0 +1,156 @@
+"""Write requests to decision services, and check that an answer fits its question.
+
+Source: openai 3.51.0 types/decision_create_params.py (Decisions), typesafe-sdk 0.7.5 (System One), google-genai 3.6.1
+_gaos/types/decisions (Gemini).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from evaluator.decisions.answers import NO, YES, TypedAnswer, resolution, sum_tolerance, typed_answer
+from evaluator.decisions.questions import Question
+from evaluator.errors import DatasetError, shown
+
+ProtocolName = Literal["systemone", "decisions", "gemini"]
+
+Body = dict[str, Any]
+
+API_KEY_VARIABLE = "EVALUATOR_API_KEY"
+"""The environment variable with the key of any service."""
+
+
+class Protocol(NamedTuple):
+    """How a kind of service is asked, and what it is known to take."""
+
+    path: str
+    body: Callable[[str, str, Sequence[Question]], Body]  # of a model, an input and its questions
+    host: str  # of the service, which alone is sent the key of `key_variable`
+    key_variable: str
+    key_header: str
+    max_questions: int  # in a request
+    max_options: int  # of a choice
+    max_levels: int  # of a score
+
+
+def _mapped(question: Question) -> Body:
+    """Return a question as System One and Gemini write it."""
+    described = {option.name: option.description or None for option in question.options}
+    if question.kind == "score":
+        return {"type": "score", "instructions": question.instructions, "criteria": [*described]}
+    if question.kind == "choice":
+        return {"type": "choice", "instructions": question.instructions, "criteria": described}
+    criteria = {key: described[name] for key, name in (("true", YES), ("false", NO)) if described[name]}
+    return {"type": "noul", "instructions": question.instructions} | ({"criteria": criteria} if criteria else {})
+
+
+def _systemone(model: str, text: str, questions: Sequence[Question]) -> Body:
+    return {"model": model, "state": text, "questions": {question.name: _mapped(question) for question in questions}}
+
+
+def _gemini(model: str, text: str, questions: Sequence[Question]) -> Body:
+    """Return a request of Gemini, whose options have a text each: their name, where they have no description."""
+    mapped = {question.name: _mapped(question) for question in questions}
+    for question in mapped.values():
+        if question["type"] == "choice":
+            question["criteria"] = {name: text or name for name, text in question["criteria"].items()}
+    return {"model": f"models/{model.removeprefix('models/')}", "input": text, "questions": mapped}
+
+
+def _decisions(model: str, text: str, questions: Sequence[Question]) -> Body:
+    return {"model": model, "input": text, "questions": [_listed(question) for question in questions]}
+
+
+def _listed(question: Question) -> Body:
+    """Return a question as Decisions writes it. A predicate has no criteria: they end its instructions."""
+    instructions, options = question.instructions, question.options
+    if question.kind == "yes-no":
+        criteria = [f"{option.name}: {option.description}" for option in options if option.description]
+        return {"type": "predicate", "name": question.name, "instructions": "\n".join([instructions, *criteria])}
+    named: Body = {"type": question.kind, "name": question.name, "instructions": instructions}
+    if question.kind == "score":
+        return named | {"levels": [{"label": level.name} for level in options]}
+    choices = [
+        {"value": option.name} | ({"description": option.description} if option.description else {})
+        for option in options
+    ]
+    return named | {"choices": choices}
+
+
+PROTOCOLS: Mapping[ProtocolName, Protocol] = {
+    "systemone": Protocol(
+        "/v1/systemone", _systemone, "api.typesafe.ai", "TYPESAFE_API_KEY", "Authorization", 800, 255, 10
+    ),
+    "decisions": Protocol(
+        "/v1/decisions", _decisions, "api.openai.com", "OPENAI_API_KEY", "Authorization", 400, 255, 10
+    ),
+    "gemini": Protocol(
+        "/v1beta/decisions",
+        _gemini,
+        "generativelanguage.googleapis.com",
+        "GEMINI_API_KEY",
+        "x-goog-api-key",
+        1000,
+        255,
+        255,
+    ),
+}
+
+
+def limit_fault(question: Question, protocol: Protocol) -> str | None:
+    """Return what of a question a service is known to refuse, or None."""
+    kind, most = ("levels", protocol.max_levels) if question.kind == "score" else ("options", protocol.max_options)
+    n = len(question.options)
+    return f"{n} {kind}, and the service takes {most} at most" if n > most else None
+
+
+def questions_limit(refusal: str, n_asked: int) -> int | None:
+    """Return the number of questions that a service takes, from its refusal of `n_asked`; None if that is no reason."""
+    found = re.search(r"at most (\d+)", refusal)
+    # The names are those of options and levels in the services' own messages.
+    is_other = re.search(r"option|criteria|choices|level|token|character", refusal)
+    return int(found[1]) if found and "question" in refusal and not is_other and 0 < int(found[1]) < n_asked else None
+
+
+def answers_by_name(questions: Sequence[Question], reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return question -> answer, None where it is missing; answers of a list belong to the questions by place.
+
+    Raises DatasetError for a list of another length, and for answers that are neither a list nor an object.
+    """
+    answers, names = reply.get("answers"), [question.name for question in questions]
+    if not answers:
+        return dict.fromkeys(names)
+    if isinstance(answers, Mapping):
+        return {name: answers.get(name) for name in names}
+    if not isinstance(answers, list) or len(answers) != len(names):
+        raise DatasetError(f"question {names[0]!r}: {len(names)} answers were expected, found {shown(answers)}")
+    return dict(zip(names, answers, strict=True))
+
+
+def require_fit(question: Question, answer: object) -> None:
+    """Raise DatasetError unless an answer is a refusal, missing, or has the probabilities of the question's options."""
+    read = typed_answer(answer)
+    if read is None:
+        return
+    names = [option.name for option in question.options]
+    expected = [str(level) for level in range(len(names))] if question.kind == "score" else names
+    if {*read.options} != {*expected}:
+        raise DatasetError(f"the options {', '.join(expected)} were asked; found {', '.join(read.options)}")
+    values = np.array(read.probabilities)
+    step = resolution(values)
+    if abs(values.sum() - 1) > sum_tolerance(len(values), step):
+        raise DatasetError(f"the probabilities have a sum of {values.sum():.4g}, which is not 1")
+    _require_largest(read, answer, step)
+
+
+def _require_largest(read: TypedAnswer, answer: object, step: float | None) -> None:
+    """Raise DatasetError if the option that an answer names is not the most probable one, up to its rounding."""
+    named = answer.get("choice") if isinstance(answer, Mapping) else None
+    if named is None:
+        return
+    values = dict(zip(read.options, read.probabilities, strict=True))
+    text = str(named).lower() if isinstance(named, bool) else str(named)
+    if values.get(text, -1.0) < max(values.values()) - (step or 0.0) - 1e-9:
+        raise DatasetError(f"the choice {shown(named)} is not the most probable option of {shown(values)}")

@@ -1,0 +1,388 @@
+"""`evaluator ask`: ask a decision service the questions of a table, and make a run of its answers.
+
+Each answer is appended to ANSWERS and on disk before it counts: what was answered is never lost, and never asked again.
+LOG joins the answers with the rows of the table, and is imported as any other log is.
+"""
+
+import json
+import os
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from evaluator.config import DataOptions, ImportColumns, TableColumns
+from evaluator.datasets.question_table import question_examples
+from evaluator.datasets.tables import json_rows
+from evaluator.datasets.user_table import TEXT
+from evaluator.decisions.endpoint import EndpointOptions, cost_of
+from evaluator.decisions.questions import Option, Question, read_questions
+from evaluator.decisions.requests import (
+    API_KEY_VARIABLE,
+    PROTOCOLS,
+    Protocol,
+    answers_by_name,
+    limit_fault,
+    questions_limit,
+    require_fit,
+)
+from evaluator.engine.server_client import BadAnswerError, RefusedError, ServerClient
+from evaluator.engine.server_work import answer_all
+from evaluator.errors import ConfigError, DatasetError, ModelError
+from evaluator.files.digests import fingerprint
+from evaluator.files.json_files import parse_json
+from evaluator.files.locks import writing_to
+from evaluator.files.whole import replacing
+from evaluator.progress import Progress, Stage
+from evaluator.run.pipeline import Finished
+from evaluator.run.record import read_run_if_intact
+from evaluator.runs.import_answers import import_answers
+
+ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"
+"""Requests and replies as they came; and the same for each row of the table, with the true options."""
+
+PROBE_ROWS = 20
+"""Requests after which the cost of all is estimated."""
+
+_REFUSED_ROW = (400, 413, 422)
+# Statuses that can be about one input, such as one that is too long, and not about the model or the key.
+
+_MAX_WAIT_S = 60.0
+# How long requests in flight may take to be stored once something has ended the command.
+
+
+class Row(NamedTuple):
+    """A row of the table with its questions and their true options."""
+
+    number: int
+    text: str
+    questions: tuple[Question, ...]
+    golds: Mapping[str, str | None]
+
+
+class Call(NamedTuple):
+    """A request: some of the questions about an input."""
+
+    key: str  # of what is asked of whom, and of the repetition
+    body: dict[str, Any]
+    questions: tuple[Question, ...]
+    row: int  # the first with this input
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked, known before anything is sent."""
+
+    options: EndpointOptions
+    fields: tuple[str, ...]  # columns that are sent
+    rows: tuple[Row, ...]
+    out: Path
+
+    @property
+    def protocol(self) -> Protocol:
+        """Return how the service is asked."""
+        return PROTOCOLS[self.options.protocol]
+
+    def sentence(self) -> str:
+        """Return what leaves this machine."""
+        columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
+        return (
+            f"{len(self.rows):,} rows go to {self.options.host}: of each the column {columns} and the questions "
+            f"{', '.join(sorted(names))} with their options. True options stay here."
+        )
+
+    def calls(self, row: Row, n_questions: int) -> Iterator[Call]:
+        """Yield the requests about a row, of so many questions at most."""
+        options = self.options
+        for first in range(0, len(row.questions), n_questions):
+            asked = row.questions[first : first + n_questions]
+            body = self.protocol.body(options.model, row.text, asked)
+            # Objects with other orders of options are other requests, which fingerprint() would not tell apart.
+            key = fingerprint(options.url, options.protocol, json.dumps(body), options.repeat)
+            yield Call(key, body, asked, row.number)
+
+
+def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: EndpointOptions, out: Path) -> Plan:
+    """Read table and questions. Raises DatasetError, naming file, row and question, for what no service would take.
+
+    Args:
+        data: the table.
+        inputs: columns that are sent; None: the default column.
+        questions: the file of typed questions.
+        options: of the service.
+        out: folder of the run; of a repetition, its name with the number.
+    """
+    options.price()
+    settings = DataOptions(paths=(data,), questions=questions, columns=TableColumns(inputs=inputs))
+    protocol, texts = PROTOCOLS[options.protocol], dict[int, str]()
+    asked: dict[int, list[Question]] = {}
+    golds: dict[int, dict[str, str | None]] = {}
+    for question in read_questions(questions):
+        for row in question_examples(data, settings, question).iter_rows(named=True):
+            described = tuple(map(Option, row["options"], row["descriptions"]))
+            of_row = replace(question, options=described, options_column=None)
+            if fault := limit_fault(of_row, protocol):
+                raise DatasetError(f"{data}, row {row['row']} (from 0), question {question.name!r}: {fault}.")
+            texts[row["row"]] = row["input"]
+            asked.setdefault(row["row"], []).append(of_row)
+            levels = [str(level) for level in range(len(described))] if question.kind == "score" else row["options"]
+            golds.setdefault(row["row"], {})[question.name] = None if row["gold"] is None else levels[row["gold"]]
+    rows = tuple(Row(number, text, tuple(asked[number]), golds[number]) for number, text in texts.items())
+    folder = out if options.repeat == 1 else out.with_name(f"{out.name}-repeat-{options.repeat}")
+    if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
+        raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
+    return Plan(options, inputs or (TEXT,), rows, folder)
+
+
+def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
+    """Ask what is not answered yet. Returns the run, None where no question has true options, and lines about it.
+
+    Raises:
+        ModelError: the service does not answer, or refuses the first request or its key.
+        DatasetError: an answer does not fit its question; all that were answered are stored.
+    """
+    with writing_to(what.out):
+        asking = _Asking(what, what.protocol.max_questions)
+        try:
+            yield from asking.run()
+        finally:
+            asking.end()
+        n_logged = asking.write_log()
+    finished = None
+    if n_logged and any(gold is not None for row in what.rows for gold in row.golds.values()):
+        # The earlier run in this folder is of the same answers: plan() has checked.
+        model = asking.versions[0] if asking.versions else what.options.model
+        finished = yield from import_answers([what.out / LOG], what.out, ImportColumns(), model, force=True)
+    return finished, asking.summary()
+
+
+@dataclass
+class _Asking:
+    """The answers so far, appended by several threads to a file."""
+
+    what: Plan
+    n_questions: int  # in a request
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # key of a call -> its row in the file
+    versions: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # not shown yet
+    cost: float = 0.0
+    n_asked: int = 0
+    in_flight: int = 0
+    stopped: str = ""  # why nothing more is asked
+
+    def __post_init__(self) -> None:
+        self._path, options = self.what.out / ANSWERS, self.what.options
+        self._lock, self._sync_lock, self._synced, self._written = threading.Lock(), threading.Lock(), 0, 0
+        self._price = options.price()
+        self._read_stored()
+        self._file = self._path.open("ab")
+        protocol = self.what.protocol
+        # The usual key of a service goes to its own host alone.
+        own = (protocol.key_variable,) if options.host == protocol.host else ()
+        whole = options.url.rstrip("/").endswith(("/decisions", "/systemone"))
+        self._path_on_host = urlsplit(options.url).path.rstrip("/") if whole else protocol.path
+        self._client = ServerClient(
+            options.url.rstrip("/").removesuffix(self._path_on_host if whole else ""),
+            connections=options.concurrency,
+            key_variables=(API_KEY_VARIABLE, *own),
+            key_header=protocol.key_header,
+        )
+
+    def _read_stored(self) -> None:
+        """Read what was answered before; a last line that was cut off in writing is removed."""
+        if not self._path.exists():
+            return
+        with self._path.open("r+b") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+        if b"\n" in content:
+            for _, row in json_rows(self._path):
+                self._learn(row)
+            # A limit that the service told then: the same requests are found again.
+            self.n_questions = max(len(row["request"]["questions"]) for row in self.answers.values())
+
+    def _learn(self, row: dict[str, Any]) -> None:
+        """Take in an answer: its cost, the version that gave it, and what it says was cut off."""
+        reply = row["response"]
+        self.answers[row["key"]] = row
+        self.cost += row["cost"] or 0.0
+        version = reply.get("model")
+        if isinstance(version, str) and (not self.versions or version != self.versions[-1]):
+            if self.versions:
+                self.notes.append(f"Row {row['id']}: {version} answered, and {self.versions[-1]} before it")
+            self.versions.append(version)
+        usage = reply.get("usage")
+        for name, value in (usage if isinstance(usage, Mapping) else {}).items():
+            if value and ("truncated" in name or "dropped" in name):
+                self.notes.append(f"Row {row['id']}: the service says {name} = {value}: not all of the input was read")
+
+    def run(self) -> Stage[None]:
+        """Ask what is missing: one request alone, whose refusal tells limits, and then as many at once as allowed."""
+        self.notes.clear()  # those of stored answers were shown
+        self._check_stored()
+        calls = self._missing()
+        if calls and not self.answers:
+            try:
+                for _ in self._answered(calls[:1], 1):
+                    pass
+            except RefusedError as error:
+                limit = questions_limit(error.text, len(calls[0].questions))
+                if limit is None:
+                    raise
+                self.n_questions, self.stopped = limit, ""
+            calls = self._missing()
+        began, n_before, n_all, is_estimated = time.monotonic(), self.n_asked, len(calls), False
+        for _ in self._answered(calls, self.what.options.concurrency):
+            while self.notes:
+                yield Progress(stage="Asking", done=0, total=n_all, unit="requests", line=self.notes.pop(0))
+            n, rate = self.n_asked - n_before, (self.n_asked - n_before) / (time.monotonic() - began)
+            if PROBE_ROWS <= n < n_all and self.cost and not is_estimated:
+                is_estimated = True
+                all_of_it = self.cost + self.cost / len(self.answers) * (n_all - n)
+                line = f"All requests will cost about ${all_of_it:.4g}, by the first {len(self.answers)}"
+                yield Progress(stage="Asking", done=n, total=n_all, unit="requests", line=line)
+            yield Progress(stage="Asking", done=n, total=n_all, unit="requests", requests_per_s=rate)
+
+    def _missing(self) -> list[Call]:
+        """Return the requests without an answer, each once."""
+        every = (call for row in self.what.rows for call in self.what.calls(row, self.n_questions))
+        return list({call.key: call for call in reversed([*every]) if call.key not in self.answers}.values())[::-1]
+
+    def _answered(self, calls: Sequence[Call], concurrency: int) -> Iterator[object]:
+        return answer_all(calls, [self._client], self._answer, concurrency=concurrency)
+
+    def _answer(self, client: ServerClient, call: Call) -> None:
+        """Ask, store the answer, and check it. Nothing is asked any more once something has ended the command."""
+        if not self._may_ask():
+            return
+        try:
+            began = time.monotonic()
+            try:
+                reply = self._reply(client.exchange(self._path_on_host, json.dumps(call.body).encode()))
+            except RefusedError as error:
+                if error.status not in _REFUSED_ROW or not self.answers:
+                    raise
+                reply = {"error": error.text[:2000]}  # of this input alone: others were answered
+            place = self._store(call, reply, time.monotonic() - began)
+            self._check(call, reply, f"{self._path}, row {place} (from 0), of the table's row {call.row}")
+        except (ModelError, DatasetError) as error:
+            self.stopped = self.stopped or str(error)
+            raise
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+    def _may_ask(self) -> bool:
+        """Return whether one more request may be sent, and count it as in flight."""
+        with self._lock:
+            most = self.what.options.max_cost
+            each = self.cost / len(self.answers) if self.answers else 0.0
+            if most is not None and not self.stopped and self.cost + each * (self.in_flight + 1) > most:
+                self.stopped = f"--max-cost {most:g} would be passed"
+            self.in_flight += not self.stopped
+            return not self.stopped
+
+    def _reply(self, content: bytes) -> dict[str, Any]:
+        """Return an answer as an object. NaN is read, so that it is stored and then refused."""
+        try:
+            reply = parse_json(content)
+        except ValueError as error:
+            raise BadAnswerError(f"{self.what.options.url} returned a body that is no JSON: {error}") from error
+        if not isinstance(reply, dict):
+            raise BadAnswerError(f"{self.what.options.url} returned {type(reply).__name__} and no object")
+        return reply
+
+    def _store(self, call: Call, reply: dict[str, Any], latency_s: float) -> int:
+        """Append an answer and wait until it is on disk; return its place in the file."""
+        cost = cost_of(reply, self._price)
+        row = {"key": call.key, "id": call.row, "request": call.body, "response": reply}
+        row |= {"latency_s": round(latency_s, 4), "cost": cost}
+        with self._lock:
+            self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            self._file.flush()
+            self._written += 1
+            mine, place = self._written, len(self.answers)
+            self.n_asked += 1
+            self._learn(row)
+        with self._sync_lock:  # one call puts all that was written before it on disk
+            if self._synced < mine:
+                written = self._written
+                os.fsync(self._file.fileno())
+                self._synced = written
+        if cost is None and self.what.options.max_cost is not None and "error" not in reply:
+            raise ModelError("--max-cost needs a cost: the service tells none. Add --price-per-million or --prices.")
+        return place
+
+    def _check_stored(self) -> None:
+        """Raise DatasetError for a stored answer that does not fit, before anything is asked."""
+        places = {key: place for place, key in enumerate(self.answers)}
+        for row in self.what.rows:
+            for call in self.what.calls(row, self.n_questions):
+                if call.key in places:
+                    where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
+                    self._check(call, self.answers[call.key]["response"], where)
+
+    def _check(self, call: Call, reply: dict[str, Any], where: str) -> None:
+        hint = "It is stored: remove its line to ask again, or ask a repetition with --repeat."
+        try:
+            answers = answers_by_name(call.questions, reply)
+        except DatasetError as error:
+            raise DatasetError(f"{where}, {error}. {hint}") from error
+        for question in call.questions:
+            try:
+                require_fit(question, answers[question.name])
+            except (DatasetError, TypeError, ValueError, KeyError, AttributeError) as error:
+                raise DatasetError(f"{where}, question {question.name!r}: {error}. {hint}") from error
+
+    def end(self) -> None:
+        """Let requests in flight be stored, ask no other, and close."""
+        self.stopped = self.stopped or "ended"
+        latest = time.monotonic() + _MAX_WAIT_S
+        while self.in_flight and time.monotonic() < latest:
+            time.sleep(0.01)
+        self._client.close()
+        with self._lock, closing(self._file):
+            pass
+
+    def write_log(self) -> int:
+        """Write LOG: for each row of the table its answers with the true options; return the number of lines."""
+        n = 0
+        with replacing(self.what.out / LOG) as file:
+            for row in self.what.rows:
+                for call in self.what.calls(row, self.n_questions):
+                    if stored := self.answers.get(call.key):
+                        golds = {question.name: row.golds[question.name] for question in call.questions}
+                        line = stored | {"id": row.number, "gold": golds}
+                        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                        n += 1
+        return n
+
+    def summary(self) -> list[str]:
+        """Return lines about requests, refusals, versions, tokens, cost and latency."""
+        replies = [row["response"] for row in self.answers.values()]
+        lines = [f"Asked: {self.n_asked:,} requests; {len(replies):,} answers are stored in {self._path}"]
+        if self.stopped and self.stopped != "ended":
+            lines.append(f"Stopped before the end: {self.stopped}. The same command goes on from there.")
+        n_refused = sum("error" in reply for reply in replies)
+        lines += [f"Refused: {n_refused:,} requests, which count as missing answers"] * bool(n_refused)
+        lines += [f"Answered by: {', then '.join(self.versions)}"] * bool(self.versions)
+        tokens = Counter[str]()
+        for reply in replies:
+            usage = reply.get("usage")
+            for name in ("input_tokens", "output_tokens"):
+                if isinstance(usage, Mapping) and isinstance(usage.get(name), int):
+                    tokens[name] += usage[name]
+        if tokens:
+            lines.append(f"Tokens: {tokens['input_tokens']:,} of input, {tokens['output_tokens']:,} of output")
+        if self.cost or self._price:
+            lines.append(f"Cost: ${self.cost:.4g}")
+        if latencies := sorted(row["latency_s"] for row in self.answers.values()):
+            slow = latencies[int(0.95 * (len(latencies) - 1))]
+            lines.append(f"Latency of a request: median {statistics.median(latencies):.3g} s, 95% below {slow:.3g} s")
+        return lines

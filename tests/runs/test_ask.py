@@ -1,0 +1,335 @@
+"""Asking decision services: every protocol, faults, limits, costs, repetitions, and keys that are written nowhere."""
+
+import json
+import math
+import threading
+import time
+
+import polars as pl
+import pytest
+from sklearn.metrics import accuracy_score
+
+from evaluator.cli import ask as ask_command
+from evaluator.engine import server_client
+from tests.command_line import command
+from tests.decisions.decision_server import DecisionServer, likeliest, shares
+from tests.engine.label_server import send
+
+QUESTIONS = """
+[queue]
+type = "choice"
+instructions = "Which team?"
+options = {billing = "payments", technical = "", spam = "advertising"}
+gold = "team"
+
+[refund]
+type = "yes-no"
+instructions = "A refund?"
+criteria = {yes = "money back"}
+gold = "refund"
+
+[anger]
+type = "score"
+instructions = "How angry?"
+levels = ["calm", "cross", "furious"]
+gold = "anger"
+"""
+TEAMS, LEVELS, N = ["billing", "technical", "spam"], ["calm", "cross", "furious"], 12
+ROWS = [
+    {"body": f"Ticket {n}", "team": TEAMS[n % 3], "refund": "yes" if n % 2 else "no", "anger": LEVELS[n % 3]}
+    for n in range(N)
+]
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def serve(*arguments, **faults):
+        servers.append(DecisionServer(*arguments, **faults))
+        return servers[-1]
+
+    yield serve
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Return a function that asks a server about the table ROWS, and returns what the command prints."""
+    (tmp_path / "questions.toml").write_text(QUESTIONS)
+    pl.DataFrame(ROWS).write_csv(tmp_path / "tickets.csv")
+
+    def ask(url, *words, protocol="systemone", exits=0, out="run"):
+        table = ("--data", tmp_path / "tickets.csv", "--input-column", "body")
+        asked = ("--questions", tmp_path / "questions.toml", "--protocol", protocol, "--model", "jev-latest")
+        return command("ask", *table, *asked, "--url", url, "--out", tmp_path / out, *words, exits=exits)
+
+    return ask
+
+
+def stored(tmp_path, out="run"):
+    path = tmp_path / out / "answers.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
+def test_each_protocol_is_asked_by_its_schema_and_measured(protocol, serve, ask, tmp_path):
+    server = serve(protocol)
+    shown = ask(server.url, protocol=protocol)
+    assert len(server.bodies) == N == len(stored(tmp_path))
+    body = server.bodies[0]
+    assert {*body} == {"model", "questions", "state" if protocol == "systemone" else "input"}
+    if protocol == "decisions":
+        queue, refund, anger = body["questions"]
+        assert queue["choices"][:2] == [{"value": "billing", "description": "payments"}, {"value": "technical"}]
+        assert (refund["type"], refund["instructions"]) == ("predicate", "A refund?\nyes: money back")
+        assert anger["levels"] == [{"label": level} for level in LEVELS]
+    else:
+        descriptions = ["payments", None if protocol == "systemone" else "technical", "advertising"]
+        assert body["questions"]["queue"]["criteria"] == dict(zip(TEAMS, descriptions, strict=True))
+        assert body["questions"]["refund"]["criteria"] == {"true": "money back"}
+        assert body["questions"]["anger"]["criteria"] == LEVELS
+        assert body["model"] == ("jev-latest" if protocol == "systemone" else "models/jev-latest")
+    assert "Latency" in shown
+    assert "1,200 of input" in shown
+    metrics = pl.read_parquet(tmp_path / "run/tables/metrics.parquet")
+    accuracy = metrics.filter(dataset="queue", metric="accuracy", definition="paper")["value"][0]
+    answered = [likeliest(shares(row["body"], TEAMS)) for row in ROWS]
+    assert accuracy == pytest.approx(accuracy_score([row["team"] for row in ROWS], answered))
+    assert {*metrics["dataset"].drop_nulls()} >= {"queue", "refund", "anger"}
+
+
+def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_path):
+    server = serve()
+    assert "Stopped before the end" in ask(server.url, "--price-per-million", "1000", "--max-cost", "0.55")
+    assert len(server.bodies) == 5  # of $.10 each
+    with (tmp_path / "run" / "answers.jsonl").open("a") as file:
+        file.write('{"key": "cut o')
+    shown = ask(server.url, "--price-per-million", "1000")
+    assert len(server.bodies) == N
+    assert "Cost: $1.2" in shown
+    ask(server.url)
+    assert len(server.bodies) == N == len({json.dumps(body) for body in server.bodies})
+    ask(server.url, "--repeat", 2)
+    assert len(server.bodies) == 2 * N == N + len(stored(tmp_path, "run-repeat-2"))
+
+
+def test_equal_inputs_are_asked_once_and_counted_each(serve, ask, tmp_path):
+    pl.DataFrame([*ROWS, *ROWS]).write_csv(tmp_path / "tickets.csv")
+    server = serve()
+    ask(server.url)
+    assert len(server.bodies) == N
+    assert len((tmp_path / "run" / "decisions.jsonl").read_text().splitlines()) == 2 * N
+
+
+def spoiled(change, number=4):
+    """Return a change of one reply, whose number is that of a request."""
+    return lambda reply, n: change(reply["answers"]) if n == number else None
+
+
+MALFORMED = {
+    "wrong argmax": lambda answers: answers["queue"].update(
+        choice="spam", probabilities={"billing": 0.9, "technical": 0.05, "spam": 0.05}
+    ),
+    "missing option": lambda answers: answers["queue"]["probabilities"].pop("spam"),
+    "other option": lambda answers: answers["queue"]["probabilities"].update(other=0.0),
+    "NaN": lambda answers: answers["queue"]["probabilities"].update(spam=math.nan),
+    "sum": lambda answers: answers["queue"].update(
+        choice="spam", probabilities={"billing": 0.4, "technical": 0.4, "spam": 0.4}
+    ),
+    "above 1": lambda answers: answers["queue"]["probabilities"].update(spam=1.2),
+    "no object": lambda answers: answers.update(queue=3),
+    "pairs": lambda answers: answers["queue"].update(probabilities=[{"value": ["x"], "probability": "1"}]),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_answers_are_refused_by_file_row_and_question_after_all_are_stored(name, serve, ask, tmp_path):
+    server = serve(change=spoiled(MALFORMED[name]))
+    shown = ask(server.url, "--concurrency", 1, exits=2)
+    assert "answers.jsonl, row 3 (from 0), of the table's row 3, question 'queue'" in shown
+    assert len(stored(tmp_path)) == len(server.bodies) == 4
+    assert ask(server.url, exits=2).count("question 'queue'") == 1
+    assert len(server.bodies) == 4
+
+
+def test_answers_in_flight_are_stored_when_another_ends_the_command(serve, ask, tmp_path):
+    def slow(_handler, number):
+        time.sleep(0.5 if number > 5 else 0)
+        return False
+
+    server = serve(fault=slow, change=spoiled(MALFORMED["missing option"]))
+    ask(server.url, "--concurrency", 4, exits=2)
+    assert len(stored(tmp_path)) == len(server.bodies)
+
+
+def test_refusals_and_missing_answers_are_kept(serve, ask, tmp_path):
+    def change(reply, number):
+        if number % 4 == 2:
+            reply["answers"][0] = {"type": "refusal", "name": "queue"}
+
+    ask(serve("decisions", change=change).url, protocol="decisions")
+    assert sum(row["response"]["answers"][0]["type"] == "refusal" for row in stored(tmp_path)) == 3
+
+    def blocked(reply, number):
+        if number == 3:
+            reply.pop("answers")
+            reply["prompt_feedback"] = {"block_reason": "SAFETY"}
+
+    ask(serve("gemini", change=blocked).url, protocol="gemini", out="gemini")
+
+    def too_long(handler, number):
+        if number == 3:
+            send(handler, {"error": {"message": "too many tokens"}}, 400)
+        return number == 3
+
+    assert "Refused: 1 requests" in ask(serve(fault=too_long).url, out="long")
+    for out, n in (("run", 3), ("gemini", 1), ("long", 1)):
+        metrics = pl.read_parquet(tmp_path / out / "tables/metrics.parquet").filter(dataset="queue", metric="accuracy")
+        values = dict(metrics.filter(definition="paper").select("part", "value").iter_rows())
+        both = sorted(values.values())
+        assert len(both) == 2
+        assert both[0] * N == pytest.approx(both[1] * (N - n)), (out, values)
+
+
+def test_a_limit_of_questions_is_taken_from_the_first_refusal(serve, ask):
+    sizes = []
+
+    def limited(handler, _number):
+        return len(sizes) == 0 and (sizes.append(1) or send(handler, limit, 400) or True)
+
+    limit = {"error": {"message": "questions: at most 2 for this model", "type": "BadRequestError", "code": 400}}
+    server = serve(fault=limited)
+    ask(server.url)
+    assert sorted(len(body["questions"]) for body in server.bodies) == [1] * N + [2] * N
+    ask(server.url)
+    assert len(server.bodies) == 2 * N
+
+
+def test_known_limits_come_before_the_first_call_and_others_end_the_run(serve, ask, tmp_path):
+    (tmp_path / "questions.toml").write_text(
+        f'[level]\ntype = "score"\ninstructions = "How much?"\nlevels = {[str(n) for n in range(11)]}\n'
+    )
+    server = serve()
+    assert "question 'level': 11 levels, and the service takes 10" in ask(server.url, exits=2)
+    assert not server.bodies
+    refusing = serve(fault=lambda handler, _: send(handler, {"error": {"message": "at most 2 options"}}, 400) or True)
+    (tmp_path / "questions.toml").write_text(QUESTIONS)
+    assert "at most 2 options" in ask(refusing.url, exits=2)
+    assert refusing.n_completions == 1
+
+
+def test_a_busy_service_is_asked_again_when_it_says(serve, ask):
+    times = []
+
+    def busy(handler, number):
+        times.append(time.monotonic())
+        if number != 2:
+            return False
+        handler.send_response(429)
+        handler.send_header("Retry-After", "1")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return True
+
+    server = serve(fault=busy)
+    ask(server.url, "--concurrency", 1)
+    assert len(server.bodies) == N
+    assert times[2] - times[1] >= 1.0
+
+
+def test_a_slow_drip_ends_and_is_asked_again(serve, ask, monkeypatch):
+    monkeypatch.setattr(server_client, "READ_S", 0.5)
+
+    def drip(handler, number):
+        if number != 3:
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", "100")
+        handler.end_headers()
+        for _ in range(20):
+            handler.wfile.write(b" ")
+            time.sleep(0.1)
+        return True
+
+    server = serve(fault=drip)
+    ask(server.url)
+    assert len(server.bodies) == N
+
+
+def test_a_version_that_changes_is_told(serve, ask):
+    shown = ask(serve(change=lambda reply, n: reply.update(model=f"jev-1.{14 + n // 9}.0")).url, "--concurrency", 1)
+    assert "Row 8: jev-1.15.0 answered, and jev-1.14.0 before it" in shown
+    assert "Answered by: jev-1.14.0, then jev-1.15.0" in shown
+
+
+def test_inputs_that_were_cut_off_are_told(serve, ask):
+    shown = ask(serve(change=lambda reply, n: reply["usage"].update(state_tokens_dropped=7 * (n == 2))).url)
+    assert shown.count("state_tokens_dropped = 7") == 1
+
+
+def test_keys_are_sent_to_their_own_service_and_written_nowhere(serve, ask, tmp_path, monkeypatch):
+    key = "planted-key-0123456789"
+
+    def echoing(handler, number):
+        if number == 3:
+            send(handler, {"error": {"message": f"too long; you sent {handler.headers['Authorization']}"}}, 400)
+        return number == 3
+
+    server = serve(fault=echoing, change=lambda reply, _: reply.update(echo=[*map(str, server.keys)]))
+    monkeypatch.setenv("TYPESAFE_API_KEY", "usual-key-0123456789")
+    ask(server.url, out="without")
+    assert server.keys == {None}
+    monkeypatch.setenv("EVALUATOR_API_KEY", key)
+    shown = ask(server.url)
+    assert f"Bearer {key}" in server.keys
+    assert key not in shown
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert key.encode() not in written
+    assert b"usual-key" not in written
+    assert b"***" in written
+
+
+def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(ask_command, "_confirmed", lambda: False)
+    shown = ask("https://decisions.invalid", exits=2)
+    assert "12 rows go to decisions.invalid: of each the column body and the questions anger, queue, refund" in shown
+    assert "Nothing was sent" in shown
+    assert not (tmp_path / "run").exists()
+    assert "holds more than a host" in ask("https://user:secret@decisions.invalid", exits=2)
+
+
+def test_prices_come_from_a_file(serve, ask, tmp_path):
+    (tmp_path / "prices.toml").write_text('["jev-latest"]\ninput = 1000\noutput = 2000\n')
+    assert "Cost: $1.224" in ask(serve().url, "--prices", tmp_path / "prices.toml")
+    (tmp_path / "prices.toml").write_text("[other]\ninput = 1\n")
+    assert "no price of jev-latest" in ask(serve().url, "--prices", tmp_path / "prices.toml", exits=2)
+    assert "--max-cost needs a cost" in ask(serve().url, "--max-cost", 1, exits=2, out="unpriced")
+
+
+def test_concurrency_is_used_against_a_service_limited_by_latency(serve, ask, tmp_path):
+    n, latency_s, concurrency = 41, 1.5, 8  # five full rounds after the first request
+    rows = [row | {"body": f"Ticket {place}"} for place, row in enumerate([*ROWS, *ROWS, *ROWS, *ROWS][:n])]
+    pl.DataFrame(rows).write_csv(tmp_path / "tickets.csv")
+    lock, times = threading.Lock(), []
+
+    def wait(_handler, _number):
+        began = time.monotonic()
+        time.sleep(latency_s)
+        with lock:
+            times.append((began, time.monotonic()))
+        return False
+
+    ask(serve(fault=wait).url, "--concurrency", concurrency)
+    busy = sorted(times)[1:]  # the first is asked alone
+    elapsed = max(end for _, end in busy) - busy[0][0]
+    assert len(busy) == n - 1
+    assert sum(end - began for began, end in busy) / (concurrency * elapsed) >= 0.95
+
+
+def test_a_folder_with_another_run_is_left_alone(serve, ask, tmp_path):
+    server = serve()
+    ask(server.url)
+    (tmp_path / "run" / "answers.jsonl").unlink()
+    assert "holds a run of something else" in ask(server.url, exits=2)
