@@ -174,6 +174,7 @@ class _Asking:
     cost: float = 0.0
     n_asked: int = 0
     in_flight: int = 0
+    unpaid: int = 0  # in flight without a stored answer, whose cost is not known
     stopped: str = ""  # why nothing more is asked
 
     def __post_init__(self) -> None:
@@ -277,15 +278,17 @@ class _Asking:
         finally:
             with self._lock:
                 self.in_flight -= 1
+                self.unpaid -= call.key not in self.answers
 
     def _may_ask(self) -> bool:
         """Return whether one more request may be sent, and count it as in flight."""
         with self._lock:
             most = self.what.options.max_cost
             each = self.cost / len(self.answers) if self.answers else 0.0
-            if most is not None and not self.stopped and self.cost + each * (self.in_flight + 1) > most:
+            if most is not None and not self.stopped and self.cost + each * (self.unpaid + 1) > most:
                 self.stopped = f"--max-cost {most:g} would be passed"
             self.in_flight += not self.stopped
+            self.unpaid += not self.stopped
             return not self.stopped
 
     def _reply(self, content: bytes) -> dict[str, Any]:
@@ -310,6 +313,7 @@ class _Asking:
             mine, place = self._written, len(self.answers)
             self.n_asked += 1
             self._learn(row)
+            self.unpaid -= 1
         with self._sync_lock:  # one call puts all that was written before it on disk
             if self._synced < mine:
                 written = self._written
