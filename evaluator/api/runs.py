@@ -179,7 +179,7 @@ def compare_runs(
     folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
     given, words = _given(compare_command, folders, folder, options)
     with started_as(["compare", *words]):
-        compared = _finished(compare_folders(given["runs"], given["out"], given["margin"]), progress)
+        compared = _finished(compare_folders(given["runs"], given["out"], given["margin"], given["against"]), progress)
     return Comparison(folder, compared, kept)
 
 

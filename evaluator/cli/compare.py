@@ -19,7 +19,10 @@ from evaluator.errors import ConfigError
     metavar="0<X<1",
     help="Of accuracy, such as 0.02: also test which models and methods are no worse than others by it, or equivalent.",
 )
-def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
+@click.option(
+    "--against", type=FOLDER, metavar="BASE", help="Compare every RUN with this one, and not with each other."
+)
+def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Path | None) -> None:
     """Compare the models of several runs, output folders of `evaluator run`.
 
     Writes accuracies and their paired differences, scaling with the number of parameters, rank correlations between
@@ -27,14 +30,18 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None) -> None:
     queries; runs of one model in several settings (shots, instruction, label names, chat template) are compared as
     models are. The last line says which is best, and whether that is shown.
     """
+    from evaluator.compare.against import against_lines
     from evaluator.run.compare import compare as compare_runs
 
     if margin is not None and not 0 < margin < 1:
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
-    compared = draw(compare_runs(runs, out, margin))
+    compared = draw(compare_runs(runs, out, margin, against))
     for note in compared.notes:
         echo(f"Note: {note}")
     echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
+    if against is not None:
+        for line in against_lines(compared.tables["against"], against.name):
+            echo(line)
     if compared.answer:
         echo(compared.answer)
 

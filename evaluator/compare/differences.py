@@ -70,6 +70,8 @@ def estimated_differences(
     results: Sequence[pl.DataFrame],
     comparison: pl.DataFrame,
     shared_sets: Collection[tuple[str, str]] = (),
+    *,
+    is_against: bool = False,
 ) -> pl.DataFrame:
     """Compare every two models under each common method, and every method with vanilla within each model.
 
@@ -82,6 +84,7 @@ def estimated_differences(
         comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
         shared_sets: suite and part of those whose queries all have the same demonstration sets: models are compared
             over queries and sets crossed.
+        is_against: whether models are compared with the last one only.
 
     Returns:
         query_differences of everything that is compared, and below them their means over datasets. `is_repeat` marks a
@@ -89,7 +92,7 @@ def estimated_differences(
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
-    pairs = [*_between_models(models, answers, shared_sets), *map(_between_methods, models, answers)]
+    pairs = [*_between_models(models, answers, shared_sets, is_against), *map(_between_methods, models, answers)]
     # True-label probability is not measured of imported labels.
     rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
     tests = [
@@ -197,11 +200,13 @@ def _test_of_mean(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _between_models(
-    models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]]
+    models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]], is_against: bool
 ) -> Iterator[pl.DataFrame]:
     """Yield the pairs of answers of every two models, as query_differences takes them."""
     of_suites = pl.concat_str("suite", "part", separator="/").is_in([f"{suite}/{part}" for suite, part in shared_sets])
     for (model_a, a), (model_b, b) in combinations(zip(models, answers, strict=True), 2):
+        if is_against and model_b != models[-1]:
+            continue
         # Runs with other numbers of demonstrations, or of sets, are compared over their queries alone.
         sets = [rows.filter(of_suites).select(*DATASET, *SET).unique().sort(pl.all()) for rows in (a, b)]
         is_shared = of_suites & sets[0].equals(sets[1])

@@ -73,6 +73,7 @@ class ComparisonData:
     lines: pl.DataFrame  # schema.SCALING
     texts: MetricTexts  # titles of metrics
     equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin
+    against: pl.DataFrame | None = None  # schema.AGAINST, with a base, the last run
 
     @property
     def models(self) -> pl.DataFrame:
@@ -178,8 +179,14 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     for number, measure in enumerate(judged, 1):
         title, of_measure = data.title(measure), means.filter(measure=measure)
         methods = [REFERENCE_METHOD, *sorted(set(of_measure["method"]) - {REFERENCE_METHOD})]
-        best = significantly_best(differences[measure])
+        best = significantly_best(differences[measure]) if data.against is None else None
         table = _model_table(data, of_measure, "method", methods, TEXTS["means_caption"], best=best)
+        if data.against is not None:
+            base = data.runs[-1].model
+            rows_of = data.against.filter(**places[measure], definition=definition)
+            yield section(
+                f"against-{number}", f"Against {base}", title, "Against", TEXTS["against_note"], _against(rows_of)
+            )
         yield section(f"means-{number}", title, "mean over datasets", title, table)
         caption = "A column is a dataset; below each value its 95% interval, clustered by query."
         table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
@@ -211,6 +218,8 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         ranks = _rank_correlations(data, correlations, titles, definition)
         yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     for number, measure in enumerate(judged, 1):
+        if data.against is not None:
+            continue
         pairs = _pairs(data, differences[measure])
         title = "Model against model"
         yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
@@ -218,6 +227,32 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     if margins is not None and not margins.is_empty():
         blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS))
         yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)
+
+
+def _against(rows: pl.DataFrame) -> Table:
+    """Return a row for each run, dataset and method against the base, the means first."""
+    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
+    return Table(
+        rows.sort(~is_mean, "method", "dataset", "recovery", nulls_last=True),
+        [
+            text_column("Model", "model"),
+            text_column("Dataset", "dataset"),
+            text_column("Method", "method"),
+            Column("Recovery, %", "recovery", show=lambda value: f"{value:.1f}", below=(_recovery_interval,)),
+            Column("Difference", "difference", show=signed),
+            Column("Lost", "n_lost"),
+            Column("Gained", "n_gained"),
+            Column("Changed", "n_changed"),
+            Column("KL, nats", "kl_nats", show=lambda value: f"{value:.3g}"),
+            Column("p after Holm", "p_holm", show=p_text, below=(line("p_value", p_text),)),
+        ],
+        style="metrics against",
+    )
+
+
+def _recovery_interval(row: Row) -> str:
+    low, high = row["recovery_low"], row["recovery_high"]
+    return "no interval" if low is None else f"{low:.1f} to {high:.1f}"
 
 
 def _size_panels(

@@ -100,15 +100,20 @@ _RESULTS = pl.Schema(
 )
 
 
-def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+_PROBS = pl.Schema({"pred": pl.Int64(), "label_probs": pl.List(pl.Float64())})
+
+
+def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_probs: bool = False) -> pl.DataFrame:
     """Return one row for each request and definition of the parts in which accuracy was measured.
 
     Args:
         predictions: schemas.PREDICTIONS of a run.
         metrics: schemas.METRICS of the run.
+        with_probs: whether to add pred and label_probs.
 
     Returns _RESULTS, whose last two columns are as the metrics of that definition define them.
     """
+    schema = pl.Schema(_RESULTS | _PROBS) if with_probs else _RESULTS
     measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
     definitions = {*metrics["definition"]}
     frames = [
@@ -116,11 +121,11 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame) -> pl.Data
             *(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY),
             correct=group.requests["correct"].cast(pl.Float64),
             true_label_prob=group.requests["true_label_prob"],
-        ).select(_RESULTS.names())
+        ).select(schema.names())
         for group in prediction_groups(predictions.join(measured, on=["suite", "part"], how="semi"))
         if group.definition in definitions
     ]
-    return pl.concat([_RESULTS.to_frame(), *frames])
+    return pl.concat([schema.to_frame(), *frames])
 
 
 def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:

@@ -70,6 +70,25 @@ EQUIVALENCE = pl.Schema(  # differences of accuracy as in DIFFERENCES, tested ag
     }
 )
 
+AGAINST_KEY = ["suite", "part", "dataset", "method", "definition", "model"]
+AGAINST = pl.Schema(  # a run and the base that all runs are compared with, on the same queries
+    {
+        **_MEASURED,
+        "method": pl.String(),
+        "definition": pl.String(),
+        "model": pl.String(),
+        "recovery": pl.Float64(),  # accuracy of the run over that of the base, in %; null where the base has 0
+        "recovery_low": pl.Float64(),  # 95% interval, paired; null where the accuracy of the base may be 0
+        "recovery_high": pl.Float64(),
+        **{name: DIFFERENCES[name] for name in ("difference", "ci_low", "ci_high", "n_queries")},
+        "n_lost": pl.Int64(),  # answers that are right in the base and wrong in the run
+        "n_gained": pl.Int64(),
+        "n_changed": pl.Int64(),  # answers that are another label, wrong ones included; null with other label names
+        "kl_nats": pl.Float64(),  # mean over requests of KL(base || run); inf where the run gives a label 0
+        **{name: DIFFERENCES[name] for name in ("p_value", "p_holm", "n_tests")},
+    }
+)
+
 RANK_CORRELATIONS_KEY = ["between", "over", "definition", "measure", "a", "b"]
 RANK_CORRELATIONS = pl.Schema(
     {

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
+from evaluator.compare.against import against_table
 from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.notes import comparison_answer, comparison_notes
@@ -37,25 +38,37 @@ class Compared(NamedTuple):
     answer: str  # which run is best, by how much, and whether that is shown
 
 
-def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> Stage[Compared]:
+def compare(
+    folders: Sequence[Path], out: Path, margin: float | None = None, base: Path | None = None
+) -> Stage[Compared]:
     """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html; with a
     margin of accuracy, also equivalence.parquet.
+
+    With a base, runs are compared with it and not with each other: also against.parquet.
 
     Suites can add tables and sections. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that
     cannot be compared, before anything is written.
     """
-    runs = read_runs(folders)
+    if base is not None:
+        resolved = [folder.resolve() for folder in (*folders, base)]
+        if len({*resolved}) < len(resolved):
+            raise ConfigError("A run is named twice, or is the base --against. Name each once.")
+        folders = [*folders, base]
+    runs = read_runs(folders, of_one_model=base is not None)
     suite_comparisons = _suite_comparisons(runs)
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
     comparison = comparison_table(runs) if has_metrics else COMPARISON.to_frame()
-    results = yield from read_results(runs)
+    results = yield from read_results(runs, with_probs=base is not None)
     notes = comparison_notes(runs, comparison, results)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    estimated = estimated_differences([run.model for run in runs], results, comparison, shared_sets_of(runs))
+    estimated = estimated_differences(
+        [run.model for run in runs], results, comparison, shared_sets_of(runs), is_against=base is not None
+    )
     differences = paired_differences(estimated)
-    answer = comparison_answer(runs, differences)
+    against = {} if base is None else {"against": against_table([run.model for run in runs], results, differences)}
+    answer = comparison_answer(runs, differences) if base is None else ""
     margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
@@ -69,6 +82,7 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
         "rank_correlations": rank_correlations(once),
         "scaling": scaling_lines(points),
         **margins,
+        **against,
         **{name: table for added in suite_comparisons for name, table in added.tables.items()},
     }
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
@@ -89,6 +103,7 @@ def compare(folders: Sequence[Path], out: Path, margin: float | None = None) -> 
             lines=tables["scaling"],
             texts=texts,
             equivalence=margins.get("equivalence"),
+            against=against.get("against"),
         )
         added = [section for each in suite_comparisons for section in each.sections]
         sections = [*added, *comparison_sections(data), runs_section(data, notes)]
@@ -119,12 +134,12 @@ def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
     return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
 
 
-def read_results(runs: Sequence[ComparedRun]) -> Stage[list[pl.DataFrame]]:
+def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> Stage[list[pl.DataFrame]]:
     """Read how each run answered each request. Raises ConfigError for runs with different queries."""
     results = []
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")
-        results.append(request_results(run.table("predictions"), run.metrics))
+        results.append(request_results(run.table("predictions"), run.metrics, with_probs=with_probs))
     require_equal_queries(runs, results)
     yield Progress(stage="Reading predictions", done=len(runs), total=len(runs), unit="runs")
     return results

@@ -1,0 +1,79 @@
+"""`evaluator compare --against`: recovery, flips, KL and Holm over many runs."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.stats import binomtest, entropy
+
+from evaluator.compare.against import _moments, _recovery
+from evaluator.compare.schema import AGAINST
+from tests.command_line import command
+from tests.compare.run_folders import predictions, write_run
+
+
+def made(folder: Path, skills: dict[str, float]) -> dict[str, pl.DataFrame]:
+    answers = {}
+    for seed, (name, skill) in enumerate(skills.items()):
+        answers[name] = predictions(skill, seed=seed, methods=["vanilla"], definitions=["paper"])
+        write_run(folder / name, f"acme/{name}", answers[name])
+    return answers
+
+
+def test_recovery_flips_and_kl_are_those_of_the_answers_and_holm_is_over_the_runs(tmp_path: Path) -> None:
+    answers = made(tmp_path, {"base": 1.0, "a": 0.2, "b": 0.4, "c": 3.0})
+    runs = [tmp_path / name for name in "abc"]
+    told = command("compare", *runs, "--against", tmp_path / "base", "--out", tmp_path / "out")
+    table = pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet")
+    assert table.schema == AGAINST
+    assert table["model"].unique().sort().to_list() == ["acme/a", "acme/b", "acme/c"]
+    differences = pl.read_parquet(tmp_path / "out" / "tables" / "differences.parquet")
+    between = differences.filter(pl.col("model_a") != pl.col("model_b"))
+    assert {*between["model_b"]} == {"acme/base"}
+    assert {*table["n_tests"]} == {3 * 5}  # runs; datasets and their mean
+    for name in "abc":
+        run, base = (answers[each].filter(dataset="abc").sort("position") for each in (name, "base"))
+        right, before = (each["pred"] == each["gold"] for each in (run, base))
+        (row,) = table.filter(model=f"acme/{name}", dataset="abc").to_dicts()
+        assert row["recovery"] == pytest.approx(100 * right.mean() / before.mean())
+        assert (row["n_lost"], row["n_gained"]) == ((before & ~right).sum(), (right & ~before).sum())
+        assert row["n_changed"] == (run["pred"] != base["pred"]).sum()
+        p, q = (np.array(each["label_probs"].to_list()) for each in (base, run))
+        assert row["kl_nats"] == pytest.approx(entropy(p, q, axis=1).mean())
+        assert row["recovery_low"] < row["recovery"] < row["recovery_high"]
+        (mean,) = table.filter(model=f"acme/{name}", dataset="mean").to_dicts()
+        line = next(line for line in told.splitlines() if line.startswith(f"acme/{name}, normal"))
+        assert f"{mean['recovery']:.1f}% of the accuracy of base" in line
+        assert f"{mean['n_lost']} answers lost, {mean['n_gained']} gained" in line
+        assert f">{mean['recovery']:.1f}" in (tmp_path / "out" / "compare.html").read_text()
+    inside = (table["recovery_low"] <= 100) & (table["recovery_high"] >= 100)
+    assert (inside == (table["p_value"] > 0.05)).all()
+
+
+def test_a_run_that_answers_as_its_base_is_a_note_and_has_100_percent(tmp_path: Path) -> None:
+    answers = made(tmp_path, {"base": 1.0})["base"]
+    write_run(tmp_path / "same", "acme/other", answers)
+    told = command("compare", tmp_path / "same", "--against", tmp_path / "base", "--out", tmp_path / "out")
+    assert "have the same scores to the last digit" in told
+    (row,) = pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet").filter(dataset="mean").to_dicts()
+    assert (row["recovery"], row["n_lost"], row["n_changed"], row["kl_nats"]) == (100, 0, 0, 0)
+    assert row["recovery_low"] < 100 < row["recovery_high"]
+
+
+def test_the_interval_of_recovery_holds_the_true_ratio() -> None:
+    rng, held = np.random.default_rng(3), 0
+    for _ in range(400):
+        easy = rng.random(150)
+        rows = pl.DataFrame({"query_id": np.arange(150), "correct": easy < 0.72, "correct_b": easy < 0.8})
+        flipped = rng.random(150) < 0.1
+        rows = rows.with_columns(correct=pl.when(pl.Series(flipped)).then(rng.random(150) < 0.72).otherwise("correct"))
+        found = _recovery(*_moments(rows.cast({"correct": float, "correct_b": float}), 2))
+        held += found["low"] <= 0.9 <= found["high"]
+    assert binomtest(held, 400, 0.95).pvalue > 0.01 or held / 400 > 0.95
+
+
+def test_a_base_among_the_runs_is_refused(tmp_path: Path) -> None:
+    made(tmp_path, {"base": 1.0})
+    told = command("compare", tmp_path / "base", "--against", tmp_path / "base", "--out", tmp_path / "out", exits=2)
+    assert "Name each once" in told
