@@ -182,11 +182,9 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         best = significantly_best(differences[measure]) if data.against is None else None
         table = _model_table(data, of_measure, "method", methods, TEXTS["means_caption"], best=best)
         if data.against is not None:
-            base = data.runs[-1].model
-            rows_of = data.against.filter(**places[measure], definition=definition)
-            yield section(
-                f"against-{number}", f"Against {base}", title, "Against", TEXTS["against_note"], _against(rows_of)
-            )
+            against = _against(data.against.filter(**places[measure], definition=definition))
+            heading = f"Against {data.runs[-1].model}"
+            yield section(f"against-{number}", heading, title, "Against", TEXTS["against_note"], against)
         yield section(f"means-{number}", title, "mean over datasets", title, table)
         caption = "A column is a dataset; below each value its 95% interval, clustered by query."
         table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
@@ -196,17 +194,16 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     large, small = _size_panels(vanilla, points, lines, titles)
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
-        subtitle = "after figure 4 of Cho & Inoue 2025"
-        yield section(
-            "scaling", title.capitalize(), subtitle, "By size", Legend(SCALING_KEYS), TEXTS["scaling_note"], large
-        )
+        scaling = Legend(SCALING_KEYS), TEXTS["scaling_note"], large
+        yield section("scaling", title.capitalize(), "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
     for number, measure in enumerate(judged, 1):
-        against = _against_vanilla(data, differences[measure])
-        if against:
-            methods = [column.title for column in against.columns[1:]]
+        over_vanilla = _against_vanilla(data, differences[measure])
+        if over_vanilla:
+            methods = [column.title for column in over_vanilla.columns[1:]]
             panels = [improvement_panels(points, lines, measure, methods)] if has_sizes else []
             subtitle = f"{titles[measure]}, after figure 5"
-            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", against, *panels)
+            shown: list[Block] = [over_vanilla, *panels]
+            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", *shown)
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
@@ -217,11 +214,9 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     if has_sizes:
         ranks = _rank_correlations(data, correlations, titles, definition)
         yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
-    for number, measure in enumerate(judged, 1):
-        if data.against is not None:
-            continue
+    title = "Model against model"
+    for number, measure in enumerate(judged if data.against is None else [], 1):
         pairs = _pairs(data, differences[measure])
-        title = "Model against model"
         yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
     margins = None if data.equivalence is None else data.equivalence.filter(definition=definition)
     if margins is not None and not margins.is_empty():

@@ -18,7 +18,7 @@ def prompt_form(record: MeasuredRecord) -> str:
 
 
 def settings(record: MeasuredRecord) -> dict[str, str]:
-    """Return what a run asked and how, apart from its model: the name of each setting -> its value in words."""
+    """Return the settings of a run apart from its model: name -> value in words."""
     scores, prompts = record.scores, record.prompts
     options = [prompts.config.get("data", {}), *prompts.config.get("suite_options", {}).values()]
     given = {

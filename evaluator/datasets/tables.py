@@ -125,7 +125,7 @@ def class_names(path: Path, column: str) -> list[str]:
 
 
 def ending(path: Path) -> str:
-    """Return what tells the format of a table: the end of its name in lower case, ".csv" for X.CSV.gz."""
+    """Return the ending of a table's name that tells its format, in lower case: ".csv" for X.CSV.gz."""
     return _uncompressed(path).suffix.lower()
 
 

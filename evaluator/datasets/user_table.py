@@ -1,6 +1,7 @@
 """Say how a user's labelled table is read: its columns, its labels, and the text around its examples."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
         labels={cell: distinct.index(name) for cell, name in names.items()},
         hint=_HINT,
         template=template,
-        verbalizer=Verbalizer(label_names=tuple(distinct)),
+        verbalizer=_verbalizer(path, distinct),
         alternative_templates=nine_templates(template, stated.alternatives),
         instructions=stated.instructions,
     )
@@ -114,6 +115,14 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
         notes=(*dataset.notes, "its template or label names are the user's, not the benchmark's"),
         fingerprint=short_digest(repr(identity).encode()),
     )
+
+
+def _verbalizer(path: Path, names: Sequence[str]) -> Verbalizer:
+    """Return the label space of a table. Raises TemplateError, naming the table, for names that cannot be labels."""
+    try:
+        return Verbalizer(label_names=tuple(names))
+    except TemplateError as error:
+        raise TemplateError(f"{path}: {error}") from error
 
 
 def table_template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:

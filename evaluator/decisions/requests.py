@@ -100,7 +100,7 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
 
 
 def limit_fault(question: Question, protocol: Protocol) -> str | None:
-    """Return what of a question a service is known to refuse, or None."""
+    """Name the known limit of a service that a question passes, or return None."""
     kind, most = ("levels", protocol.max_levels) if question.kind == "score" else ("options", protocol.max_options)
     n = len(question.options)
     return f"{n} {kind}, and the service takes {most} at most" if n > most else None

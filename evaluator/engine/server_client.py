@@ -250,7 +250,7 @@ class ServerClient:
 
 
 def sum_fault(total: float) -> str | None:
-    """Return what is wrong with the sum of the probabilities of different next tokens, or None."""
+    """Return the fault of a sum of probabilities of different next tokens, or None."""
     if total <= math.exp(_ROUNDED_UP):
         return None
     return (
@@ -260,7 +260,7 @@ def sum_fault(total: float) -> str | None:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call returns. Raises TimeoutError once it has taken so long: its thread is then left alone."""
+    """Return the result of a call. Raises TimeoutError once it has taken so long: its thread is then left alone."""
     result: Future[T] = Future()
 
     def work() -> None:

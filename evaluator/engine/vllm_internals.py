@@ -45,14 +45,14 @@ _OF_A_LOADED_MODEL = (
 
 
 def missing_names() -> list[str]:
-    """Return what the imported vLLM has not; empty in a version that was tried. Takes a millisecond."""
+    """Return the names that the imported vLLM lacks; empty in a version that was tried. Takes a millisecond."""
     found = (_missing(module, name) for module, names in _NAMES.items() for name in names)
     functions = (_missing(module, name, wanted) for (module, name), wanted in _PARAMETERS.items())
     return [name for name in (*found, *functions) if name]
 
 
 def missing_attributes(llm_engine: Any) -> list[str]:
-    """Return what a loaded LLMEngine has not."""
+    """Return the attributes that a loaded LLMEngine lacks."""
     return [name for name in _OF_A_LOADED_MODEL if not _has(llm_engine, name)]
 
 

@@ -68,7 +68,7 @@ COHERENCE: Mapping[str, Score] = {
     "sum_less_one": lambda yes, _gold: float(np.abs(yes.sum(axis=1) - 1).mean()),
     "single_yes": lambda yes, _gold: float(((yes >= 0.5).sum(axis=1) == 1).mean()),
 }
-"""Of questions of which one is true: how far their probabilities are from a sum of 1, and rows with a single yes."""
+"""Scores of questions of which one is true: distance of the sum of probabilities from 1, and rows with one yes."""
 
 
 def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.DataFrame:

@@ -110,7 +110,7 @@ _Scope = tuple[Threshold, pl.DataFrame]
 
 
 def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[_Scope]:
-    """Return what thresholds are for: all rows, those of a question, of an answer to it, and of a slice of these."""
+    """Split rows into the scopes of thresholds: all rows, or by question, answer and slice."""
     columns = {"question": per != "all", "answer": per == "class", "slice": by_slice}
     by = [column for column, is_apart in columns.items() if is_apart]
     parts = sorted((rows.partition_by(by, as_dict=True) if by else {(): rows}).items(), key=lambda part: str(part[0]))

@@ -33,7 +33,7 @@ MEASURED = {
 
 
 def threshold_lines(report: ThresholdReport) -> Iterator[str]:
-    """Yield what stored answers say, a line each: coverage, thresholds or why there is none, checks, routing."""
+    """Yield lines about stored answers: coverage, thresholds or why there is none, checks, routing."""
     for row in report.coverage.iter_rows(named=True):
         yield from _coverage_lines(row)
     for each in report.file.thresholds:
@@ -68,7 +68,7 @@ def _coverage_lines(row: Row) -> Iterator[str]:
 
 
 def _scope(threshold: Threshold) -> str:
-    """Return what a threshold is for."""
+    """Name the answers that a threshold is about."""
     names = (threshold.question, threshold.option and f"answer {threshold.option!r}", threshold.slice)
     return ", ".join(filter(None, names)) or "all questions"
 

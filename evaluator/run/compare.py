@@ -49,12 +49,7 @@ def compare(
     Suites can add tables and sections. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that
     cannot be compared, before anything is written.
     """
-    if base is not None:
-        resolved = [folder.resolve() for folder in (*folders, base)]
-        if len({*resolved}) < len(resolved):
-            raise ConfigError("A run is named twice, or is the base --against. Name each once.")
-        folders = [*folders, base]
-    runs = read_runs(folders, of_one_model=base is not None)
+    runs = read_runs(folders) if base is None else _runs_and_base(folders, base)
     suite_comparisons = _suite_comparisons(runs)
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
@@ -87,13 +82,7 @@ def compare(
     }
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
-        try:
-            earlier = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
-        except StoreError:  # damaged: its tables stay
-            earlier = {}
-        digests = {name: write_table(out, name, table) for name, table in tables.items()}
-        remove_tables(out, earlier, digests)
-        write_json(out / COMPARISON_FILE, {"tables": digests})
+        _write_tables(out, tables)
         data = ComparisonData(
             runs=runs,
             comparison=headlines,
@@ -111,6 +100,25 @@ def compare(
         page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables, answer)
+
+
+def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:
+    """Read runs and, last, their base. Raises ConfigError for a folder that is named twice."""
+    every = [*folders, base]
+    if len({folder.resolve() for folder in every}) < len(every):
+        raise ConfigError("A run is named twice, or is the base --against. Name each once.")
+    return read_runs(every, of_one_model=True)
+
+
+def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame]) -> None:
+    """Write the tables of a comparison in place of an earlier one's."""
+    try:
+        earlier = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
+    except StoreError:  # damaged: its tables stay
+        earlier = {}
+    digests = {name: write_table(out, name, table) for name, table in tables.items()}
+    remove_tables(out, earlier, digests)
+    write_json(out / COMPARISON_FILE, {"tables": digests})
 
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:

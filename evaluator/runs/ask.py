@@ -90,7 +90,7 @@ class Plan:
         return PROTOCOLS[self.options.protocol]
 
     def sentence(self) -> str:
-        """Return what leaves this machine."""
+        """Say which data leave this machine."""
         columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
         return (
             f"{len(self.rows):,} rows go to {self.options.host}: of each the column {columns} and the questions "

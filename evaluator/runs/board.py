@@ -98,7 +98,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
 
 
 def _about(run: ExportedRun, folder: Path, out: Path, taken: set[str]) -> dict[str, Any]:
-    """Return what the board states of a run. Its id is of its scores; copies of a run are numbered."""
+    """Return the entry of a run on the board. Its id is of its scores; copies of a run are numbered."""
     record, first = run.record, f"run-{fingerprint(run.record.scores.fingerprint, run.record.model.title)}"
     ids = (first if n == 1 else f"{first}-{n}" for n in range(1, len(taken) + 2))
     short = record.model.title.rsplit("/", 1)[-1]

@@ -117,7 +117,7 @@ def kept_file(shard: str) -> str:
 
 
 def read_kept(folder: Path, shard: str) -> dict[str, Any] | None:
-    """Return what a job that was stopped has kept, None where there is nothing, or with a warning nothing intact."""
+    """Return the answers that a stopped job has kept; None without any, and, with a warning, for damaged ones."""
     try:
         return read_json(folder / kept_file(shard))
     except StoreError as error:

@@ -208,7 +208,7 @@ class ChatForm:
             ) from error
 
     def _opening(self, messages: Sequence[Message]) -> str:
-        """Return what the template writes before the text of the last message."""
+        """Return the text of the template before that of the last message."""
         return self.before_answer(messages).rpartition(messages[-1]["content"])[0]
 
     def unwritten_thought(self) -> str | None:

@@ -137,7 +137,7 @@ def figure_points() -> pl.DataFrame:
 
 
 def predicted(points: pl.DataFrame, n_parameters: Sequence[int]) -> pl.DataFrame:
-    """Return what the published models say of further models, by the line over log10 of the number of parameters.
+    """Predict further models from the published ones, by the line over log10 of the number of parameters.
 
     Args:
         points: of one panel of figure_points; models are independent and have equal weight.
