@@ -117,7 +117,7 @@ def sum_tolerance(n_options: int, step: float | None) -> float:
 
 
 def least_probability(probabilities: np.ndarray, step: float | None) -> float | None:
-    """Return the probability of a reported zero: half the step, else half the least positive value; None without a zero.
+    """Return the probability of a reported zero: half the step, else half the least positive value; None without zeros.
 
     Source: a value is rounded to zero below half a step; a service that reports the most probable options alone gives
     zero to options below the least value that it reports.
