@@ -29,6 +29,15 @@ MODEL_MARKS = (
     Mark("point", "n_parameters", "value", rows="models", opacity=0, size=340, is_described=True),
 )
 
+OTHER_MARKS = (
+    *(Mark("line", "n_parameters", end, rows="line", color=GREY, dash=(4, 3), size=1.2) for end in ("low", "high")),
+    Mark("line", "n_parameters", "value", rows="line", color=GREY, size=1.6),
+    Mark("point", "n_parameters", "value", rows="others", color=GREY, opacity=0.7, size=40),
+    Mark("point", "n_parameters", "value", rows="others", opacity=0, size=300, is_described=True),
+)
+
+VALUES = ("n_parameters", "value", "ci_low", "ci_high")
+
 ABSENT = "No model has both a finite value and a recorded number of parameters."
 
 
@@ -52,7 +61,7 @@ def value_panels(
     panels = []
     for measure, title in titles.items():
         if line := rows.get(measure):
-            drawn = _drawn(points.filter(of="value", measure=measure), title)
+            drawn = described_points(points.filter(of="value", measure=measure), title)
             panels.append(_panel(title, line, drawn, reference=references.get(measure), is_large=are_large))
     return Panels(panels, style="scaling large" if are_large else "scaling", absent=ABSENT)
 
@@ -61,7 +70,7 @@ def improvement_panels(points: pl.DataFrame, lines: pl.DataFrame, measure: str, 
     """Return a panel for each method, all on one scale, with a line at 0. Arguments as for value_panels."""
     rows = {row["method"]: row for row in lines.filter(of="improvement", measure=measure).iter_rows(named=True)}
     drawn = {
-        method: _drawn(points.filter(of="improvement", measure=measure, method=method), method)
+        method: described_points(points.filter(of="improvement", measure=measure, method=method), method)
         for method in methods
         if method in rows
     }
@@ -89,13 +98,14 @@ def line_text(line: Mapping[str, Any]) -> str:
     return f"slope {slope}, {line['reason']}" if low is None else f"slope {slope} ({low} to {high})"
 
 
-def _drawn(points: pl.DataFrame, title: str) -> pl.DataFrame:
+def described_points(points: pl.DataFrame, title: str) -> pl.DataFrame:
+    """Return the points of scaling_figure that can be drawn, with their descriptions."""
     finite = points.filter(pl.col("n_parameters").is_not_null(), pl.col("value").is_finite())
     values = (pl.col(column).round(3).cast(pl.String).fill_null("unknown") for column in ("value", "ci_low", "ci_high"))
     description = pl.format(
         "{} {}: {} {}, 95% interval {} to {}, {} parameters", "number", "model", pl.lit(title), *values, "n_parameters"
     )
-    return finite.with_columns(description=description)
+    return finite.with_columns(description=description.str.strip_chars_start())
 
 
 def line_ends(points: pl.DataFrame, line: Mapping[str, Any]) -> pl.DataFrame:
@@ -114,6 +124,7 @@ def scaling_figure(
     reference: float | None = None,
     limits: tuple[float, float] | None = None,
     is_large: bool = False,
+    others: pl.DataFrame | None = None,
 ) -> Drawing:
     """Draw values of models against their numbers of parameters, which are on a logarithmic axis.
 
@@ -123,20 +134,30 @@ def scaling_figure(
         line: n_parameters and value at both ends of the least-squares line; no rows where there is none.
         reference: a value to compare with, drawn as a dashed line across.
         limits: of the axis of values, where several figures share it; those of its points and line if left out.
+        others: further models, drawn in grey: n_parameters, value and description. The line is theirs, with `low` and
+            `high`, within which further models are expected.
     """
-    ends, size = limits or value_limits([points, line], reference), LARGE if is_large else SMALL
+    frames = [points, line] if others is None else [points, line.rename({"low": "ci_low", "high": "ci_high"}), others]
+    ends, size = limits or value_limits(frames, reference), LARGE if is_large else SMALL
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
-    x, y = parameter_axis(points["n_parameters"].to_list()), Axis(domain=ends, form=f".{decimals}f")
-    shifts = _label_shifts(_pixels(points, ends, size))
-    shifted = points.with_columns(dx=pl.Series([dx for dx, _ in shifts]), dy=pl.Series([dy for _, dy in shifts]))
+    counts = [count for frame in frames for count in frame["n_parameters"]]
+    x, y = parameter_axis(counts), Axis(domain=ends, form=f".{decimals}f")
+    shifts = _label_shifts(_pixels(points, _parameter_limits(counts), ends, size))
+    dx, dy = (pl.Series([shift[place] for shift in shifts], dtype=pl.Int64) for place in (0, 1))
+    tables = {"models": points.with_columns(dx=dx, dy=dy), "line": line}
+    if others is not None:
+        data = pl.concat([others, points], how="diagonal").select("model", *VALUES)
+        return panel((*OTHER_MARKS, *MODEL_MARKS[2:]), x, y, size=size, data=data, others=others, **tables)
     across = pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64})
     data = stacked(models=points, line=line)
-    return panel(MODEL_MARKS, x, y, size=size, data=data, models=shifted, line=line, reference=across)
+    return panel(MODEL_MARKS, x, y, size=size, data=data, reference=across, **tables)
 
 
-def _pixels(points: pl.DataFrame, limits: tuple[float, float], size: Size) -> list[tuple[float, float]]:
+def _pixels(
+    points: pl.DataFrame, counts: tuple[float, float], limits: tuple[float, float], size: Size
+) -> list[tuple[float, float]]:
     """Return the positions of points, in pixels from the top left corner."""
-    low, high = map(math.log, _parameter_limits(points["n_parameters"].to_list()))
+    low, high = map(math.log, counts)
     bottom, top = limits
     return [
         (size.width * (math.log(n_parameters) - low) / (high - low), size.height * (top - value) / (top - bottom))

@@ -34,8 +34,13 @@ class Reproduction:
     files: tuple[ReleasedFile, ...] = ()  # that the data folder must have; none: the results are in the package
     read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError. Without files its argument is not used
     recompute: Callable[[Any], Stage[Any]]
-    write_page: Callable[[Any, Path], Path]
     summary_lines: Callable[[Any], Iterator[str]]  # shown in a terminal
+
+    # Of the page:
+    kicker: str
+    heading: str
+    subject: Callable[[Any], str]
+    sections: Callable[[Any], Iterator[Any]]  # report.section.Section
 
 
 def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage[Any]:
@@ -44,6 +49,8 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
     Equal input files give equal output, byte for byte. Raises DatasetError for files that are missing or have other
     columns or rows, before OUT is made, and ConfigError where a data folder is missing or not needed.
     """
+    from evaluator.report.page import Header, write_page  # here, because the command line lists papers without pages
+
     if (data is None) == bool(reproduction.files):
         needed = "needs the folder of the released results" if reproduction.files else "has its data in the package"
         hint = "Name it with" if reproduction.files else "Leave out"
@@ -58,7 +65,10 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
             table = getattr(recomputed.tables, field.name)
             write_table(out, field.name, table)
             write_bytes(out / "tables" / f"{field.name}.csv", csv_text(table).encode())
-        reproduction.write_page(recomputed, out / PAGE)
+        header = Header(
+            kicker=reproduction.kicker, heading=reproduction.heading, subject=reproduction.subject(recomputed)
+        )
+        write_page(out / PAGE, f"{reproduction.heading}, recomputed", header, list(reproduction.sections(recomputed)))
         yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
     return recomputed
 

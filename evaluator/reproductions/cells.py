@@ -1,11 +1,13 @@
-"""Transcribe printed tables as cells, judge each cell by its recomputed number, and show both."""
+"""Transcribe printed tables as cells, judge each cell by its recomputed number, and show both on a paper's page."""
 
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from evaluator.report.section import Block, List
+from evaluator.report.section import Block, List, PackageFile, Section
 from evaluator.report.table import Column, Row, Table, marked, number, text_column
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
@@ -28,6 +30,15 @@ PRINTED = pl.Schema(
 JUDGED = pl.Schema({"verdict": pl.String(), "note": pl.String()})  # Verdict
 
 
+VERDICTS = {
+    "equal": "equal",  # to the printed decimals
+    "within_rounding": "within rounding",
+    "differ": "differs",
+    "not_in_data": "not in the data",
+    "not_printed": "not printed",  # recomputed, but missing in the transcription
+}
+COUNTS = pl.Schema({"table": pl.String(), "n_printed": pl.Int64(), **dict.fromkeys(VERDICTS, pl.Int64())})
+
 MARKS = {"within rounding": "≈ ", "differs": "≠ "}
 """Verdict on a printed number -> its mark; others have none."""
 
@@ -39,6 +50,16 @@ class PrintedTable(NamedTuple):
     title: str
     columns: Sequence[str]
     body: str  # a line for each row: its name, then a number for each column; "?" or "n/a" where there is none
+
+
+def printed(package: str) -> dict[str, Any]:
+    """Return the content of a paper's assets/printed.toml."""
+    return tomllib.loads(files(f"evaluator.reproductions.{package}").joinpath("assets/printed.toml").read_text("utf-8"))
+
+
+def printed_tables(package: str) -> tuple[PrintedTable, ...]:
+    """Return the tables of a paper in printed order, as its package has them in assets/printed.toml."""
+    return tuple(PrintedTable(**table) for table in printed(package)["tables"])
 
 
 def printed_cells(tables: Iterable[PrintedTable], *, decimals: int) -> pl.DataFrame:
@@ -88,6 +109,30 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
         .otherwise(pl.lit("differs"))
     )
     return cells.with_columns(verdict=verdict).with_columns(value.fill_nan(None))
+
+
+def verdict_counts(cells: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each table of JUDGED cells, in printed order: COUNTS, the number of cells with each verdict."""
+    is_verdict = [(pl.col("verdict") == verdict).sum().alias(name) for name, verdict in VERDICTS.items()]
+    counted = cells.group_by("table", maintain_order=True).agg(
+        pl.col("published").count().alias("n_printed"), *is_verdict
+    )
+    return counted.cast(COUNTS)
+
+
+COUNT_COLUMNS = [
+    text_column("Table", "table"),
+    Column("Printed", "n_printed"),
+    *(Column(name.replace("_", " ").capitalize(), name) for name in VERDICTS),
+]
+
+
+def page_section(
+    package: str, anchor: str, title: str, *content: Block, subtitle: str = "", navigation: str = ""
+) -> Section:
+    """Return a section of a paper's page, in the style of its package's assets/page.css."""
+    style = PackageFile(f"evaluator.reproductions.{package}", "assets/page.css")
+    return Section(anchor, title, content, subtitle=subtitle, navigation=navigation or title, style=style)
 
 
 def table_blocks(cells: pl.DataFrame) -> Iterator[Block]:

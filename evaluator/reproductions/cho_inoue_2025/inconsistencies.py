@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import polars as pl
 from scipy.special import pdtrc
 
-from evaluator.reproductions.cells import JUDGED, PRINTED, with_verdicts
+from evaluator.reproductions.cells import JUDGED, PRINTED, printed, with_verdicts
 
 CELLS = pl.Schema({**PRINTED, "recomputed": pl.Float64(), "input_reach": pl.Float64(), **JUDGED})
 FINDINGS = pl.Schema(
@@ -38,21 +38,8 @@ CHANCE_LEVEL = 0.05
 UNIT_CAUSES = {("%", 100): "percent in place of shares", ("/0.1", 10): "the slope is divided by 0.1"}
 """End of a printed unit and factor -> cause."""
 
-HEADINGS = {
-    7: "GPT2 0.137|Llama2 6.74|GPT2 0.38|GPT2 0.812|GPT2 1.61|Pythia 0.014|Pythia 0.07|Pythia 0.16|Pythia 0.41|"
-    "Pythia 1.08|Pythia 1.52|Pythia 2.91|Pythia 6.9|OPT 2.7|OPT 1.3|OPT 6.7|GPT-J 6.05|NEO 1.3|NEO 2.7|NEO 0.125|"
-    "Falcon 7.22|Falcon* 7.22|Qwen2 7.6|Qwen 7.7|Qwen2 7.6|Llama2 13|Llama2 34|Qwen2* 72|Llama3 8",
-    8: "GPT2 0.137|Llama2 6.74|GPT2 0.38|GPT2 0.812|GPT2 1.61|Pythia 0.014|Pythia 0.07|Pythia 0.16|Pythia 0.41|"
-    "Pythia 1.08|Pythia 1.52|Pythia 2.91|Pythia 6.9|OPT 2.7|OPT 1.3|OPT 6.7|GPT-J 6.05|NEO 1.3|NEO 2.7|NEO 0.125|"
-    "Falcon 7.22|Falcon* 7.22|Qwen2 7.6|Qwen2* 7.7|Qwen2 7.6|Llama2 13|Llama2* 34|Qwen2* 72|Llama3 8",
-}
-"""Table of the appendix -> headings of its columns as printed; a star is for instruction-tuned models."""
-
-MAIN_HEADINGS = "GPT-2 0.14|GPT-2 1.6|OPT 2.7|Llama2 6.7|Qwen2* 7.6|Qwen2 7.6|Llama3 8.0|Llama2 13|Llama2 34|Qwen2* 72"
-"""Headings of tables 2 and 3."""
-
-AUGMENTED = {7: 2, 8: 2}
-"""Table of the appendix -> table of the main text that its caption names."""
+PRINTED_TEXTS = printed("cho_inoue_2025")
+"""Headings of columns, and the table that each caption of the appendix names."""
 
 
 def findings(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
@@ -220,7 +207,7 @@ def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
         wide = rows.with_columns(name=ROW_NAME).pivot("name", index="model", values="value")
         names = rows.select("measure", name=ROW_NAME).unique(maintain_order=True).rows()
         groups = [kinds for kinds in COMPARABLE if kinds & set(rows["measure"])] or [{kind} for kind, _ in names]
-        for group in {tuple(sorted(kinds)) for kinds in groups}:
+        for group in dict.fromkeys(tuple(sorted(kinds)) for kinds in groups):  # in the order of the rows
             expected, equal = 0.0, []
             for a, b in combinations([name for kind, name in names if kind in group], 2):
                 both = wide.drop_nulls([a, b])
@@ -248,11 +235,12 @@ def _by_chance(n: int, expected: float) -> str:
 def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
     """Yield columns whose headings differ between the tables in the star, the name or the number of parameters."""
     models = appendix.sort("order")["model"].unique(maintain_order=True).to_list()
-    of_main = dict(zip(main["model"].unique(maintain_order=True), MAIN_HEADINGS.split("|"), strict=False))
-    if len(models) != len(HEADINGS[8].split("|")):  # other models than the paper's
+    printed_headings = PRINTED_TEXTS["headings"]
+    of_main = dict(zip(main["model"].unique(maintain_order=True), printed_headings["main"], strict=False))
+    if len(models) != len(printed_headings["8"]):  # other models than the paper's
         return
     for place, model in enumerate(models):
-        headings = {f"table {table}": texts.split("|")[place] for table, texts in HEADINGS.items()}
+        headings = {f"table {table}": printed_headings[table][place] for table in ("7", "8")}
         headings |= {"tables 2 and 3": of_main[model]} if model in of_main else {}
         if len({heading.replace("-", "").rsplit(" ", 1)[0] for heading in headings.values()}) < 2:
             continue
@@ -268,13 +256,11 @@ def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
 
 def _captions(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
     """Yield tables of the appendix that augment another table than their caption says."""
-    for number, named in AUGMENTED.items():
-        measures = set(appendix.filter(table=number)["measure"])
+    augmented: dict[str, int] = PRINTED_TEXTS["augmented"]
+    for number, named in augmented.items():
+        measures = set(appendix.filter(table=int(number))["measure"])
         sources = [table for table in sorted({*main["table"]}) if measures & set(main.filter(table=table)["measure"])]
         if sources and sources != [named]:
             text = f"Table {number} is captioned as augmenting table {named} and has the rows of table {sources[0]}."
-            yield "caption", str(number), "caption", text, f"the caption of table {_other(number)}, whose table it is"
-
-
-def _other(number: int) -> int:
-    return next(table for table in AUGMENTED if table != number)
+            (other,) = {*augmented} - {number}
+            yield "caption", number, "caption", text, f"the caption of table {other}, whose table it is"

@@ -1,25 +1,25 @@
 """Write the page of StaICC's recomputed figures, tested sentences and compared tables."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
 from evaluator.compare.report import triangle
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.report.page import Header, write_page
 from evaluator.report.section import Block, Group, Legend, Matrices, PackageFile, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
-from evaluator.reproductions.cells import table_blocks
+from evaluator.reproductions.base import Reproduction
+from evaluator.reproductions.cells import page_section, table_blocks
 from evaluator.reproductions.cho_inoue_2025.figures import COUNTED, Counted
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
-from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed, StaiccTables, outcome
-from evaluator.suites.staicc.published import METHODS, METRICS
+from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed, StaiccTables, outcome, recompute, summary_lines
+from evaluator.suites.staicc.published import METHODS, METRICS, printed_tables
 from evaluator.suites.staicc.published_report import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 
-STYLE = PackageFile("evaluator.reproductions.cho_inoue_2025", "assets/page.css")
 COMPARISON_STYLE = PackageFile("evaluator.compare", "assets/compare.css")
 
 FINDINGS = [
@@ -36,45 +36,29 @@ FIGURES = {
 }
 
 
-def write_published_page(recomputed: Recomputed, path: Path) -> Path:
-    """Write the page and return its path. Equal data give equal bytes."""
-    findings = recomputed.tables.findings
-    n_unexplained = findings["cause"].str.contains(UNEXPLAINED).sum()
-    header = Header(
-        kicker="Cho & Inoue 2025, StaICC, recomputed from its printed tables",
-        heading="What 29 models say",
-        subject=f"{findings.height} findings where tables contradict each other or repeat values, {n_unexplained} of "
-        "them unexplained",
-    )
-    return write_page(path, "StaICC, recomputed", header, list(published_sections(recomputed)))
+_section = partial(page_section, "cho_inoue_2025")
 
 
 def published_sections(recomputed: Recomputed) -> Iterator[Section]:
     """Yield the tested sentences, the tables against each other, and the figures."""
     tables = recomputed.tables
-    yield _section("sentences", "The paper's sentences, tested", "", TEXTS["sentences_note"], *_sentences(tables))
+    yield _section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
     table = Table(tables.findings, FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
-    yield _section("findings", "Tables against each other", "tables 2, 3, 7 and 8", table, navigation="Findings")
+    title, subtitle = "Tables against each other", "tables 2, 3, 7 and 8"
+    yield _section("findings", title, table, subtitle=subtitle, navigation="Findings")
     for (name,), cells in tables.cells.group_by("table", maintain_order=True):
         title = f"Table {name} against the appendix"
-        yield _section(f"table-{name}", title, "cell by cell", *table_blocks(cells), navigation=f"Table {name}")
+        content = table_blocks(cells)
+        yield _section(f"table-{name}", title, *content, subtitle="cell by cell", navigation=f"Table {name}")
     for figure, (title, subtitle) in FIGURES.items():
         panels = list(_panels(recomputed, figure))
-        content = Legend(KEYS), TEXTS["figures_note"], Panels(panels, style="scaling")
-        yield _section(f"figure-{figure}", title, subtitle, *content, navigation=f"Figure {figure}")
-    yield _section("figure-8", "Rank correlations", "figure 8", *_correlations(tables), navigation="Figure 8")
-    yield _section("source", "Source", "", TEXTS["source"])
-
-
-def _section(anchor: str, title: str, subtitle: str, *content: Block, navigation: str = "") -> Section:
-    return Section(
-        anchor,
-        title,
-        content,
-        subtitle=subtitle,
-        navigation=navigation or title,
-        style=COMPARISON_STYLE if anchor.startswith("figure") else STYLE,
+        drawn = Legend(KEYS), TEXTS["figures_note"], Panels(panels, style="scaling")
+        yield _section(f"figure-{figure}", title, *drawn, subtitle=subtitle, navigation=f"Figure {figure}")
+    section = _section(
+        "figure-8", "Rank correlations", *_correlations(tables), subtitle="figure 8", navigation="Figure 8"
     )
+    yield replace(section, style=COMPARISON_STYLE)
+    yield _section("source", "Source", TEXTS["source"])
 
 
 def _sentences(tables: StaiccTables) -> Iterator[Block]:
@@ -150,3 +134,25 @@ def _correlations(tables: StaiccTables) -> Iterator[Block]:
     ]
     yield TEXTS["correlations_note"]
     yield Matrices([matrix for matrix in matrices if matrix])
+
+
+def _subject(recomputed: Recomputed) -> str:
+    findings = recomputed.tables.findings
+    return (
+        f"{findings.height} findings where tables contradict each other or repeat values, "
+        f"{findings['cause'].str.contains(UNEXPLAINED).sum()} of them unexplained"
+    )
+
+
+REPRODUCTION = Reproduction(
+    title="Cho & Inoue 2025, StaICC: figures 4, 5, 7 and 8 recomputed from the printed tables, sentences tested, "
+    "tables compared with each other",
+    source="arXiv 2501.15708, tables 2, 3, 7 and 8",
+    read=lambda _folder: printed_tables(),
+    recompute=recompute,
+    summary_lines=summary_lines,
+    kicker="Cho & Inoue 2025, StaICC, recomputed from its printed tables",
+    heading="What 29 models say",
+    subject=_subject,
+    sections=published_sections,
+)

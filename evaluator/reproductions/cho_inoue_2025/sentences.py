@@ -115,7 +115,7 @@ def _often_best(_: Figures, counted: Counted) -> Iterator[tuple[str, int, Estima
         return
     accuracies = printed_tables()[1].filter(table=2)
     models = accuracies if counted.with_awq else accuracies.filter(~pl.col("model").str.ends_with("AWQ"))
-    best = models.sort("value", descending=True).group_by("model").first()
+    best = models.sort("value", descending=True, maintain_order=True).group_by("model").first()
     chance = len(FREQUENTLY_BEST) / len(METHODS)
     test = binomtest(best["method"].is_in(FREQUENTLY_BEST).sum(), best.height, chance)
     ends = test.proportion_ci(CONFIDENCE)

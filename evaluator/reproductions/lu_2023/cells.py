@@ -18,18 +18,6 @@ PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
         **JUDGED,
     }
 )
-PUBLISHED_TOTALS = pl.Schema(
-    {
-        "table": pl.String(),
-        "n_printed": pl.Int64(),
-        "equal": pl.Int64(),  # to the printed decimals
-        "within_rounding": pl.Int64(),
-        "differ": pl.Int64(),
-        "not_in_data": pl.Int64(),
-        "not_printed": pl.Int64(),  # recomputed, but missing in the transcription
-    }
-)
-
 USED_RULES = {
     ("14(a)", "BoolQ"): "without GPT3-175B, more shots alone",
     **{("14(a)", row): "without GPT3-175B" for row in ("CoLA", "MultiNLI", "RTE", "SNLI")},
@@ -55,20 +43,6 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame, tried: pl.DataF
     notes = [" ".join(_notes(cell, rules.get((cell["table"], cell["row"]), none))) for cell in cells.to_dicts()]
     noted = cells.with_columns(note=pl.Series([note or None for note in notes], dtype=pl.String))
     return noted.select(list(PUBLISHED_CELLS)).cast(PUBLISHED_CELLS)
-
-
-def totals(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_TOTALS: one row a table, in the paper's order."""
-    verdict = pl.col("verdict")
-    counted = cells.group_by("table", maintain_order=True).agg(
-        n_printed=pl.col("published").count(),
-        equal=(verdict == "equal").sum(),
-        within_rounding=(verdict == "within rounding").sum(),
-        differ=(verdict == "differs").sum(),
-        not_in_data=(verdict == "not in the data").sum(),
-        not_printed=(verdict == "not printed").sum(),
-    )
-    return counted.cast(PUBLISHED_TOTALS)
 
 
 def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:

@@ -1,32 +1,23 @@
 """Write the page of the recomputed in-context PVI: the paper's tables, cell by cell."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 
 import polars as pl
 
-from evaluator.report.page import Header, write_page
-from evaluator.report.section import Block, List, PackageFile, Section, texts
+from evaluator.report.section import Block, List, Section, texts
 from evaluator.report.table import Column, Table, number, text_column
-from evaluator.reproductions.cells import table_blocks
+from evaluator.reproductions.base import Reproduction
+from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, table_blocks
+from evaluator.reproductions.lu_2023 import data
 from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
 from evaluator.reproductions.lu_2023.paper import GPT3, TABLES
-from evaluator.reproductions.lu_2023.recompute import Published
+from evaluator.reproductions.lu_2023.recompute import Published, recompute, summary_lines
 from evaluator.reproductions.lu_2023.tried_rules import FIT
 
 TEXTS = texts("evaluator.reproductions.lu_2023")
 
 SIGNIFICANT = 0.05
-
-TOTALS = [
-    text_column("Table", "table"),
-    Column("Printed", "n_printed"),
-    Column("Equal", "equal"),
-    Column("Within rounding", "within_rounding"),
-    Column("Differ", "differ"),
-    Column("Not in the data", "not_in_data"),
-    Column("Not printed", "not_printed"),
-]
 
 STRENGTHS = [
     text_column("Across", "variable"),
@@ -64,23 +55,13 @@ REMARKS = (
 )
 
 
-def write_published_page(published: Published, path: Path) -> Path:
-    """Write the page and return its path. Equal data give equal bytes."""
-    total = _sums(published).row(0, named=True)
-    header = Header(
-        kicker="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly, recomputed from the released "
-        "results",
-        heading="In-context PVI, as published",
-        subject=f"{total['equal']} of {total['n_printed']} printed cells are equal to the recomputed ones, to the "
-        "printed decimals",
-    )
-    return write_page(path, "In-context PVI, recomputed", header, list(published_sections(published)))
+_section = partial(page_section, "lu_2023")
 
 
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
-    totals = Table(tables.totals, TOTALS, caption=TEXTS["totals_caption"], foot=_sums(published))
+    totals = Table(tables.totals, COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=_sums(published))
     yield _section("totals", "Cell by cell", totals)
     for place, table in enumerate(TABLES, 1):
         content = table_blocks(tables.cells.filter(table=table.number))
@@ -89,10 +70,19 @@ def published_sections(published: Published) -> Iterator[Section]:
             also = [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)]
         elif table.number == "15":
             also = [_anova_text(tables.anova)]
-        yield _section(f"table-{place}", table.title, *content, *also, subtitle=f"table {table.number}")
+        yield _section(
+            f"table-{place}",
+            table.title,
+            *content,
+            *also,
+            subtitle=f"table {table.number}",
+            navigation=f"Table {table.number}",
+        )
     caption = TEXTS["published_caption"]
     differences = Table(tables.differences, DIFFERENCES, caption=caption, data={"table": "differences"})
-    yield _section("figure-2", "Accuracy gained from low to high PVI", differences, subtitle="figure 2")
+    yield _section(
+        "figure-2", "Accuracy gained from low to high PVI", differences, subtitle="figure 2", navigation="Figure 2"
+    )
     tried = Table(_tried_shown(tables.tried_rules), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
     yield _section("tried", "Rules that were tried", tried)
     sizes = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries").rows()
@@ -101,17 +91,6 @@ def published_sections(published: Published) -> Iterator[Section]:
     last = TEXTS["published_last"]
     remarks = List([*REMARKS, *([remark] if sizes else []), last])
     yield _section("known", "Remarks on these results", TEXTS["note"], remarks)
-
-
-def _section(anchor: str, title: str, *content: Block, subtitle: str = "") -> Section:
-    return Section(
-        anchor,
-        title,
-        content,
-        subtitle=subtitle,
-        navigation=subtitle.capitalize() or title,
-        style=PackageFile("evaluator.reproductions.lu_2023", "assets/page.css"),
-    )
 
 
 def _sums(published: Published) -> pl.DataFrame:
@@ -145,3 +124,25 @@ def _anova_text(anova: pl.DataFrame) -> str:
         if within
     )
     return TEXTS["anova_text"].format(needed, n_significant, tested.height, number(SIGNIFICANT * tested.height, 1))
+
+
+def _subject(published: Published) -> str:
+    total = _sums(published).row(0, named=True)
+    counts = f"{total['equal']} of {total['n_printed']}"
+    return f"{counts} printed cells are equal to the recomputed ones, to the printed decimals"
+
+
+REPRODUCTION = Reproduction(
+    title="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly: tables 1, 2, 9, 14 and 15, each "
+    "cell next to the paper's",
+    source="UKPLab/in-context-pvi on GitHub",
+    files=data.FILES,
+    read=data.read_results,
+    recompute=recompute,
+    summary_lines=summary_lines,
+    kicker="Lu et al. 2023, Measuring Pointwise V-Usable Information In-Context-ly, recomputed from the released "
+    "results",
+    heading="In-context PVI, as published",
+    subject=_subject,
+    sections=published_sections,
+)

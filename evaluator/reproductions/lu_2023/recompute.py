@@ -8,7 +8,8 @@ import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
-from evaluator.reproductions.lu_2023.cells import judged_cells, totals
+from evaluator.reproductions.cells import verdict_counts
+from evaluator.reproductions.lu_2023.cells import judged_cells
 from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GPT3, TABLES
 from evaluator.reproductions.lu_2023.tried_rules import tried_rules
@@ -56,7 +57,7 @@ class PublishedTables:
     """The tables that are written; schema.py has their columns."""
 
     cells: pl.DataFrame  # PUBLISHED_CELLS
-    totals: pl.DataFrame  # PUBLISHED_TOTALS
+    totals: pl.DataFrame  # cells.COUNTS
     strengths: pl.DataFrame  # PUBLISHED_STRENGTHS
     anova: pl.DataFrame  # PUBLISHED_ANOVA
     tried_rules: pl.DataFrame  # PUBLISHED_TRIED
@@ -95,7 +96,7 @@ def recompute(results: PublishedResults) -> Stage[Published]:
     cells = judged_cells(recomputed, counts, tried)
     tables = PublishedTables(
         cells=cells,
-        totals=totals(cells),
+        totals=verdict_counts(cells),
         strengths=strengths_table,
         anova=anova_table,
         tried_rules=tried,

@@ -1,7 +1,7 @@
 """Write the page of the recomputed experiments: the paper's tables and figures."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -9,14 +9,12 @@ from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.report.charts import BLUE, GREY, VERMILION
-from evaluator.report.page import Header, write_page
 from evaluator.report.section import (
     Block,
     Filled,
     Group,
     Legend,
     List,
-    PackageFile,
     Panel,
     Panels,
     Section,
@@ -25,9 +23,11 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import Column, Row, Table, digits, marked, number, percent, signed, text_column
 from evaluator.report.tables import POSITION_MARKS
-from evaluator.reproductions.yauney_mimno_2024 import figures
+from evaluator.reproductions.base import Reproduction
+from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, verdict_counts
+from evaluator.reproductions.yauney_mimno_2024 import data, figures
 from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
-from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables, recompute, summary_lines
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
 
 TEXTS = texts("evaluator.reproductions.yauney_mimno_2024")
@@ -53,14 +53,6 @@ TOTALS = [
     Column("Above both", "above_max"),
     Column("Disagreements", "disagreements"),
     Column("Share", "flipped_share", show=percent),
-]
-
-COUNTS = [
-    text_column("Table", "table"),
-    Column("Numbers", "n"),
-    Column("Equal", "equal"),
-    Column("Differ", "differ"),
-    Column("Not in the data", "not_in_data"),
 ]
 
 CHANGED = [
@@ -125,41 +117,33 @@ RANKING_KEYS = {
 }
 
 
-def write_published_page(published: Published, path: Path) -> Path:
-    """Write the page and return its path. Equal data give equal bytes."""
-    header = Header(
-        kicker="Yauney & Mimno 2024, recomputed from the released per-example results",
-        heading="Is it better than guessing?",
-        subject=f"{published.tables.totals['n_experiments'][0]} experiments: the best of 200 prompts, compared with "
-        "one random classifier and with the best of 200",
-    )
-    return write_page(path, "Stronger random baselines, recomputed", header, list(published_sections(published)))
+_section = partial(page_section, "yauney_mimno_2024")
 
 
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
     tables = published.tables
-    yield _section("totals", "Verdicts", "", *_totals(tables.totals))
-    yield _section("cells", "The paper's numbers", "", *_cells(tables.cells))
-    yield _section("table-1", "Every experiment", "table 1", *_experiments(tables))
+    yield _section("totals", "Verdicts", *_totals(tables.totals))
+    yield _section("cells", "The paper's numbers", *_cells(tables.cells))
+    yield _section("table-1", "Every experiment", *_experiments(tables), subtitle="table 1")
     changed = tables.experiments.filter(pl.col("reason").is_not_null())
     table = Table(changed, CHANGED, caption=TEXTS["changed_caption"], absent="None.")
-    yield _section("changed", "Verdicts that change", f"{changed.height}", table)
-    yield _section("known", "Remarks on these results", "", *_remarks(tables), navigation="Remarks")
+    yield _section("changed", "Verdicts that change", table, subtitle=f"{changed.height}")
+    yield _section("known", "Remarks on these results", *_remarks(tables), navigation="Remarks")
     histogram = _histogram_panels(published)
     if histogram:
         subtitle = "figure 1: emoji_movie, OLMo-7B, 4-shot"
-        yield _section("figure-1", "One experiment", subtitle, Panels(histogram, style="panels wide"))
+        yield _section("figure-1", "One experiment", Panels(histogram, style="panels wide"), subtitle=subtitle)
     searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
     families = [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()]
     panels = [_search_panels(tables, which, tails=True) for which in (searches, families)]
-    title, subtitle = "Searching for a prompt", "figures 3 and 4"
-    yield _section("figure-3", title, subtitle, Legend(SEARCH_KEYS), TEXTS["search_note"], *panels)
+    content: tuple[Block, ...] = (Legend(SEARCH_KEYS), TEXTS["search_note"], *panels)
+    yield _section("figure-3", "Searching for a prompt", *content, subtitle="figures 3 and 4")
     yield _section(
         "held-out",
         "Does a baseline predict held-out accuracy?",
-        "figures 5 and 8, tables 3 and 4",
         *_held_out(published),
+        subtitle="figures 5 and 8, tables 3 and 4",
         navigation="Held-out accuracy",
     )
     names = _tasks_by_size(tables)
@@ -167,18 +151,7 @@ def published_sections(published: Published) -> Iterator[Section]:
         Group([_search_panels(tables, [(name, models[0], models, SHOTS) for name in names])], family)
         for family, models in FAMILIES.items()
     ]
-    yield _section("full", "Full results", "figures 9 to 11", TEXTS["full_note"], *full)
-
-
-def _section(anchor: str, title: str, subtitle: str, *content: Block, navigation: str = "") -> Section:
-    return Section(
-        anchor,
-        title,
-        content,
-        subtitle=subtitle,
-        navigation=navigation or title,
-        style=PackageFile("evaluator.reproductions.yauney_mimno_2024", "assets/page.css"),
-    )
+    yield _section("full", "Full results", TEXTS["full_note"], *full, subtitle="figures 9 to 11")
 
 
 def _totals(totals: pl.DataFrame) -> Iterator[Block]:
@@ -197,15 +170,9 @@ def _totals(totals: pl.DataFrame) -> Iterator[Block]:
 def _cells(cells: pl.DataFrame) -> Iterator[Block]:
     """Yield the number of equal cells of each of the paper's tables, and the cells that differ."""
     verdict = pl.col("verdict")
-    counts = cells.group_by("table", maintain_order=True).agg(
-        n=pl.len(),
-        equal=(verdict == "equal").sum(),
-        differ=(verdict == "differs").sum(),
-        not_in_data=(verdict == "not in the data").sum(),
-    )
     caption = marked("Equal: to the printed decimals. <code>tables/cells.parquet</code> has every number.")
     yield TEXTS["cells_note"]
-    yield Table(counts, COUNTS, caption=caption, data={"table": "cells"})
+    yield Table(verdict_counts(cells), COUNT_COLUMNS, caption=caption, data={"table": "cells"})
     noted = (verdict == "differs") | ((verdict == "not in the data") & (pl.col("note") != ""))
     items = []
     for row in cells.filter(noted).iter_rows(named=True):
@@ -363,3 +330,25 @@ def _held_out_table(tables: PublishedTables, over: str, names: Sequence[Column])
     rows = cells.pivot(on="predictor", index=[*key, "share"], values="cell", maintain_order=True)
     groups = [("", len(names) + 1), *((title, 2) for title in SCORES.values()), ("By tail", 2)]
     return Table(rows, [*names, *HELD_OUT], groups=groups)
+
+
+def _subject(published: Published) -> str:
+    n_experiments = published.tables.totals["n_experiments"][0]
+    return (
+        f"{n_experiments} experiments: the best of 200 prompts, compared with one random classifier and the best of 200"
+    )
+
+
+REPRODUCTION = Reproduction(
+    title="Yauney & Mimno 2024, Stronger Random Baselines for In-Context Learning: the best of 200 prompts compared "
+    "with random baselines, under the authors' rules and under sound ones",
+    source="gyauney/stronger-random-baselines on GitHub",
+    files=data.FILES,
+    read=data.read_results,
+    recompute=recompute,
+    summary_lines=summary_lines,
+    kicker="Yauney & Mimno 2024, recomputed from the released per-example results",
+    heading="Is it better than guessing?",
+    subject=_subject,
+    sections=published_sections,
+)

@@ -5,12 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.compare.report_figures import LARGE, SMALL, parameter_axis, value_limits
+from evaluator.compare.report_figures import described_points, scaling_figure
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
-from evaluator.report.charts import BLUE, GREY, INK
-from evaluator.report.figures import Axis, Mark, panel
 from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import Block, Group, Legend, List, PackageFile, Panel, Panels, Section, texts
@@ -21,6 +19,7 @@ from evaluator.suites.staicc.published import figure_points, predicted
 from evaluator.suites.staicc.standing import (
     PANEL,
     SHOWN,
+    STANDINGS,
     Measured,
     differing_settings,
     has_published_measures,
@@ -46,29 +45,6 @@ KEYS = {
 }
 RUN_KEYS = {"value": "a run, with its 95% interval", **KEYS}
 
-MARKS = (
-    *(Mark("line", "n_parameters", end, rows="line", color=GREY, dash=(4, 3), size=1.2) for end in ("low", "high")),
-    Mark("line", "n_parameters", "value", rows="line", color=GREY, size=1.6),
-    Mark("point", "n_parameters", "value", rows="models", color=GREY, opacity=0.7, size=40),
-    Mark("rule", "n_parameters", "ci_low", rows="runs", y2="ci_high", color=BLUE, size=2),
-    Mark("point", "n_parameters", "value", rows="runs", color=BLUE, size=70),
-    Mark("text", "n_parameters", "value", rows="runs", text="number", color=INK, size=10),
-    # Transparent points hold the descriptions.
-    *(Mark("point", "n_parameters", "value", rows=rows, opacity=0, size=300, is_described=True)
-      for rows in ("models", "runs")),
-)  # fmt: skip
-
-RUNS = pl.Schema(
-    {
-        "number": pl.String(),  # label of the point; "" for the only run
-        "model": pl.String(),
-        "n_parameters": pl.Int64(),
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
-    }
-)
-
 
 def size_panel(
     title: str, published: pl.DataFrame, runs: pl.DataFrame | None = None, *, about: str = "", is_large: bool = False
@@ -78,34 +54,15 @@ def size_panel(
     Args:
         title: of the metric or method.
         published: of one panel of published.figure_points.
-        runs: RUNS, with finite values.
+        runs: STANDINGS of this panel.
         about: line below the title.
     """
-    runs = RUNS.to_frame() if runs is None else runs
+    runs = STANDINGS.to_frame() if runs is None else runs
     sizes = [*published["n_parameters"], *runs["n_parameters"]]
     grid = np.geomspace(min(sizes), max(sizes), LINE_POINTS).round().astype(np.int64)
-    line = predicted(published, grid.tolist())
-    ends = value_limits([published, runs, line.rename({"low": "ci_low", "high": "ci_high"})])
-    shown = published.with_columns(
-        description=pl.format("{}: {} {}", "model", pl.lit(title), pl.col("value").round(4)),
-    )
-    values = (pl.col(name).round(3) for name in ("value", "ci_low", "ci_high"))
-    marked = runs.with_columns(
-        dx=pl.lit(7),
-        dy=pl.lit(-6),
-        description=pl.format("{}: {} {}, 95% interval {} to {}", "model", pl.lit(title), *values),
-    )
-    drawing = panel(
-        MARKS,
-        parameter_axis(sizes),
-        Axis(domain=ends, form=".2f"),
-        size=LARGE if is_large else SMALL,
-        data=pl.concat([published.select("model", "n_parameters", "value"), runs], how="diagonal"),
-        models=shown,
-        line=line,
-        runs=marked,
-    )
-    return Panel(title, [drawing], about)
+    named = published.with_columns(description=pl.format("{}: {} {}", "model", pl.lit(title), pl.col("value").round(4)))
+    line, points = predicted(published, grid.tolist()), described_points(runs, title)
+    return Panel(title, [scaling_figure(points, line, is_large=is_large, others=named)], about)
 
 
 def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | None:
@@ -162,7 +119,7 @@ def _figures(placed: pl.DataFrame) -> Iterator[Block]:
             is_large = figure == 4 and metric in SHOWN
             title = TITLES.title(str(metric)) if method == REFERENCE_METHOD else str(method)
             about = "" if shown.height > 1 else _usual(shown.row(0, named=True))
-            panel_of = size_panel(title, points, shown.select(RUNS.names()), about=about, is_large=is_large)
+            panel_of = size_panel(title, points, shown, about=about, is_large=is_large)
             panels.setdefault(0 if is_large else int(str(figure)), []).append(panel_of)
     for figure, drawn in sorted(panels.items()):
         if figure:

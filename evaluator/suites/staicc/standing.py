@@ -121,7 +121,7 @@ def neighbours(n_parameters: int) -> pl.DataFrame:
     """
     results = published_results()
     metrics = results.filter(method=REFERENCE_METHOD).pivot("metric", index=["model", "n_parameters"], values="value")
-    accuracies = results.filter(metric="accuracy").sort("value", descending=True)
+    accuracies = results.filter(metric="accuracy").sort("value", descending=True, maintain_order=True)
     best = accuracies.group_by("model").agg(
         best_method=pl.col("method").first(), best_accuracy=pl.col("value").first(), n_methods=pl.len()
     )

@@ -1,5 +1,9 @@
 """What printed tables say against each other: found in the paper's tables, and in tables with drawn errors."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import polars as pl
 from hypothesis import given
@@ -186,3 +190,18 @@ def test_the_papers_tables_contradict_each_other_in_these_places() -> None:
     assert found.filter(kind="heading")["place"].to_list() == ["Qwen2 7B Instruct", "Qwen 7B", "Llama 2 34B AWQ"]
     assert found.filter(kind="caption").height == 1
     assert judged_cells(main, appendix).filter(verdict="not in the data").height == 24
+
+
+def test_the_order_of_findings_does_not_depend_on_the_hashes_of_texts() -> None:
+    program = (
+        "from evaluator.reproductions.cho_inoue_2025.inconsistencies import findings\n"
+        "from evaluator.suites.staicc.published import printed_tables\n"
+        "appendix, main = printed_tables()\n"
+        "print(findings(main, appendix).write_csv())"
+    )
+    outputs = [
+        subprocess.run([sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True)
+        for seed in ("1", "2")
+    ]
+    assert len(outputs[0].stdout) > 1000, outputs[0].stderr
+    assert outputs[0].stdout == outputs[1].stdout

@@ -11,7 +11,8 @@ from evaluator.errors import DatasetError
 from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
-from evaluator.reproductions.lu_2023.cells import PUBLISHED_CELLS, PUBLISHED_TOTALS, judged_cells
+from evaluator.reproductions.cells import COUNTS
+from evaluator.reproductions.lu_2023.cells import PUBLISHED_CELLS, judged_cells
 from evaluator.reproductions.lu_2023.recompute import (
     PUBLISHED_ANOVA,
     PUBLISHED_DIFFERENCES,
@@ -24,7 +25,7 @@ from tests.reproductions.lu_2023.released_folder import across_sets, runs, write
 
 SCHEMAS = {
     "cells": PUBLISHED_CELLS,
-    "totals": PUBLISHED_TOTALS,
+    "totals": COUNTS,
     "strengths": PUBLISHED_STRENGTHS,
     "anova": PUBLISHED_ANOVA,
     "tried_rules": PUBLISHED_TRIED,
