@@ -216,19 +216,21 @@ METRICS = pl.Schema(
 )
 
 GRADED_KEY = ["suite", "part", "dataset", "method", "definition", "metric"]
-GRADED = pl.Schema(  # scores of ordered levels, and of answers whose gold is a distribution (metrics/graded.py)
-    {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),
-        "definition": pl.String(),
-        "metric": pl.String(),
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
-        "guess": pl.Float64(),  # the same of the mean gold answer for every row
-    }
+GRADED = (
+    pl.Schema(  # scores of levels, of answers whose gold is a distribution, of yes-or-no questions (metrics/graded.py)
+        {
+            "suite": pl.String(),
+            "part": pl.String(),
+            "dataset": pl.String(),
+            "method": pl.String(),
+            "definition": pl.String(),
+            "metric": pl.String(),
+            "value": pl.Float64(),
+            "ci_low": pl.Float64(),
+            "ci_high": pl.Float64(),
+            "guess": pl.Float64(),  # the same of the mean gold answer for every row
+        }
+    )
 )
 
 GROUP_METRICS_KEY = [

@@ -1,4 +1,4 @@
-"""Build the report sections of typed questions: the answers, what should not change them, levels and distributions."""
+"""Build the report sections of typed questions: the answers, what should not change them, and graded scores."""
 
 from collections.abc import Iterator
 
@@ -20,8 +20,9 @@ EFFECTS_NOTE = (
     "the option shown first is named by 1/k of the answers to k options."
 )
 GRADED_NOTE = (
-    "Levels count from 0. Beside each score stands the score of guessing: the distribution of all true answers for "
-    "every row. Intervals are over queries."
+    "Levels count from 0. Several yes-or-no questions about a table are labels of its rows, yes from a probability of "
+    "one half on. Beside each score stands the score of guessing: the distribution of all true answers for every row. "
+    "Intervals are over queries."
 )
 
 
@@ -45,7 +46,9 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
         table = Table(
             graded.with_columns(title=pl.col("metric").str.replace_all("_", " ")), GRADED, data={"table": "graded"}
         )
-        sections.append(Section("graded", "Levels and distributions", [GRADED_NOTE, table], navigation="Levels"))
+        sections.append(
+            Section("graded", "Levels, distributions and labels", [GRADED_NOTE, table], navigation="Levels")
+        )
     yield from (
         with_head(sections, run, metrics, list(missing_class_notes(run.table("missing_classes")))) if sections else ()
     )

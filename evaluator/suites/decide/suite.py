@@ -1,6 +1,8 @@
 """Define the suite decide: typed questions about a table, by any model that answers with label probabilities."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +13,7 @@ from evaluator.decisions.forms import FORMS
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
-from evaluator.metrics.graded import ordered_scores, soft_scores
+from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_scores
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.report.metric_texts import MetricText
 from evaluator.report.section import MeasuredRun, Section
@@ -107,17 +109,18 @@ def describe(config: RunConfig) -> Described:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables of classification with what should not matter, and the scores of levels and distributions."""
+    """Yield the tables of classification with what should not matter, and the scores of levels, distributions and labels."""
     yield from classification_tables(run, DIAGNOSTICS, further=(graded := _Graded(run)).add)
     yield "graded", graded.table()
 
 
 class _Graded:
-    """Scores of ordered levels, and of answers whose gold is a distribution, from the groups of predictions."""
+    """Scores of levels, of answers whose gold is a distribution, and of all yes-or-no questions about a table."""
 
     def __init__(self, run: ScoredRun) -> None:
         kinds = run.store.table("question_kinds", QUESTION_KINDS).collect()
-        self._ordered = {*kinds.filter(kind="score")["dataset"]}
+        self._ordered, self._yes_no = ({*kinds.filter(kind=kind)["dataset"]} for kind in ("score", "yes-no"))
+        self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
         self._soft = run.store.table("soft_gold", SOFT_GOLD).collect()
         self._found = [GRADED.to_frame()]
 
@@ -128,21 +131,37 @@ class _Graded:
         rows = group.rows
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
         if group.key["dataset"] in self._ordered:
-            self._keep(group, ordered_scores(probs, rows["gold"].to_numpy()))
+            self._keep(group.key, ordered_scores(probs, rows["gold"].to_numpy()))
+        if group.key["dataset"] in self._yes_no:
+            slim = replace(group, rows=rows.select("query_id", "gold", yes=pl.col("label_probs").list.get(1)))
+            self._labels.setdefault(tuple(v for k, v in group.key.items() if k != "dataset"), []).append(slim)
         soft = rows.select("query_id").join(
             self._soft.filter(dataset=group.key["dataset"]), on="query_id", how="left", maintain_order="left"
         )["soft_gold"]
         if soft.is_not_null().any():
             has_soft = soft.is_not_null().to_numpy()
             distributions = soft.drop_nulls().list.to_array(group.n_labels).to_numpy()
-            self._keep(group, soft_scores(probs[has_soft], distributions))
+            self._keep(group.key, soft_scores(probs[has_soft], distributions))
 
-    def _keep(self, group: PredictionGroup, scores: pl.DataFrame) -> None:
-        key = {name: pl.lit(value) for name, value in group.key.items()}
+    def _keep(self, group_key: dict[str, str], scores: pl.DataFrame) -> None:
+        key = {name: pl.lit(value) for name, value in group_key.items()}
         self._found.append(scores.with_columns(**key).select(GRADED.names()).cast(GRADED))
+
+    def _score_labels(self, groups: Sequence[PredictionGroup]) -> None:
+        """Score the yes-or-no questions about a table as labels of its rows, those with every true answer."""
+        named = [group.rows.rename({"gold": f"gold {n}", "yes": f"yes {n}"}) for n, group in enumerate(groups)]
+        rows = reduce(lambda left, right: left.join(right, on="query_id", maintain_order="left"), named)
+        yes, gold = (rows.select(f"{name} {n}" for n in range(len(groups))).to_numpy() for name in ("yes", "gold"))
+        if len(groups) > 1 and len(rows):
+            datasets = " + ".join(group.key["dataset"] for group in groups)
+            one_true = bool((gold.sum(axis=1) == 1).all())
+            scores = multi_label_scores(yes, gold.astype(bool), one_true=one_true)
+            self._keep(groups[0].key | {"dataset": datasets}, scores)
 
     def table(self) -> pl.DataFrame:
         """Return GRADED, sorted by its key."""
+        for groups in self._labels.values():
+            self._score_labels(groups)
         return pl.concat(self._found).sort(GRADED_KEY)
 
 

@@ -214,6 +214,30 @@ def test_levels_and_distributions_are_scored(run):
     assert value["cross_entropy"] == pytest.approx(-(soft * np.log(probs)).sum(axis=1).mean())
 
 
+@pytest.mark.parametrize("one_true", [False, True])
+def test_yes_or_no_questions_about_a_table_are_labels_of_its_rows(tmp_path, one_true):
+    draw, names = np.random.default_rng(6), ["late", "rude", "lost"]
+    golds = np.eye(3, dtype=int)[draw.integers(3, size=50)] if one_true else draw.integers(2, size=(50, 3))
+    columns = {name: list(map(str, column)) for name, column in zip(names, golds.T, strict=True)}
+    columns["rude"][7] = ""  # asked and not measured
+    pl.DataFrame({"text": [f"Message {n}" for n in range(50)], **columns}).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(
+        "".join(f'[{name}]\ntype = "yes-no"\ninstructions = "Is it {name}?"\ngold = "{name}"\n' for name in names)
+    )
+    words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--engine", "fake", "--model", "fake")
+    command("run", "decide", *words, "--out", tmp_path / "run")
+    run, kept = (tmp_path / "run",), np.arange(50) != 7
+    found = table(run, "predictions").filter(part="letters").sort("query_id")
+    yes = np.transpose([found.filter(dataset=name)["label_probs"].list.get(1).to_numpy() for name in names])[kept]
+    value = dict(table(run, "graded").filter(dataset="late + lost + rude").select("metric", "value").iter_rows())
+    assert value["exact_match"] == pytest.approx(accuracy_score(golds[kept], yes >= 0.5))
+    assert value["expected_labels"] == pytest.approx(yes.sum(axis=1).mean())
+    assert ("sum_less_one" in value) == one_true
+    if one_true:
+        assert value["sum_less_one"] == pytest.approx(np.abs(yes.sum(axis=1) - 1).mean())
+        assert value["single_yes"] == pytest.approx((np.sum(yes >= 0.5, axis=1) == 1).mean())
+
+
 def test_questions_without_true_options_are_asked_and_compared_alone(run):
     metrics = table(run, "metrics").filter(dataset="unlabelled")
     assert "accuracy" not in {*metrics["metric"]}
@@ -232,7 +256,7 @@ def test_a_table_without_any_true_option_is_asked_and_compared(tmp_path):
 def test_the_page_and_the_terminal_say_what_changes_answers(run):
     page = (run[0] / "report.html").read_text()
     assert "What should not matter, and does" in page
-    assert "Levels and distributions" in page
+    assert "Levels, distributions and labels" in page
     assert "Order of options: " in run[2]
     assert "of answers change" in run[2]
     assert "every file is as it was written" in command("verify", run[0])
