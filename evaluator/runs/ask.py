@@ -243,7 +243,7 @@ class _Asking:
             while self.notes:
                 yield Progress(stage="Asking", done=0, total=n_all, unit="requests", line=self.notes.pop(0))
             n, rate = self.n_asked - n_before, (self.n_asked - n_before) / (time.monotonic() - began)
-            if PROBE_ROWS <= n < n_all and self.cost and not is_estimated:
+            if len(self.answers) >= PROBE_ROWS and n < n_all and self.cost and not is_estimated:
                 is_estimated = True
                 all_of_it = self.cost + self.cost / len(self.answers) * (n_all - n)
                 line = f"All requests will cost about ${all_of_it:.4g}, by the first {len(self.answers)}"

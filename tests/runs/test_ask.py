@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from evaluator.cli import ask as ask_command
-from evaluator.engine import server_client
+from evaluator.engine import server_client, server_work
 from tests.command_line import command
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
@@ -152,6 +152,42 @@ def test_malformed_answers_are_refused_by_file_row_and_question_after_all_are_st
     assert len(stored(tmp_path)) == len(server.bodies) == 4
     assert ask(server.url, exits=2).count("question 'queue'") == 1
     assert len(server.bodies) == 4
+
+
+@pytest.mark.parametrize("content", [b"<html>gateway</html>", b"", b"[" * 10_000, b'"text"'])
+@pytest.mark.parametrize("first", [1, 4])
+def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
+    content, first, serve, ask, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.01)
+
+    def garbled(handler, number):
+        if number >= first:
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(content)))
+            handler.end_headers()
+            handler.wfile.write(content)
+        return number >= first
+
+    server = serve(fault=garbled)
+    shown = ask(server.url, "--concurrency", 1, exits=2)
+    assert shown.count(server.url) == 1
+    assert "no JSON" in shown or "no object" in shown
+    assert "the same command goes on from there" in shown
+    assert len(stored(tmp_path)) == first - 1
+    n_tried = server.n_completions
+    server.fault = lambda _handler, _number: False
+    ask(server.url)
+    assert server.n_completions == n_tried + N - (first - 1)
+
+
+def test_the_cost_of_all_requests_is_estimated_from_the_first_twenty(serve, ask, tmp_path):
+    pl.DataFrame([ROWS[0] | {"body": f"Ticket {n}"} for n in range(50)]).write_csv(tmp_path / "tickets.csv")
+    server = serve(change=lambda reply, number: reply["usage"].update(input_tokens=10 * number))
+    shown = ask(server.url, "--price-per-million", 1000, "--concurrency", 1)
+    # The n-th answer costs $.01 n: the first twenty $2.10, and fifty as these $5.25.
+    assert "All requests will cost about $5.25, by the first 20" in shown
+    assert "Cost: $12.75" in shown
 
 
 def test_answers_in_flight_are_stored_when_another_ends_the_command(serve, ask, tmp_path):
