@@ -109,7 +109,7 @@ def describe(config: RunConfig) -> Described:
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables of classification with what should not matter, and scores of levels, distributions and labels."""
+    """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
     yield from classification_tables(run, DIAGNOSTICS, further=(graded := _Graded(run)).add)
     yield "graded", graded.table()
 
