@@ -1,6 +1,6 @@
 """The record of a run, DIR/run.json, as dataclasses: one section for each stage.
 
-run/record.py reads and writes it; a missing field or one of the wrong type is an error that names the field.
+run/folders.py reads and writes it; a missing field or one of the wrong type is an error that names the field.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class PromptsRecord:
     """The prompts that were built, from which data and for which measures."""
 
     fingerprint: str  # name of the store's folder
-    config: dict[str, Any]  # config.RunConfig, as run/record.py writes it
+    config: dict[str, Any]  # config.RunConfig, as run/folders.py writes it
     suites: list[str]
     datasets: list[str]  # with prompts
     methods: list[str]

@@ -56,7 +56,7 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session", autouse=True)
 def _validated_charts() -> Iterator[None]:
-    """Validate every chart that a test compiles, because evaluator/report/charts.py does not."""
+    """Validate every chart that a test compiles, because evaluator/report/figures.py does not."""
     to_vega = vl_convert.vegalite_to_vega
 
     def validated(spec: dict[str, Any], **options: Any) -> Any:

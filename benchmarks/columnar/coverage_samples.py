@@ -11,14 +11,13 @@ from scipy import stats
 from scipy.special import expit
 
 from evaluator.arrays import Floats
-from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors
+from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors, distances, freedom
 from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
-from evaluator.metrics.reduced_bias import distances, freedom
 from evaluator.statistics.paired import adjusted_estimate, interval, mean_estimate, paired_test
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws
 from evaluator.suites.prompt_search.tables import simultaneous_limits
-from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
+from evaluator.templates.template import ORTHOGONAL_ARRAY
 
 
 class Coverage(NamedTuple):

@@ -19,7 +19,7 @@ import polars as pl
 from benchmarks.harness import Target, append_rows, print_targets
 from evaluator.files.json_files import write_record
 from evaluator.files.whole import write_table
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.folders import RUN_FILE, read_run
 
 COMMAND = (sys.executable, "-m", "evaluator")
 QUERIES, IN_A_RANKING = 64, 50

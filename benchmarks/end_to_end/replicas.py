@@ -24,7 +24,7 @@ from benchmarks.engine_work import random_llama
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.engine.devices import cores
 from evaluator.run.folder import read_scores
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 
 HALVES = (("agnews", "rotten_tomatoes"), ("sst5", "trec", "subjective", "glue_sst2"))  # of about as many tokens
 DATASETS = (*HALVES[0], *HALVES[1])

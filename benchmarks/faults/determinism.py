@@ -11,10 +11,10 @@ from benchmarks.faults.cases import Undisturbed, finish, finished_fault, table_d
 from benchmarks.faults.trials import Trial
 
 SHARDS = [
-    ("evaluator.store.write_store", "ROWS_PER_SHARD"),
+    ("evaluator.store.prompt_store", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "PROMPTS_PER_BATCH"),
-    ("evaluator.tokens.floors", "ROWS_COUNTED"),
+    ("evaluator.tokens.rows", "ROWS_COUNTED"),
 ]
 """Modules with the number of rows of a shard, or of a part of one."""
 
@@ -23,7 +23,7 @@ PIECES = [
     ("evaluator.methods.base", "ROWS_PER_FRAME"),
     ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
-    ("evaluator.metrics.queries", "ROWS_JOINED"),
+    ("evaluator.metrics.label_mass", "ROWS_JOINED"),
 ]
 """Modules with the number of rows of a piece, of which one at a time is in memory."""
 

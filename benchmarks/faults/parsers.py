@@ -32,12 +32,12 @@ from evaluator.imports.files import read_files
 from evaluator.models.source import find_model
 from evaluator.record import RunRecord, TokensRecord
 from evaluator.run.folder import config_from_json
-from evaluator.run.record import config_to_json, read_run
+from evaluator.run.folders import config_to_json, read_run
 from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
-from evaluator.suites.in_context_pvi.agreement import read_annotations
-from evaluator.suites.prompt_search.options import read_candidates
-from evaluator.tokens.floors import TokenTotals
+from evaluator.suites.in_context_pvi.correlations import read_annotations
+from evaluator.suites.prompt_search.prompts import read_candidates
+from evaluator.tokens.rows import TokenTotals
 from evaluator.tokens.table import TokenManifest
 
 PACKAGE = str(Path(evaluator.__file__).parent) + os.sep

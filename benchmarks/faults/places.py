@@ -71,9 +71,9 @@ def _kill_keeping(case: Undisturbed, number: int, out: Path, _rng: Random) -> st
     """Kill a run that writes each answer down, before a change of a file, and go on."""
 
     def prepare() -> None:
-        from evaluator.scores import shard_job
+        from evaluator.scores import compute
 
-        shard_job.SECONDS_BETWEEN_KEPT = -1
+        compute.SECONDS_BETWEEN_KEPT = -1
         watch(out, signal_at(number, signal.SIGKILL))
 
     shutil.copytree(case.before["score"], out, dirs_exist_ok=True)

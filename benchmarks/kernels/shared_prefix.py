@@ -14,8 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.tokens.floors import block_floor, token_floor
-from evaluator.tokens.rows import ragged
+from evaluator.tokens.rows import block_floor, ragged, token_floor
 from evaluator_kernels import implementations
 from evaluator_kernels.shared_prefix import numba_kernel, reference, shared_prefix_lengths
 

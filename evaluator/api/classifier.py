@@ -1,13 +1,19 @@
 """A scikit-learn classifier: labelled examples become demonstrations, and a language model answers.
 
 It needs scikit-learn, which the extra `sklearn` brings.
+
+Keep a model loaded between calls, and its answers for as long as the process lives.
 """
 
+import atexit
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +23,6 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from evaluator.api.loaded_models import answers_folder, loaded_model
 from evaluator.arrays import Floats, Ints
 from evaluator.cli.terminal import draw
 from evaluator.config import (
@@ -32,20 +37,63 @@ from evaluator.config import (
 )
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.user_table import TableText, table_template
+from evaluator.engine import find_source, with_devices
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
-from evaluator.methods.predictions import predict
+from evaluator.methods.base import predict
+from evaluator.models.chat import chat_form
+from evaluator.models.source import ModelSource
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import labels_in_turn
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.resolved_models import ResolvedModel, prompt_form
-from evaluator.run.score import check_capabilities, score_run
-from evaluator.store.prompt_store import open_intact_store
-from evaluator.store.write_store import as_request_rows, write_store
+from evaluator.run.score import LOGS, check_capabilities, score_run
+from evaluator.store.prompt_store import as_request_rows, open_intact_store, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.tokens.chat import ChatForm
+
+
+class LoadedModel(NamedTuple):
+    """A model that is loaded when it is first asked, and stays so until another one is."""
+
+    source: ModelSource
+    config: ModelConfig
+    loader: EngineLoader
+    chat: ChatForm | None  # None: plain prompts
+
+
+_loaded: dict[ModelConfig, LoadedModel] = {}
+
+
+def loaded_model(config: ModelConfig) -> LoadedModel:
+    """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
+    if config not in _loaded:
+        source = find_source(config)
+        laid_out, chat = with_devices(source, config), chat_form(source, config.chat)
+        unload_models()
+        _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS), chat)
+    return _loaded[config]
+
+
+def unload_models() -> None:
+    """Release the memory of the loaded model; what it has answered is kept."""
+    while _loaded:
+        _, model = _loaded.popitem()
+        model.loader.close()
+
+
+@cache
+def answers_folder() -> Path:
+    """Return the folder of prompts and scores of this process, which is removed at its end."""
+    folder = Path(mkdtemp(prefix="evaluator-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    atexit.register(unload_models)
+    return folder
+
 
 (_SUITE,) = SUITE_GROUPS["classify"]
 _PART = next(iter(SUITES[_SUITE].parts))

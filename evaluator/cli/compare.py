@@ -30,7 +30,7 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Pa
     queries; runs of one model in several settings (shots, instruction, label names, chat template) are compared as
     models are. The last line says which is best, and whether that is shown.
     """
-    from evaluator.compare.against import against_lines
+    from evaluator.compare.differences import against_lines
     from evaluator.run.compare import compare as compare_runs
 
     if margin is not None and not 0 < margin < 1:
@@ -87,9 +87,8 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
     RUN's inputs asked again. Exit codes: 0 for no drift shown, 1 for an alarm, 2 for a mistake. May be run after every
     new answer: a false alarm is ever raised with a probability of at most 5%.
     """
-    from evaluator.compare.gate import read_policy
-    from evaluator.compare.gate_texts import gate_lines
-    from evaluator.compare.gate_texts import junit as junit_xml
+    from evaluator.compare.gate import gate_lines, read_policy
+    from evaluator.compare.gate import junit as junit_xml
     from evaluator.files.json_files import to_builtins
     from evaluator.files.whole import write_bytes
     from evaluator.run.compare import gate as decide

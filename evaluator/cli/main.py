@@ -21,11 +21,10 @@ import click
 from evaluator import __version__
 from evaluator.cli.ask import ask
 from evaluator.cli.compare import MISTAKE_IN_GATE, board, compare, gate
-from evaluator.cli.lists import datasets, engines, methods, suites
 from evaluator.cli.runs import clean, export, list_runs, receipt, show, threshold, verify
 from evaluator.cli.stages import build, measure, preflight, report, run, score
 from evaluator.cli.terminal import LossyStream, echo
-from evaluator.cli.without_models import import_answers, random_baseline, reproduce
+from evaluator.cli.without_models import datasets, engines, import_answers, methods, random_baseline, reproduce, suites
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.process import ensure_home
 from evaluator.redaction import without_secrets

@@ -76,7 +76,7 @@ def preflight(as_json: bool, **given: Any) -> None:
     Takes the options of `run`. Findings marked "stop" stop a run, unless its --accept names them.
     """
     from evaluator.files.json_files import to_builtins
-    from evaluator.preflight.text import preflight_lines
+    from evaluator.preflight.findings import preflight_lines
     from evaluator.run.preflight import preflight as check
 
     config, models, assumptions = run_config(given), model_configs(given), from_options(Assumptions, given)

@@ -1,11 +1,15 @@
-"""Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy."""
+"""Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy.
+
+Write the decision of a gate: lines of a terminal, and JUnit XML.
+"""
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import msgspec
 import polars as pl
@@ -16,6 +20,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml, require_known_keys
 from evaluator.metrics.classification import REQUEST_COLUMNS
+from evaluator.redaction import printable
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import POWER, Estimate, equivalence_test, holm, worse_test
 
@@ -226,3 +231,38 @@ def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int |
         return f"{shown}; the loss is more than {margin} (p = {row['p_intolerable_holm']:.2g}, corrected)"
     enough = "no number of queries decides" if needed is None else f"about {needed:,} queries would decide"
     return f"{shown}; {row['n_queries']:,} queries neither show nor rule out a loss of {margin}, {enough}"
+
+
+def gate_lines(gate: Gate) -> Iterator[str]:
+    """Yield the outcome with its reason, then every check if there are several."""
+    yield f"{gate.outcome}: {gate.run} against {gate.base}, {gate.policy.metric}, margin {gate.policy.margin:g}"
+    if len(gate.checks) == 1:
+        yield gate.reason
+    for check in gate.checks if len(gate.checks) > 1 else ():
+        yield f"  {check.outcome:12}  {check.name}: {check.reason}"
+
+
+def junit(gate: Gate) -> bytes:
+    """Return the checks as JUnit XML: a NO-GO is a failure, and an INCONCLUSIVE an error, as it was not decided.
+
+    Source: the elements that Jenkins and GitHub's readers share (testsuites, testsuite, testcase, failure, error).
+    """
+    counts = {
+        "tests": len(gate.checks),
+        "failures": sum(check.outcome == "NO-GO" for check in gate.checks),
+        "errors": sum(check.outcome == "INCONCLUSIVE" for check in gate.checks),
+    }
+    totals = {key: str(count) for key, count in counts.items()}
+    root = Element("testsuites", {"name": "evaluator gate", **totals})
+    suite = SubElement(root, "testsuite", {"name": f"{gate.run} against {gate.base}", **totals})
+    for check in gate.checks:
+        about = {"classname": f"{check.suite}.{check.part}", "name": f"{check.dataset}, {gate.policy.metric}"}
+        case = SubElement(suite, "testcase", about)
+        if check.outcome == "GO":
+            SubElement(case, "system-out").text = check.reason
+        else:
+            kind = "failure" if check.outcome == "NO-GO" else "error"
+            SubElement(case, kind, {"type": check.outcome, "message": check.reason})
+    indent(root)
+    text = printable(str(tostring(root, encoding="unicode")))  # XML has no control codes
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()

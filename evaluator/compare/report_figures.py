@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.report.charts import GREY, INK, VERMILION, Drawing, Room, stacked
-from evaluator.report.figures import Axis, Mark, Size, panel
+from evaluator.report.figures import GREY, INK, VERMILION, Axis, Drawing, Mark, Room, Size, panel, stacked
 from evaluator.report.section import Panel, Panels
 
 ROOM = Room(left=50, right=18, top=12, bottom=38)

@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import DataOptions, cache_folder
-from evaluator.datasets.cache import write_cached
+from evaluator.datasets.base import write_cached
 from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
 from evaluator.datasets.tables import class_names, column_names, read_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file

@@ -16,14 +16,12 @@ import polars as pl
 import pyarrow as pa
 
 from evaluator.arrays import Ints
-from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.cache import cached_table
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset, cached_table
 from evaluator.datasets.lcg import Lcg
 from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
-from evaluator.templates.nine_templates import orthogonal_templates
-from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import MetaTemplate, Verbalizer, orthogonal_templates
 
 PACKAGE = "StaICC"
 VERSION = "0.1.1"

@@ -15,8 +15,7 @@ from evaluator.datasets.tables import class_names, read_texts, table_in, table_s
 from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
 from evaluator.files.digests import short_digest
 from evaluator.files.toml_files import read_toml, require_known_keys
-from evaluator.templates.nine_templates import Alternatives, nine_templates
-from evaluator.templates.template import MetaTemplate, Verbalizer
+from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer, nine_templates
 
 TEXT, LABEL = "text", "label"
 """Default columns."""

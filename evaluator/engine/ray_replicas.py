@@ -17,8 +17,14 @@ from typing import Any, NamedTuple
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence
 from evaluator.engine.devices import Machine, cores, n_replicas, split
-from evaluator.engine.ray_actor import LOGS_ELSEWHERE, Loaded, ReplicaActor, ReplicaSettings
-from evaluator.engine.ray_cluster import joined_cluster, local_cluster
+from evaluator.engine.ray_cluster import (
+    LOGS_ELSEWHERE,
+    Loaded,
+    ReplicaActor,
+    ReplicaSettings,
+    joined_cluster,
+    local_cluster,
+)
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource

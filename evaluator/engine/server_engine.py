@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, longest_request
-from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question, TokenPath
+from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
 from evaluator.engine.server_work import answer_all

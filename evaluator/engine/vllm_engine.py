@@ -25,10 +25,8 @@ from evaluator.engine.base import (
     versions_for_vllm,
     way_out,
 )
-from evaluator.engine.continuation_trie import MAX_IDS, ContinuationTrie, Question
 from evaluator.engine.devices import device_kind, device_name, head_dtype
-from evaluator.engine.prefixes import max_kept_blocks, n_shared, shared_prefixes
-from evaluator.engine.vllm_internals import missing_attributes
+from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, n_shared, shared_prefixes
 from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
@@ -51,7 +49,7 @@ from evaluator.engine.vllm_requests import (
     shares_parts_of_blocks,
     suffix_params,
 )
-from evaluator.engine.vllm_settings import last_error, new_log, require_parts
+from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype

@@ -13,8 +13,8 @@ from typing import Any
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence, way_out
-from evaluator.engine.continuation_trie import MAX_IDS
 from evaluator.engine.devices import DeviceKind, cores, device_kind, head_dtype, return_freed_memory, split
+from evaluator.engine.prefixes import MAX_IDS
 from evaluator.engine.vllm_settings import (
     check_memory,
     device_share,

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evaluator.engine.continuation_trie import ContinuationTrie, Question, TokenPath
-from evaluator.engine.prefixes import MAX_SHARED_TOKENS, NO_REUSE
+from evaluator.engine.prefixes import MAX_SHARED_TOKENS, NO_REUSE, ContinuationTrie, Question, TokenPath
 from evaluator.errors import ScoreError
 
 

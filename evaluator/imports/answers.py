@@ -11,8 +11,7 @@ import polars as pl
 from evaluator.config import Numbers
 from evaluator.decisions.answers import least_probability, resolution, sum_tolerance
 from evaluator.errors import DatasetError
-from evaluator.prompts.render import NO_SPANS
-from evaluator.prompts.rows import NOT_VARIED
+from evaluator.prompts.rows import NO_SPANS, NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
 
 IMPORTED = "imported"

@@ -5,8 +5,7 @@ from evaluator.methods.calibration import BATCH_CALIBRATION, CONTEXTUAL_CALIBRAT
 from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
 from evaluator.methods.plug_ins import plug_ins
-from evaluator.methods.ppl_icl import PPL_ICL
-from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, UNCONDITIONAL, VANILLA
+from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, PPL_ICL, UNCONDITIONAL, VANILLA
 from evaluator.methods.training_states import HIDDEN_CALIBRATION
 from evaluator.methods.vector_scaling import TEMPERATURE_SCALING, VECTOR_SCALING
 

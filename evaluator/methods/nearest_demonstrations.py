@@ -22,8 +22,7 @@ from evaluator.methods.base import (
 )
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.demonstrations import demonstration_sequences
-from evaluator.prompts.render import NO_SPANS
-from evaluator.prompts.rows import ASKS_STATE, NOT_VARIED, PromptPlan, requests
+from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, NOT_VARIED, PromptPlan, requests
 from evaluator.schemas import Definition
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
-from evaluator.metrics.base import Measured
+from evaluator.metrics.calibration_interval import reduced_bias, with_estimates
+from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
 from evaluator.metrics.groups import GROUP, MeasuredGroup
 from evaluator.metrics.guessing import GUESSES, MEAN, mean_guesses, with_baselines, with_tests_of_run
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.metrics.per_request import BIN_EDGES, N_BINS
-from evaluator.metrics.reduced_bias import reduced_bias, with_estimates
 from evaluator.schemas import (
     CONFUSION,
     CONFUSION_KEY,

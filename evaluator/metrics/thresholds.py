@@ -15,8 +15,8 @@ from evaluator.arrays import Ints
 from evaluator.config import ThresholdMeasure, ThresholdOptions, ThresholdPer
 from evaluator.errors import ConfigError, MetricError
 from evaluator.methods.vector_scaling import fit_temperature
+from evaluator.metrics.classification import confidence_bin
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.metrics.per_request import confidence_bin
 from evaluator.schemas import COVERAGE, COVERAGE_KEY, RISK_COVERAGE, THRESHOLDS
 from evaluator.statistics import selective
 from evaluator.statistics.paired import holm

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
-from evaluator.metrics.base import Limits
 from evaluator.metrics.calibration_interval import Z
+from evaluator.metrics.classification import Limits
 from evaluator.metrics.intervals import mean_of_intervals, two_way_standard_error, with_intervals
 from evaluator.schemas import (
     DESIGN_STUDY,

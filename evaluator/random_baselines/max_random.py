@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.arrays import Floats, Ints
-from evaluator.random_baselines.distributions import SMALLEST
 from evaluator.random_baselines.settings import (
     BLOCK,
+    SMALLEST,
     Chance,
     Numbers,
     Settings,

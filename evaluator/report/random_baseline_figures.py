@@ -13,7 +13,7 @@ from evaluator.errors import BaselineError
 from evaluator.files.whole import write_bytes
 from evaluator.random_baselines.calculator import accuracy_contours, log_spaced, tail_contours
 from evaluator.random_baselines.settings import MAX_EXAMPLES, MAX_TRIES, whole_numbers
-from evaluator.report.charts import INK, compiled, draw_svg
+from evaluator.report.figures import INK, compiled, draw_svg
 
 PANEL_WIDTH, PANEL_HEIGHT = 300, 225
 STEPS = 81

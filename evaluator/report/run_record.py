@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.preflight.text import detectable_text, label_text, template_text
+from evaluator.preflight.findings import detectable_text, label_text, template_text
 from evaluator.record import MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report import facts
 from evaluator.report.figures import throughput_figure

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import csv_text, write_bytes, write_table
+from evaluator.files.whole import csv_text, write_bytes, write_table, writing_to
 from evaluator.progress import Progress, Stage
 
 PAGE = "report.html"

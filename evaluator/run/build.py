@@ -22,16 +22,13 @@ from evaluator.errors import ConfigError, DatasetError, EvaluatorError, Template
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods import PLUG_INS
-from evaluator.methods.base import Method, MethodContext, MethodPrompts
-from evaluator.methods.predictions import scored_definitions
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, scored_definitions
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
-from evaluator.run.folders import lock_folder, mark_user
-from evaluator.run.record import identity
+from evaluator.run.folders import identity, lock_folder, mark_user
 from evaluator.schemas import PROMPTS_KEY
-from evaluator.store.prompt_store import PromptStore, open_intact_store
-from evaluator.store.write_store import kept_requests, write_store
+from evaluator.store.prompt_store import PromptStore, kept_requests, open_intact_store, write_store
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
 

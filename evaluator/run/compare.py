@@ -8,23 +8,26 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
-from evaluator.compare.against import against_table
-from evaluator.compare.differences import equivalence_table, estimated_differences, paired_differences
+from evaluator.compare.differences import against_table, equivalence_table, estimated_differences, paired_differences
 from evaluator.compare.gate import Gate, Policy, decide
-from evaluator.compare.notes import comparison_answer, comparison_notes
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections, runs_section
-from evaluator.compare.results import comparison_table, request_results, require_equal_queries
+from evaluator.compare.results import (
+    comparison_answer,
+    comparison_notes,
+    comparison_table,
+    request_results,
+    require_equal_queries,
+)
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import remove_tables, write_table
+from evaluator.files.whole import remove_tables, write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.record import COMPARISON_FILE, COMPARISON_PAGE, read_run
+from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, read_run
 from evaluator.suites import SUITES, families_of, metric_texts
 from evaluator.suites.base import Comparison
 

@@ -17,9 +17,8 @@ from evaluator.files.whole import file_digest, reason, scan_parquet, table_path
 from evaluator.imports.answers import IMPORTED
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.run.build import Built
-from evaluator.run.folders import DataFolder, mark_user
+from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run
 from evaluator.run.measure import ScoredStore, scored_run
-from evaluator.run.record import RUN_FILE, read_run
 from evaluator.scores.table import open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.suites import SUITES, methods_of

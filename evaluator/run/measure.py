@@ -12,15 +12,21 @@ import polars as pl
 from evaluator.files.json_files import to_builtins
 from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_rows, write_table
 from evaluator.methods.base import MeasuredPart, ScoredRequests
-from evaluator.metrics.queries import queries_table, query_texts
+from evaluator.metrics.label_mass import queries_table, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built
-from evaluator.run.record import with_stage, write_run
+from evaluator.run.folders import with_stage, write_run
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES
-from evaluator.scores.checks import require_complete, require_states, warn_if_equal
-from evaluator.scores.table import ScoreTable, prompt_scores, prompt_states
+from evaluator.scores.table import (
+    ScoreTable,
+    prompt_scores,
+    prompt_states,
+    require_complete,
+    require_states,
+    warn_if_equal,
+)
 from evaluator.store.prompt_store import PromptStore
 from evaluator.store.tables import kept
 from evaluator.suites import chosen_methods, families_of

@@ -12,8 +12,7 @@ import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.replicas import EngineLoader
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import scan_parquet, table_path
+from evaluator.files.whole import scan_parquet, table_path, writing_to
 from evaluator.preflight.findings import check_accepted, require_accepted, warn
 from evaluator.progress import Progress, Stage
 from evaluator.record import (
@@ -23,17 +22,9 @@ from evaluator.record import (
 from evaluator.report.terminal import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
-from evaluator.run.folders import mark_user
+from evaluator.run.folders import MODELS, mark_user, model_runs, require_run, write_run
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
-from evaluator.run.record import MODELS, model_runs, require_run, write_run
-from evaluator.run.replacement import (
-    check_comparison,
-    check_configuration,
-    check_datasets,
-    check_model,
-    finished_run,
-)
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.resolved_models import (
     ResolvedModel,
@@ -43,7 +34,16 @@ from evaluator.run.resolved_models import (
     resolve_models,
 )
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
-from evaluator.run.stage_records import prompts_record, record_build, record_scores
+from evaluator.run.stage_records import (
+    check_comparison,
+    check_configuration,
+    check_datasets,
+    check_model,
+    finished_run,
+    prompts_record,
+    record_build,
+    record_scores,
+)
 from evaluator.run_log import now, seconds_since
 
 logger = logging.getLogger(__name__)

@@ -19,6 +19,8 @@ from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, 
 from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.preflight.labels import (
     LabelSpace,
+    fault_findings,
+    first_token_findings,
     label_findings,
     label_records,
     label_spaces,
@@ -26,6 +28,7 @@ from evaluator.preflight.labels import (
     prompt_kinds,
     similar_label_findings,
     space_findings,
+    template_findings,
 )
 from evaluator.preflight.queries import (
     Classes,
@@ -37,7 +40,6 @@ from evaluator.preflight.queries import (
     detectable,
     set_finding,
 )
-from evaluator.preflight.tokens import fault_findings, first_token_findings, template_findings
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config

@@ -11,8 +11,7 @@ from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import facts
 from evaluator.report.notes import label_mass_warnings, majority_warnings
 from evaluator.report.page import Header, write_page
-from evaluator.report.queries import query_section
-from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers
+from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers, query_section
 from evaluator.report.run_record import (
     about_section,
     accepted_warnings,
@@ -24,7 +23,7 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
-from evaluator.store.shards import compact_copy
+from evaluator.store.tables import compact_copy
 from evaluator.suites import families_of
 
 PAGE = "report.html"

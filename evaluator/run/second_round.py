@@ -21,10 +21,8 @@ from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import distances_file, open_scores
-from evaluator.store import shards
-from evaluator.store.prompt_store import PromptStore, open_intact_store
-from evaluator.store.tables import kept
-from evaluator.store.write_store import kept_requests, write_store
+from evaluator.store.prompt_store import PromptStore, kept_requests, open_intact_store, write_store
+from evaluator.store.tables import kept, write_shard
 from evaluator.suites import chosen_methods
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ def _compute_and_write(built: Built, part: ScoredStore, head: "torch.Tensor") ->
             names = [part_name for part_name, measured in run.scored.parts.items() if measured.kind in kinds]
             frame = pl.concat(method.distances(run.scored.answering(part_name), head) for part_name in names)
             frame = frame.unique(maintain_order=True)
-            digests[name] = shards.write_shard(part.scores.folder / distances_file(name), frame)
+            digests[name] = write_shard(part.scores.folder / distances_file(name), frame)
     del head
     torch.cuda.empty_cache()  # for replicas in other processes
     manifest = part.scores.manifest

@@ -6,18 +6,18 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError
-from evaluator.methods.predictions import check_labels
+from evaluator.methods.base import check_labels
 from evaluator.models.source import ModelSource
 from evaluator.progress import Stage
 from evaluator.run.build import Built
 from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
 from evaluator.schemas import TOKENS, Definition
-from evaluator.scores.checks import check_prompt_lengths, check_vocabulary
+from evaluator.scores.table import check_prompt_lengths, check_vocabulary
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
-from evaluator.tokens.faults import TextFault
-from evaluator.tokens.floors import TokenTotals
+from evaluator.tokens.boundary import TextFault
+from evaluator.tokens.rows import TokenTotals
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
 
 BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU

@@ -37,11 +37,10 @@ from evaluator.engine.server_work import answer_all
 from evaluator.errors import ConfigError, DatasetError, ModelError
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import replacing
+from evaluator.files.whole import replacing, writing_to
 from evaluator.progress import Progress, Stage
+from evaluator.run.folders import read_run_if_intact
 from evaluator.run.pipeline import Finished
-from evaluator.run.record import read_run_if_intact
 from evaluator.runs.import_answers import import_answers
 
 ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"

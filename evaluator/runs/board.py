@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
-from evaluator.compare.ranks import MAX_RANKED, rank_ranges
+from evaluator.compare.across_models import MAX_RANKED, rank_ranges
 from evaluator.compare.results import CHOOSING
 from evaluator.compare.runs import prompt_form
 from evaluator.errors import ConfigError, StoreError
@@ -21,11 +21,10 @@ from evaluator.exports.base import ExportedRun
 from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import write_json
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_bytes
-from evaluator.metrics.per_request import DEFINITIONS
+from evaluator.files.whole import write_bytes, writing_to
+from evaluator.metrics.classification import DEFINITIONS
 from evaluator.progress import Progress, Stage
-from evaluator.report.board import write_board_page
+from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
 from evaluator.run.report import PAGE
 from evaluator.runs.export import exported_run

@@ -18,10 +18,8 @@ import filelock
 from evaluator.config import cache_folder
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.locks import acquire_lock, lock_holder
-from evaluator.files.whole import dead_partial_files, reason
-from evaluator.run.folders import USERS, DataFolder, Needs, RunFolder, lock_path, needs_of
-from evaluator.run.record import RUN_FILE
+from evaluator.files.whole import acquire_lock, dead_partial_files, lock_holder, reason
+from evaluator.run.folders import RUN_FILE, USERS, DataFolder, Needs, RunFolder, lock_path, needs_of
 from evaluator.run.score import LOGS
 from evaluator.runs.state import find_runs, folders_below
 from evaluator.scores.table import ScoreManifest

@@ -14,7 +14,7 @@ from evaluator.files.whole import write_bytes
 from evaluator.metrics import METRICS
 from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.record import COMPARISON_FILE, RUN_FILE, model_runs, read_run
+from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, model_runs, read_run
 from evaluator.run.report import PAGE
 from evaluator.suites import metric_texts
 

@@ -10,8 +10,7 @@ import polars as pl
 from evaluator.config import DataOptions, ImportColumns, RunConfig
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import file_digest
+from evaluator.files.whole import file_digest, writing_to
 from evaluator.imports.answers import IMPORTED, NUMBERS, ImportedDataset, answer_rows
 from evaluator.imports.files import read_files
 from evaluator.progress import Progress, Stage
@@ -19,17 +18,23 @@ from evaluator.record import EngineRecord, ModelRecord, PartRecord
 from evaluator.run.build import Built
 from evaluator.run.measure import ScoredStore
 from evaluator.run.pipeline import Finished, measure_and_report
-from evaluator.run.replacement import check_comparison, check_configuration, check_datasets, finished_run
 from evaluator.run.score import Scored
-from evaluator.run.stage_records import prompts_record, record_build, record_scores
+from evaluator.run.stage_records import (
+    check_comparison,
+    check_configuration,
+    check_datasets,
+    finished_run,
+    prompts_record,
+    record_build,
+    record_scores,
+)
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS, Definition
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
-from evaluator.store import shards
-from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.write_store import REQUEST_ROWS, write_store
+from evaluator.store.prompt_store import REQUEST_ROWS, ROWS_PER_SHARD, PromptStore, write_store
+from evaluator.store.tables import write_shard, write_shards
 from evaluator.suites.base import Described
-from evaluator.tokens.floors import TokenTotals
+from evaluator.tokens.rows import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 
 ENGINE = EngineRecord(
@@ -122,7 +127,7 @@ def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
         continuations=labels,
     )
     folder = store.folder / "tokens-imported"
-    written = shards.write_shards(folder, "tokens", tokens.cast(TOKENS).lazy(), rows_per_shard=ROWS_PER_SHARD)
+    written = write_shards(folder, "tokens", tokens.cast(TOKENS).lazy(), rows_per_shard=ROWS_PER_SHARD)
     totals = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={})
     manifest = TokenManifest(tokenizer="unknown", label_boundary="merged", shards=written, counts=totals)
     write_record(folder / MANIFEST, manifest)
@@ -134,7 +139,7 @@ def _write_scores(folder: Path, rows: pl.DataFrame) -> ScoreTable:
     scores = rows.select("log_likelihoods", token_id="prompt_id", token_counts=ones).select(TOKEN_SCORES.names())
     name = "scores-imported-00000.arrow"
     shard = ShardRecord(
-        sha256=shards.write_shard(folder / name, scores.cast(TOKEN_SCORES)),
+        sha256=write_shard(folder / name, scores.cast(TOKEN_SCORES)),
         prompts=rows.height,
         prompt_tokens=0,
         cached_tokens=0,

@@ -22,19 +22,18 @@ from evaluator.engine import ENGINES, find_source, with_devices
 from evaluator.engine.base import Engine, adapted
 from evaluator.engine.replicas import EngineLoader, OneReplica
 from evaluator.errors import ConfigError, StoreError
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_table
+from evaluator.files.whole import write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
 from evaluator.run.folder import open_built, open_scored, read_table, refuse_imported_answers, scores_section
+from evaluator.run.folders import require_run, with_stage, write_run
 from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
-from evaluator.run.record import require_run, with_stage, write_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
+from evaluator.scores.compute import engine_requests, score_frame
 from evaluator.scores.plan import find_requests
-from evaluator.scores.shard_job import engine_requests, score_frame
 from evaluator.scores.table import prompt_scores
 from evaluator.suites import families_of
 from evaluator.suites.base import ScoredRun

@@ -10,10 +10,9 @@ from typing import Literal
 
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.locks import lock_holder
+from evaluator.files.whole import lock_holder
 from evaluator.record import RunRecord
-from evaluator.run.folders import RunFolder
-from evaluator.run.record import COMPARISON_PAGE, RUN_FILE, is_measured, model_runs
+from evaluator.run.folders import COMPARISON_PAGE, RUN_FILE, RunFolder, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
 

@@ -19,7 +19,7 @@ from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile, ThresholdReport
 from evaluator.record import MeasuredRecord, measured_record
 from evaluator.run.folder import config_from_json, read_table
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.folders import RUN_FILE, read_run
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"

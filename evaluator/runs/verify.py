@@ -14,13 +14,12 @@ from evaluator.progress import Progress, Stage
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
 from evaluator.run.folder import command_for, config_from_json, open_built, open_scored, read_table, score_command
-from evaluator.run.folders import RunFolder
+from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
-from evaluator.run.record import RUN_FILE
 from evaluator.run.report import PAGE
 from evaluator.scores.table import SCHEMAS, ScoreManifest
-from evaluator.store import shards
 from evaluator.store.prompt_store import PromptStore, StoreManifest
+from evaluator.store.tables import changed, scan_shards
 from evaluator.tokens.table import TokenManifest
 
 T = TypeVar("T")
@@ -196,7 +195,7 @@ def _token_faults(folder: Path) -> FileFaults:
     manifest = yield from _manifest(folder, TokenManifest, "shards")
     if manifest is None:
         return
-    tokens = shards.scan_shards(folder, list(manifest.shards), schemas.TOKENS).collect()
+    tokens = scan_shards(folder, list(manifest.shards), schemas.TOKENS).collect()
     yield from _frame_faults(folder / "tokens", tokens, schemas.TOKENS, ["prompt_id", "ask"])
     lengths = tokens.filter(pl.col("ask") != "last_tokens")["context"].list.len().sum()
     if lengths != manifest.counts.tokens:
@@ -233,7 +232,7 @@ def _manifest(folder: Path, kind: type[T], listed: str) -> Generator[tuple[Path,
 
 
 def _changed_files(folder: Path, digests: Mapping[str, str]) -> FileFaults:
-    for name in shards.changed(folder, digests):
+    for name in changed(folder, digests):
         there = (folder / name).exists()
         yield folder / name, "Its SHA-256 is not the one that was recorded." if there else "It is missing."
 

@@ -21,8 +21,7 @@ from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.files.whole import scan_arrow
 from evaluator.schemas import TOKENS
 from evaluator.scores.table import Kind, PlanKey, PlanRecord, ScoreManifest, ScoreTable
-from evaluator.store import shards
-from evaluator.store.tables import id_numbers
+from evaluator.store.tables import changed, id_numbers
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
@@ -156,7 +155,7 @@ def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
         manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
         shards_here = sorted(manifest.shards.items()) if manifest else []
         fitting = {name: shard.sha256 for name, shard in shards_here if name.startswith(key.kind)}
-        left_out = set(filter(key.names, fitting)) if in_table else {*shards.changed(path.parent, fitting)}
+        left_out = set(filter(key.names, fitting)) if in_table else {*changed(path.parent, fitting)}
         others |= {f"{path.parent.name}/{name}": digest for name, digest in fitting.items() if name not in left_out}
     return others
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
-from evaluator.methods.predictions import predict
+from evaluator.methods.base import predict
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import METRICS_KEY, PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table

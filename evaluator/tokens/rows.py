@@ -1,13 +1,28 @@
-"""Rows of a table of tokens that need not fit into memory: their numbers are in memory, and one piece of the table."""
+"""Rows of a table of tokens that need not fit into memory: their numbers are in memory, and one piece of the table.
+
+Count the tokens of a store, and those to compute if no shared prefix is computed twice: the floors.
+
+Prefix order is the lexicographic order of token rows; a row comes directly before the rows that continue it. There,
+comparing a row with the row above is enough: let r come after q in this order and share s tokens with it. Every row
+between them lies between q and r in that order, and whatever lies between two rows that begin with the same s tokens
+begins with them too. So the row directly above r shares at least s tokens with r: in prefix order it shares as much
+with r as any earlier row does.
+
+Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]].
+"""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from evaluator.schemas import TOKENS
-from evaluator.store.tables import ROWS_PER_SLICE
+from evaluator.store.tables import ROWS_PER_SLICE, id_numbers, kept, slices
+from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
 
 class TokenRows:
@@ -91,3 +106,137 @@ def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64
     """Return the flat values and the offsets of a List[i32] column, without a copy."""
     column = rows.rechunk().to_arrow()
     return column.values.to_numpy(), column.offsets.to_numpy()
+
+
+Tokens = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int64]
+
+BLOCK_SIZES = (16, 32, 128)
+"""Block sizes for which the manifest has a floor: of vLLM on a GPU, of this package on a CPU, of vLLM on a CPU."""
+
+ROWS_COUNTED = 16_384
+"""Rows whose shared prefixes are counted together, which takes several times the memory of their tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTotals:
+    """Token counts of a store, and the floors: tokens to compute if no shared prefix is computed twice."""
+
+    request_tokens: int  # prompts that several requests share are counted for each
+    tokens: int  # each prompt counted once
+    floor_tokens: int
+    block_floor_tokens: dict[str, int]  # block size -> floor if only whole blocks are shared
+
+
+def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> TokenTotals:
+    """Count the tokens of all requests and of the distinct prompts, and compute the floors.
+
+    Args:
+        requests: schemas.REQUESTS.
+        tokens: schemas.TOKENS, in prefix order.
+        folder: of temporary files.
+    """
+    lengths = tokens.filter(pl.col("ask") != "last_tokens").select(  # they repeat a context that is counted already
+        id_numbers("prompt_id"), n=pl.col("context").list.len().cast(pl.Int64)
+    )
+    requested = requests.select(id_numbers("prompt_id")).join(lengths, on="prompt_id").select(pl.col("n").sum())
+    # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
+    passes = [_Floors(is_state=is_state) for is_state in (False, True)]
+    with fed_rows(tokens, folder) as fed:
+        for rows in slices(fed, ROWS_COUNTED):
+            for of_pass in passes:
+                of_pass.add(rows)
+    return TokenTotals(
+        request_tokens=requested.collect(engine="streaming").item(),
+        tokens=lengths.select(pl.col("n").sum()).collect(engine="streaming").item(),
+        floor_tokens=sum(of_pass.floor for of_pass in passes),
+        block_floor_tokens={str(size): sum(of_pass.of_blocks[size] for of_pass in passes) for size in BLOCK_SIZES},
+    )
+
+
+class _Floors:
+    """The floors of one pass over a store, from rows that are added in prefix order."""
+
+    def __init__(self, *, is_state: bool) -> None:
+        self._is_state = is_state
+        self._above = pl.Series(dtype=TOKENS["context"])  # the last row so far
+        self.floor, self.of_blocks = 0, dict.fromkeys(BLOCK_SIZES, 0)
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Add rows of fed_rows."""
+        added = rows.filter(is_state=self._is_state)["context"]
+        # A row shares as much with the row above it as with any earlier row, so that one row above is enough.
+        with_above = pl.concat([self._above, added])
+        in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
+        n_above = int(self._above.list.len().sum())
+        self.floor += token_floor(*in_order) - n_above
+        for size in BLOCK_SIZES:
+            self.of_blocks[size] += block_floor(*in_order, size) - n_above
+        self._above = with_above.tail(1)
+
+
+@contextmanager
+def fed_rows(tokens: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
+    """Yield the token sequences that a model must process: columns `context`, in prefix order, and `is_state`.
+
+    These are the contexts, and each context with a continuation of several tokens except the last, which is predicted
+    and never fed. Some repeat the row above.
+
+    Args:
+        tokens: schemas.TOKENS, in prefix order.
+        folder: of temporary files.
+    """
+    is_state, n_tokens = pl.col("ask") == "state", pl.col("continuations").list.len()
+    contexts = tokens.select("context", is_state=is_state)
+    several = tokens.filter(pl.col("continuations").list.eval(pl.element().list.len() > 1).list.any())
+    stems = several.explode("continuations").filter(n_tokens > 1)
+    with_stem = pl.concat_list("context", pl.col("continuations").list.head(n_tokens - 1))
+    with kept(stems.select(with_stem, is_state=is_state).sort("context"), folder) as longer:
+        if longer.select(pl.len()).collect().item():
+            with kept(contexts.merge_sorted(longer, "context"), folder) as rows:
+                yield rows
+        else:
+            yield contexts
+
+
+def token_floor(tokens: Tokens, offsets: Offsets) -> int:
+    """Count the tokens that must be computed if nothing is computed twice: the nodes of the trie of all rows.
+
+    A token after its prefix is computed once, however many rows contain it. Raises ValueError unless rows are in prefix
+    order.
+    """
+    shared = _shared_with_any_earlier_row(tokens, offsets)
+    return int(offsets[-1] - offsets[0] - shared.sum(dtype=np.int64))
+
+
+def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
+    """Count the tokens that an engine computes that reuses whole blocks of `block_tokens` tokens and evicts none.
+
+    A row reuses the whole blocks of the longest prefix that it shares with an earlier row, but never its last token: an
+    engine must compute that one to predict from it (vLLM caps a hit at n - 1 tokens). So a repeated row costs at least
+    one token here and none in token_floor. Raises ValueError unless rows are in prefix order.
+    """
+    if block_tokens < 1:
+        raise ValueError(f"block_tokens must be 1 or more, got {block_tokens}.")
+    shared = _shared_with_any_earlier_row(tokens, offsets)
+    lengths = np.diff(offsets)
+    reusable = np.minimum(shared, np.maximum(lengths - 1, 0))
+    return int(lengths.sum() - (reusable // block_tokens * block_tokens).sum())
+
+
+def _shared_with_any_earlier_row(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
+    """Return the length of the longest prefix that each row shares with any earlier row, int32 of [n_rows]."""
+    shared = shared_prefix_lengths(tokens, offsets)
+    _check_prefix_order(tokens, offsets, shared)
+    return shared
+
+
+def _check_prefix_order(tokens: Tokens, offsets: Offsets, shared: npt.NDArray[np.int32]) -> None:
+    """Raise ValueError unless each row continues the row above it or first differs from it in a greater token."""
+    parted = np.flatnonzero(shared[1:] < np.diff(offsets)[:-1]) + 1  # rows that do not continue the row above
+    # Positions of the first tokens that differ, in the row above and in the row itself.
+    above, here = offsets[parted - 1] + shared[parted], offsets[parted] + shared[parted]
+    ended = here == offsets[parted + 1]  # such a row is a prefix of the one above
+    wrong = parted[ended | (tokens[above] > tokens[np.where(ended, above, here)])]
+    if wrong.size:
+        raise ValueError(f"Row {wrong[0]} comes before row {wrong[0] - 1} in prefix order; sort the rows first.")

@@ -16,14 +16,11 @@ from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
 from evaluator.schemas import PROMPTS, TOKENS, Definition
-from evaluator.store import shards
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.tables import kept
-from evaluator.tokens.boundary import tokenise_prompts, tokens_around
+from evaluator.store.tables import intact, kept, scan_shards, write_shards
+from evaluator.tokens.boundary import TextFault, TextFaults, tokenise_prompts, tokens_around
 from evaluator.tokens.chat import ChatForm, chat_texts
-from evaluator.tokens.faults import TextFault, TextFaults
-from evaluator.tokens.floors import TokenTotals, count_tokens
-from evaluator.tokens.rows import TokenRows, ragged
+from evaluator.tokens.rows import TokenRows, TokenTotals, count_tokens, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
@@ -55,7 +52,7 @@ class TokenTable:
 
     def tokens(self) -> pl.LazyFrame:
         """Return schemas.TOKENS, in prefix order."""
-        return shards.scan_shards(self.folder, list(self.manifest.shards), TOKENS)
+        return scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
     def rows(self) -> TokenRows:
         """Return the same rows, to be read piece by piece."""
@@ -103,7 +100,7 @@ def tokenise_store(
         manifest = TokenManifest(
             tokenizer=tokenizer_fingerprint,
             label_boundary=boundary,
-            shards=shards.write_shards(folder, "tokens", tokens, rows_per_shard=ROWS_PER_SHARD),
+            shards=write_shards(folder, "tokens", tokens, rows_per_shard=ROWS_PER_SHARD),
             counts=count_tokens(store.requests(), tokens, store.folder),
             chat=None if chat is None else replace(chat.record, example=chat_example(chat, store.prompts())),
             faults=faults.found,
@@ -240,7 +237,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
 def open_tokens(folder: Path) -> TokenTable | None:
     """Open the tokens in a folder; None if there are none or a shard is missing or changed."""
     manifest = read_manifest(folder / MANIFEST, TokenManifest)
-    if manifest is None or not shards.intact(folder, manifest.shards):
+    if manifest is None or not intact(folder, manifest.shards):
         return None
     return TokenTable(folder, manifest)
 

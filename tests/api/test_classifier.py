@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import evaluator
-from evaluator.api.loaded_models import unload_models
+from evaluator.api.classifier import unload_models
 from evaluator.engine import replicas
 from evaluator.errors import ConfigError
 from evaluator.templates.template import MetaTemplate

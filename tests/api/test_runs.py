@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 import evaluator
 from evaluator.errors import ConfigError, EvaluatorError, StoreError
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 from tests.command_line import command
 from tests.compare.run_folders import four_runs
 

@@ -13,7 +13,7 @@ import pytest
 
 from evaluator.cli import terminal
 from evaluator.progress import Progress
-from evaluator.report.charts import compiled, draw_svg
+from evaluator.report.figures import compiled, draw_svg
 from tests.command_line import command_outputs
 
 RUN = ["-m", "evaluator", "run", "staicc-normal", "--datasets", "sst5", "--queries", "4", "--model", "fake"]

@@ -12,7 +12,7 @@ from evaluator.compare.results import request_results
 from evaluator.compare.runs import ComparedRun
 from evaluator.files.json_files import write_record
 from evaluator.files.whole import write_table
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.folders import RUN_FILE, read_run
 from evaluator.schemas import METRICS, PREDICTIONS
 from tests.metrics.measured import metrics_of
 from tests.report.made_record import run_record

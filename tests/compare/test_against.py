@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from scipy.stats import binomtest, entropy
 
-from evaluator.compare.against import _moments, _recovery
+from evaluator.compare.differences import _moments, _recovery
 from evaluator.compare.schema import AGAINST
 from tests.command_line import command
 from tests.compare.run_folders import predictions, write_run

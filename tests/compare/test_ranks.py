@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from evaluator.compare.ranks import MAX_RANKED, pair_p_values, rank_ranges
+from evaluator.compare.across_models import MAX_RANKED, pair_p_values, rank_ranges
 from evaluator.statistics.paired import adjusted_estimate, mean_estimate, t_test
 
 SEEDS = st.integers(0, 2**32 - 1)

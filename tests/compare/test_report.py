@@ -9,7 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.metrics.classification import METRICS, STAICC_METRICS
-from evaluator.metrics.score_decomposition import SCORE_PARTS
+from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.progress import finish
 from evaluator.run.compare import compare
 from tests.compare.run_folders import diagnostics, four_runs, predictions, write_run

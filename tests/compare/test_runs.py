@@ -7,12 +7,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.compare.notes import comparison_notes
-from evaluator.compare.results import comparison_table, request_results
+from evaluator.compare.results import comparison_notes, comparison_table, request_results
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import write_record
 from evaluator.run.compare import read_runs
-from evaluator.run.record import RUN_FILE, read_run
+from evaluator.run.folders import RUN_FILE, read_run
 from tests.compare.run_folders import predictions, put_table, write_run
 
 ANSWERS = predictions(0.5, seed=1, datasets=["zoo"], methods=["vanilla"])

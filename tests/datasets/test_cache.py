@@ -7,7 +7,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from evaluator.datasets.cache import cached_table
+from evaluator.datasets.base import cached_table
 from evaluator.errors import DatasetError
 
 COLUMNS = {"texts": [["a"], ["needle"], [""]], "gold": [0, 1, 1]}

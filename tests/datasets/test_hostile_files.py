@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import DatasetError, EvaluatorError
-from evaluator.suites.prompt_search.options import Candidates, read_candidates
+from evaluator.suites.prompt_search.prompts import Candidates, read_candidates
 from tests.datasets.sheets import sheet
 
 ODD_TEXTS = ["", " ", "\ud800", "a\udfffb", "x\u2028y", "\x00", "nan", "null", "[" * 2_000, "0", "\u0660", "9" * 5_000]

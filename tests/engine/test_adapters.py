@@ -15,12 +15,12 @@ from transformers import AutoModelForCausalLM
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
-from evaluator.engine.ray_actor import ReplicaActor, ReplicaSettings, found_here
+from evaluator.engine.ray_cluster import ReplicaActor, ReplicaSettings, found_here
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource
 from evaluator.schemas import TOKENS
-from evaluator.scores.shard_job import shard_job
+from evaluator.scores.compute import shard_job
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_token_ids
 from tests.engine.cpu_only import cpu_only

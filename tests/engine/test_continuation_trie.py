@@ -1,6 +1,6 @@
 import pytest
 
-from evaluator.engine.continuation_trie import ContinuationTrie, Question
+from evaluator.engine.prefixes import ContinuationTrie, Question
 
 
 def test_a_stem_that_continuations_share_is_one_question():

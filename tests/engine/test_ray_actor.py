@@ -14,16 +14,18 @@ from ray.cluster_utils import Cluster
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import ray_replicas
 from evaluator.engine.devices import Machine, lay_out
-from evaluator.engine.ray_actor import (
+from evaluator.engine.ray_cluster import (
     LOGS_ELSEWHERE,
     PORTS,
     Loaded,
     ReplicaSettings,
+    cluster_machine,
+    environment_for_hosts,
+    joined_cluster,
     log_file,
     seconds_before_start,
     use_cores_and_ports,
 )
-from evaluator.engine.ray_cluster import cluster_machine, environment_for_hosts, joined_cluster
 from evaluator.engine.ray_replicas import RayReplicas
 from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError

@@ -19,7 +19,7 @@ from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 from tests.command_line import command
 from tests.engine.label_server import LabelServer, completion, log_prob, send
 

@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from evaluator.engine import vllm_internals, vllm_settings
+from evaluator.engine import vllm_settings
 from evaluator.engine.base import vllm_version
 from evaluator.engine.vllm_requests import scores_several_rows
 from evaluator.engine.vllm_settings import TESTED_VERSIONS, import_vllm, is_tested
@@ -63,7 +63,7 @@ def test_an_untried_version_is_named_beside_the_tried_ones(monkeypatch, caplog):
     ],
 )
 def test_a_version_without_what_the_engine_builds_on_is_refused(monkeypatch, module, name):
-    monkeypatch.setitem(vllm_internals._NAMES, module, (name,))
+    monkeypatch.setitem(vllm_settings._NAMES, module, (name,))
     sentence = (
         rf"^This vLLM has no {module}\.{name}, on which the engine builds\. This is vLLM .*--engine transformers\.$"
     )
@@ -77,14 +77,14 @@ def test_a_function_that_lost_a_parameter_is_refused(monkeypatch):
         import_vllm()
 
 
-@pytest.mark.parametrize("gone", vllm_internals._OF_A_LOADED_MODEL)
+@pytest.mark.parametrize("gone", vllm_settings._OF_A_LOADED_MODEL)
 def test_a_loaded_model_without_an_attribute_is_told(gone):
     """Without this, `use_v2_model_runner` and others would be taken for false: right numbers, the slow way."""
     engine: Any = MagicMock()
-    assert not vllm_internals.missing_attributes(engine)
+    assert not vllm_settings.missing_attributes(engine)
     owner, _, last = gone.rpartition(".")
     delattr(attrgetter(owner)(engine), last)
-    assert vllm_internals.missing_attributes(engine) == [gone]
+    assert vllm_settings.missing_attributes(engine) == [gone]
 
 
 def test_the_vllm_of_another_meaning_of_tokens_at_several_positions_is_found_out(monkeypatch):

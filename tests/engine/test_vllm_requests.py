@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.engine.continuation_trie import ContinuationTrie, Question
+from evaluator.engine.prefixes import ContinuationTrie, Question
 from evaluator.engine.vllm_requests import learn_question, learn_suffix
 from evaluator.errors import ScoreError
 

@@ -18,7 +18,7 @@ del base.SupportsHMA
 """
 
 REQUESTS = """
-from evaluator.engine.continuation_trie import Question
+from evaluator.engine.prefixes import Question
 from evaluator.engine.vllm_engine import VllmEngine
 from evaluator.engine.vllm_requests import question_params, suffix_params
 several = question_params(Question((5,), [[5, 8], [6]]), 9, no_reuse=None)

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from evaluator.exports import FORMATS
 from evaluator.exports.base import ExportedRun
-from evaluator.report.charts import figure_csv
+from evaluator.report.figures import figure_csv
 from tests.report.made_record import made_record
 
 HEADLINES = ("accuracy", "true_label_probability", "macro_f1", "expected_calibration_error")

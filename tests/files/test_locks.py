@@ -7,7 +7,7 @@ import filelock
 import pytest
 
 from evaluator.errors import ConfigError, OutputInUseError
-from evaluator.files.locks import acquire_lock, writing_to
+from evaluator.files.whole import acquire_lock, writing_to
 
 
 def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path):

@@ -8,9 +8,9 @@ from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
 from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.methods.base import measured_definitions
 from evaluator.methods.calibration import DOMAIN as PART
 from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests
-from evaluator.methods.predictions import measured_definitions
 from evaluator.prompts.method_prompts import training_demonstrations
 from evaluator.schemas import DEFINITIONS
 from tests.methods.answered import answers, context, record_scores, table

@@ -14,10 +14,16 @@ from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
-from evaluator.methods.base import MethodContext, ScoredRequests
-from evaluator.methods.ppl_icl import CANDIDATES_PART, PART, PPL_ICL, chosen_instruction, follow_up, requests
-from evaluator.methods.predictions import predict
-from evaluator.methods.scoring_rules import VANILLA
+from evaluator.methods.base import MethodContext, ScoredRequests, predict
+from evaluator.methods.scoring_rules import (
+    CANDIDATES_PART,
+    PART,
+    PPL_ICL,
+    VANILLA,
+    chosen_instruction,
+    follow_up,
+    requests,
+)
 from evaluator.prompts.rows import normal_requests
 from evaluator.schemas import Definition
 from tests.methods.answered import answers, context, record_scores, table

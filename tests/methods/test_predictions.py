@@ -7,8 +7,7 @@ from scipy.special import softmax
 
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
-from evaluator.methods.base import MeasuredPart, Method, ScoredRequests
-from evaluator.methods.predictions import check_labels, predict, scored_definitions
+from evaluator.methods.base import MeasuredPart, Method, ScoredRequests, check_labels, predict, scored_definitions
 from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
 from tests.methods.answered import BOTH, NORMAL, named
 

@@ -10,8 +10,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
-from evaluator.methods.base import MeasuredPart, MethodContext, ScoredRequests
-from evaluator.methods.predictions import predict
+from evaluator.methods.base import MeasuredPart, MethodContext, ScoredRequests, predict
 from evaluator.methods.scoring_rules import unconditional_requests
 from evaluator.run.build import check_config
 from evaluator.schemas import PREDICTIONS

@@ -2,8 +2,8 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
+from evaluator.methods.base import predict
 from evaluator.methods.nearest_demonstrations import TOPK, topk_follow_up
-from evaluator.methods.predictions import predict
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval

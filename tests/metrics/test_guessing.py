@@ -12,8 +12,8 @@ from scipy import stats
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS
+from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.metrics.guessing import prompts_tried
-from evaluator.metrics.score_decomposition import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING
 from tests.metrics.measured import metrics_of
 

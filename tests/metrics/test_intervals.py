@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evaluator.metrics import METRICS
-from evaluator.metrics.base import IntervalForm, Measured, Metric, metric_values
+from evaluator.metrics.classification import IntervalForm, Measured, Metric, metric_values
 from evaluator.metrics.intervals import (
     jackknife,
     mean_of_intervals,
@@ -19,7 +19,7 @@ from evaluator.metrics.intervals import (
     with_intervals,
 )
 from evaluator.schemas import PREDICTIONS
-from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
+from evaluator.templates.template import ORTHOGONAL_ARRAY
 from tests.metrics.measured import metrics_of
 
 MEAN = pl.col("x") / pl.col("n")

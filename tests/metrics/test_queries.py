@@ -4,9 +4,8 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.methods.base import ScoredRequests
-from evaluator.methods.predictions import predict
-from evaluator.metrics.queries import queries_table, query_texts
+from evaluator.methods.base import ScoredRequests, predict
+from evaluator.metrics.label_mass import queries_table, query_texts
 from evaluator.schemas import PROMPTS, QUERIES
 from tests.methods.answered import NORMAL, answers, named, table
 

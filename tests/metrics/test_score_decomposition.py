@@ -8,9 +8,8 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from evaluator.metrics.base import Measured
-from evaluator.metrics.per_request import per_request_columns
-from evaluator.metrics.score_decomposition import score_parts
+from evaluator.metrics.classification import Measured, per_request_columns
+from evaluator.metrics.groups import score_parts
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,9 +9,8 @@ from polars.testing import assert_frame_equal
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS
-from evaluator.metrics.base import sum_in_order
-from evaluator.metrics.groups import prediction_groups
-from evaluator.metrics.score_decomposition import SCORE_PARTS
+from evaluator.metrics.classification import sum_in_order
+from evaluator.metrics.groups import SCORE_PARTS, prediction_groups
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY, PREDICTIONS
 from evaluator.schemas import METRICS as METRICS_SCHEMA
 from evaluator.suites.staicc.label_bias import DIVERGENCE, MEAN_ENTROPY, RELEASED_DIVERGENCE

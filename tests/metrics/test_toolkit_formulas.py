@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from StaICC.util import functional
 
 from evaluator.metrics import classification_metrics
-from evaluator.metrics.per_request import BIN_EDGES
+from evaluator.metrics.classification import BIN_EDGES
 from tests.strategies import distributions
 from tests.toolkit import plain_summation  # noqa: F401
 

@@ -20,7 +20,7 @@ from evaluator.prompts.method_prompts import (
     training_requests,
     training_sample,
 )
-from evaluator.prompts.render import classification_prompts
+from evaluator.prompts.rows import classification_prompts
 from evaluator.schemas import PROMPTS, REQUESTS
 from tests.toolkit import our_dataset, toolkit_experiment
 

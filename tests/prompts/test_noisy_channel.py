@@ -9,7 +9,7 @@ from StaICC.util.dataset_interface import prompt_writter
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.staicc_sources import SOURCES
-from evaluator.prompts.noisy_channel import noisy_channel_requests
+from evaluator.prompts.method_prompts import noisy_channel_requests
 from evaluator.prompts.rows import normal_requests
 from evaluator.templates.template import MetaTemplate, Verbalizer
 from tests.toolkit import our_dataset, toolkit_experiment

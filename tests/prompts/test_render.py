@@ -1,7 +1,7 @@
 import numpy as np
 import polars as pl
 
-from evaluator.prompts.render import render_prompts
+from evaluator.prompts.rows import render_prompts
 
 SHOWN = pl.Series(["rain: wet\n", "sun: dry\n", "fog: wet\n"])
 

@@ -7,12 +7,10 @@ import pytest
 from evaluator.config import RunConfig
 from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods.base import MethodContext
-from evaluator.methods.ppl_icl import PPL_ICL
-from evaluator.methods.scoring_rules import UNCONDITIONAL
-from evaluator.prompts.noisy_channel import noisy_channel_requests
-from evaluator.prompts.render import prompt_spans, shifted
-from evaluator.prompts.rows import normal_requests
-from evaluator.store.write_store import with_prompt_ids
+from evaluator.methods.scoring_rules import PPL_ICL, UNCONDITIONAL
+from evaluator.prompts.method_prompts import noisy_channel_requests
+from evaluator.prompts.rows import normal_requests, prompt_spans, shifted
+from evaluator.store.prompt_store import with_prompt_ids
 from evaluator.suites import SUITES
 from evaluator.suites.base import Suite
 from tests.toolkit import our_dataset

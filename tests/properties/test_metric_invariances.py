@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from evaluator.metrics import METRICS
-from evaluator.metrics.classification import STAICC_METRICS
-from evaluator.metrics.per_request import DEFINITIONS
-from evaluator.metrics.score_decomposition import SCORE_PARTS
+from evaluator.metrics.classification import DEFINITIONS, STAICC_METRICS
+from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 from tests.metrics.measured import metrics_of
 from tests.strategies import diagnostic_tables, score_tables

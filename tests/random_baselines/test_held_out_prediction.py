@@ -13,7 +13,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from evaluator.random_baselines.held_out_prediction import HELD_OUT_PREDICTION, held_out_prediction
+from evaluator.random_baselines.held_out import HELD_OUT_PREDICTION, held_out_prediction
 
 
 def made_trials(n: int = 400) -> pl.DataFrame:

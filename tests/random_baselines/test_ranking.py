@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from evaluator.random_baselines.held_out_prediction import auroc, average_precision, ranking_curves
+from evaluator.random_baselines.held_out import auroc, average_precision, ranking_curves
 
 TRIALS = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40).filter(
     lambda trials: len({outcome for _, outcome in trials}) == 2

@@ -4,7 +4,7 @@ import altair as alt
 import pytest
 from jsonschema import ValidationError
 
-from evaluator.report.charts import compiled
+from evaluator.report.figures import compiled
 
 
 def test_a_chart_that_breaks_the_schema_fails_in_every_test_that_draws_it() -> None:

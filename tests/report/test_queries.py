@@ -16,7 +16,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 import evaluator
 from evaluator.api.runs import Run
 from evaluator.report import query_rows
-from evaluator.report.queries import packed, query_section
+from evaluator.report.query_rows import packed, query_section
 from evaluator.run.report import write_run_page
 from evaluator.schemas import QUERIES
 from evaluator.suites import families_of

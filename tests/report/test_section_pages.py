@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from markupsafe import escape
 
-from evaluator.report import charts, figures
+from evaluator.report import figures
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import Filled, Panel, Panels, Section, core_template
 
@@ -84,7 +84,7 @@ def test_every_figure_has_the_data_that_it_was_drawn_from(tmp_path: Path) -> Non
 def test_names_in_the_data_of_a_figure_stay_text() -> None:
     name = '"></div><script>no()</script>'
     rows = pl.DataFrame({"start": [name], "description": ["-"]})
-    drawn = escape(charts.Drawing("<svg></svg>", charts.figure_csv(rows)))
+    drawn = escape(figures.Drawing("<svg></svg>", figures.figure_csv(rows)))
     assert "<script>" not in drawn
     assert pl.read_csv(unescape(drawn.partition('data-csv="')[2].partition('"')[0]).encode())["start"].item() == name
 

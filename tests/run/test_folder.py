@@ -12,12 +12,12 @@ from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
-from evaluator.run import pipeline, record
+from evaluator.run import folders, pipeline
 from evaluator.run.folder import config_from_json, read_table
-from evaluator.run.record import config_to_json, identity
-from evaluator.store import shards
-from evaluator.suites.in_context_pvi.options import PviOptions
-from evaluator.suites.prompt_search.options import SearchOptions
+from evaluator.run.folders import config_to_json, identity
+from evaluator.store import tables
+from evaluator.suites.in_context_pvi.prompts import PviOptions
+from evaluator.suites.prompt_search.prompts import SearchOptions
 
 FAKE = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc",), datasets=("sst5",), n_queries=4)
@@ -34,9 +34,9 @@ def finished(tmp_path) -> Path:
 @pytest.mark.parametrize("stage", [pipeline.measure, pipeline.report, lambda out: pipeline.score(out, FAKE)])
 def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage, monkeypatch):
     read, hashed = Counter(), Counter()
-    read_record, digest = record.read_record, shards.file_digest
-    monkeypatch.setattr(record, "read_record", lambda path, *how: (read.update([path]), read_record(path, *how))[1])
-    monkeypatch.setattr(shards, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
+    read_record, digest = folders.read_record, tables.file_digest
+    monkeypatch.setattr(folders, "read_record", lambda path, *how: (read.update([path]), read_record(path, *how))[1])
+    monkeypatch.setattr(tables, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
     finish(stage(finished))
     assert read == {finished / "run.json": 1}
     assert set(hashed.values()) <= {1}
@@ -123,11 +123,11 @@ def test_every_suite_writes_tables_that_are_sorted_the_same_way_twice(tmp_path):
 def test_changed_code_of_prompts_builds_them_again_and_keeps_every_score(tmp_path, monkeypatch):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
     finish(pipeline.run(config, FAKE, tmp_path))
-    before = record.read_run(tmp_path)
+    before = folders.read_run(tmp_path)
     monkeypatch.setattr("evaluator.run.build.source_fingerprint", lambda *_: "an upgrade")
     monkeypatch.setattr("evaluator.engine.replicas.load_engine", None)  # would fail if a model was loaded
     finish(pipeline.run(config, FAKE, tmp_path))
-    after = record.read_run(tmp_path)
+    after = folders.read_run(tmp_path)
     assert before.prompts.fingerprint != after.prompts.fingerprint
     assert before.scores.tables == after.scores.tables
     assert pl.read_parquet(tmp_path / "tables" / "metrics.parquet").height

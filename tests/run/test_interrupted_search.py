@@ -15,7 +15,7 @@ from evaluator.files.whole import PARTIAL
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores
-from evaluator.suites.prompt_search.options import SearchOptions
+from evaluator.suites.prompt_search.prompts import SearchOptions
 
 FAKE = ModelConfig(model="fake", engine="fake")
 

@@ -10,8 +10,8 @@ import pytest
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.progress import Progress, finish
-from evaluator.run import outlook, pipeline
-from evaluator.run.outlook import STAGE
+from evaluator.run import pipeline, score
+from evaluator.run.score import STAGE
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -117,7 +117,7 @@ def test_hidden_states_count_among_what_is_written(tmp_path):
 
 def test_a_disk_that_may_become_full_is_a_warning(tmp_path, monkeypatch, caplog):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(outlook.shutil, "disk_usage", lambda _path: usage(10**9, 10**9 - 4000, 4000))
+    monkeypatch.setattr(score.shutil, "disk_usage", lambda _path: usage(10**9, 10**9 - 4000, 4000))
     finish(pipeline.run(RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=2), FAKE, tmp_path))
     (said,) = [record.getMessage() for record in caplog.records if "free" in record.getMessage()]
     assert "has 3.9 KiB free" in said

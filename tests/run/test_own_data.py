@@ -12,7 +12,7 @@ import pytest
 from evaluator.config import ChatConfig, DataOptions, ModelConfig, RunConfig
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.run.folder import open_built
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 from evaluator.run.resolved_models import resolve_model
 from tests.chat_models import ANY_ROLE
 from tests.command_line import command, command_outputs

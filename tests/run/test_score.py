@@ -24,7 +24,7 @@ from evaluator.methods.base import LABEL_SCORE
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 from evaluator.runs.verify import verify
 
 MODEL = ModelConfig(model="fake", engine="fake")

@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig, RunConfig
-from evaluator.files.locks import writing_to
-from evaluator.files.whole import write_table
+from evaluator.files.whole import write_table, writing_to
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run.record import read_run, write_run
+from evaluator.run.folders import read_run, write_run
 from evaluator.runs import clean as cleaning
 from evaluator.runs.clean import clean, removable
 from evaluator.runs.verify import verify

@@ -21,7 +21,7 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.record import ReceiptRecord
 from evaluator.run import pipeline
-from evaluator.run.record import read_run, write_run
+from evaluator.run.folders import read_run, write_run
 from evaluator.runs.receipt import _model_again, make_receipt
 from evaluator.schemas import RECEIPT
 from tests.command_line import command

@@ -9,11 +9,11 @@ import pytest
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES
-from evaluator.files.locks import lock_holder, writing_to
+from evaluator.files.whole import lock_holder, writing_to
 from evaluator.models.fake_source import FakeModelSource, fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run.record import read_run
+from evaluator.run.folders import read_run
 from evaluator.run_log import started_as
 from evaluator.runs.state import find_runs, run_state
 from tests.command_line import command, command_outputs

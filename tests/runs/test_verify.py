@@ -18,13 +18,13 @@ from evaluator.files.json_files import read_json, write_json
 from evaluator.models.fake_source import FakeModelSource
 from evaluator.progress import finish
 from evaluator.run import folder, measure, pipeline
+from evaluator.run.folders import read_run
 from evaluator.run.measure import complete_run
-from evaluator.run.record import read_run
 from evaluator.run_log import started_as
 from evaluator.runs.verify import verify
-from evaluator.store.shards import write_shard
+from evaluator.store.tables import write_shard
 from evaluator.suites.in_context_pvi import suite as pvi_suite
-from evaluator.suites.in_context_pvi.options import PviMeasureOptions
+from evaluator.suites.in_context_pvi.prompts import PviMeasureOptions
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")

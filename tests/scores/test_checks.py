@@ -3,7 +3,7 @@ import pytest
 
 from evaluator.errors import PromptTooLongError, ScoreError
 from evaluator.schemas import SCORES, TOKENS
-from evaluator.scores.checks import check_prompt_lengths, require_complete
+from evaluator.scores.table import check_prompt_lengths, require_complete
 
 REQUESTS = pl.LazyFrame(
     {

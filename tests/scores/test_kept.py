@@ -7,7 +7,7 @@ import random
 import pytest
 
 from evaluator.errors import ScoreError
-from evaluator.scores import shard_job
+from evaluator.scores import compute
 from evaluator.scores.compute import kept_file
 from evaluator.scores.table import open_scores
 from tests.scores.test_table import CountingEngine, score, token_rows
@@ -15,7 +15,7 @@ from tests.scores.test_table import CountingEngine, score, token_rows
 
 @pytest.fixture(autouse=True)
 def always_kept(monkeypatch):
-    monkeypatch.setattr(shard_job, "SECONDS_BETWEEN_KEPT", -1)
+    monkeypatch.setattr(compute, "SECONDS_BETWEEN_KEPT", -1)
 
 
 def shard_bytes(folder):
@@ -64,10 +64,10 @@ def test_answers_that_are_damaged_or_of_other_rows_are_asked_for_again(tmp_path,
 
 
 def test_a_minute_passes_between_two_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_job, "SECONDS_BETWEEN_KEPT", 60.0)
+    monkeypatch.setattr(compute, "SECONDS_BETWEEN_KEPT", 60.0)
     written, clock = [], itertools.count(0, 7)  # each look at the clock is 7 s later
     monkeypatch.setattr("evaluator.scores.compute.write_json", lambda path, _content: written.append(path.name))
-    monkeypatch.setattr("evaluator.scores.shard_job.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("evaluator.scores.compute.time.monotonic", lambda: float(next(clock)))
     score(token_rows(100), CountingEngine(), tmp_path / "rows")
     assert not written or next(clock) / len(written) > 60
 

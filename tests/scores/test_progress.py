@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.scores import compute
-from evaluator.scores.shard_job import ShardUpdate
+from evaluator.scores.compute import ShardUpdate
 
 DONE = pl.DataFrame()
 

@@ -5,8 +5,7 @@ import pytest
 
 from evaluator.schemas import TOKEN_SCORES
 from evaluator.scores import compute
-from evaluator.scores.compute import TIMES_BETWEEN_MANIFESTS, ShardWriter
-from evaluator.scores.shard_job import ShardUpdate
+from evaluator.scores.compute import TIMES_BETWEEN_MANIFESTS, ShardUpdate, ShardWriter
 from evaluator.scores.table import ScoreManifest, ScoreTable, open_scores
 
 ROWS = pl.DataFrame({"token_id": ["0" * 32], "log_likelihoods": [[-1.0, -2.0]], "token_counts": [[1, 1]]})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import linalg, stats
 
 from evaluator.errors import MetricError
-from evaluator.statistics.anova import (
+from evaluator.statistics.variance_components import (
     ONE_WAY,
     REPEATED_MEASURES,
     one_way,

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress, pearsonr
 
-from evaluator.statistics.correlation import correlation_interval
-from evaluator.statistics.least_squares import least_squares
+from evaluator.statistics.correlation import correlation_interval, least_squares
 
 TOLERANCE = 1e-9
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from evaluator.statistics.variance_components import COMPONENTS, level_widening, variance_components
-from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
+from evaluator.templates.template import ORTHOGONAL_ARRAY
 
 
 def estimates(cells: np.ndarray, **arguments: object) -> dict[str, float]:

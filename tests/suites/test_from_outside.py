@@ -18,8 +18,7 @@ from evaluator.engine import ENGINES, EngineKind
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method, softmax_of
-from evaluator.metrics.base import Measured, mean_metric, metric_values
-from evaluator.metrics.classification import METRICS
+from evaluator.metrics.classification import METRICS, Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish

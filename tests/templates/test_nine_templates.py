@@ -2,8 +2,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
 
-from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY, orthogonal_templates
-from evaluator.templates.template import MetaTemplate
+from evaluator.templates.template import ORTHOGONAL_ARRAY, MetaTemplate, orthogonal_templates
 
 DEFAULT = MetaTemplate(
     input_prefixes=("P: ", "C: "), input_affixes=(" ", " "), label_prefix="L: ", label_affix="\n", query_prefix="> "

@@ -9,8 +9,8 @@ import pytest
 
 from evaluator.datasets.base import EXAMPLES
 from evaluator.errors import LabelError, ModelError
-from evaluator.prompts.render import NO_SPANS, classification_prompts
-from evaluator.store.write_store import with_prompt_ids
+from evaluator.prompts.rows import NO_SPANS, classification_prompts
+from evaluator.store.prompt_store import with_prompt_ids
 from evaluator.templates.template import MetaTemplate, Verbalizer
 from evaluator.tokens.chat import ChatForm
 from evaluator.tokens.table import tokenise

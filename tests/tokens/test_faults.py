@@ -12,8 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from evaluator.config import ModelConfig
 from evaluator.models.source import find_model
-from evaluator.tokens.boundary import tokenise_prompts, tokens_around
-from evaluator.tokens.faults import TextFault, TextFaults
+from evaluator.tokens.boundary import TextFault, TextFaults, tokenise_prompts, tokens_around
 from evaluator.tokens.tokenizer import FastTokenizer, TextTokenizer
 from tests.shared_data import real_model
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.schemas import TOKENS
-from evaluator.tokens import floors
-from evaluator.tokens.floors import block_floor, count_tokens, fed_rows, token_floor
+from evaluator.tokens.rows import block_floor, count_tokens, fed_rows, token_floor
 from evaluator.tokens.table import in_prefix_order
 from tests.tokens.token_frames import token_table
 
@@ -130,7 +129,7 @@ def test_floors_do_not_depend_on_how_many_rows_are_counted_together(tmp_path, mo
     prefixes = {tuple(row[:n]) for row in fed for n in range(1, len(row) + 1)}
     requests = pl.LazyFrame({"prompt_id": [MORE[0], MORE[0], MORE[7]]})
     for n_rows in (3, 1000):
-        monkeypatch.setattr(floors, "ROWS_COUNTED", n_rows)
+        monkeypatch.setattr("evaluator.tokens.rows.ROWS_COUNTED", n_rows)
         counts = count_tokens(requests, tokens, tmp_path)
         assert counts.floor_tokens == len(prefixes)
         assert counts.block_floor_tokens["16"] == sum(map(len, {tuple(row) for row in fed}))  # no row fills a block

@@ -9,8 +9,7 @@ from scipy.stats import rankdata, zscore
 
 from evaluator.arrays import Floats
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.statistics.correlation import correlation_interval, rank_correlation
-from evaluator.statistics.least_squares import Estimated, least_squares
+from evaluator.statistics.correlation import Estimated, correlation_interval, least_squares, rank_correlation
 from evaluator.statistics.paired import holm
 from evaluator.suites.staicc.published import METHODS, METRICS, published_results
 

@@ -18,7 +18,7 @@ from evaluator.reproductions.cho_inoue_2025.figures import (
     wide_metrics,
     with_holm,
 )
-from evaluator.statistics.least_squares import CONFIDENCE, Estimated, least_squares
+from evaluator.statistics.correlation import CONFIDENCE, Estimated, least_squares
 from evaluator.suites.staicc.published import METHODS, printed_tables
 
 Expected = Literal["rises", "falls", "rises insignificantly", "falls insignificantly", "none", "weak"]

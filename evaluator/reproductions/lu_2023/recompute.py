@@ -13,7 +13,7 @@ from evaluator.reproductions.lu_2023.cells import judged_cells
 from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
 from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GPT3, TABLES
 from evaluator.reproductions.lu_2023.tried_rules import tried_rules
-from evaluator.statistics.anova import ONE_WAY, groups_of, one_way_by, one_way_reach
+from evaluator.statistics.variance_components import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.correlations import strengths
 from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 

@@ -7,9 +7,21 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.arrays import Floats
-from evaluator.random_baselines.held_out_prediction import ranking_curves
-from evaluator.report.charts import BLUE, GREEN, GREY, VERMILION, Drawing, Room, stacked
-from evaluator.report.figures import Axis, Mark, Size, curves, panel
+from evaluator.random_baselines.held_out import ranking_curves
+from evaluator.report.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    VERMILION,
+    Axis,
+    Drawing,
+    Mark,
+    Room,
+    Size,
+    curves,
+    panel,
+    stacked,
+)
 
 SEARCH, TAIL = (Size(205, height, Room(left=40, right=8, top=6, bottom=36)) for height in (130, 62))
 HISTOGRAM = Size(330, 74, SEARCH.room)

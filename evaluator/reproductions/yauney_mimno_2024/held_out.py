@@ -9,8 +9,15 @@ import polars as pl
 from evaluator.arrays import Floats, Ints
 from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
-from evaluator.random_baselines.held_out import Experiment, read_experiments, search, train_size, with_baselines
-from evaluator.random_baselines.held_out_prediction import HELD_OUT_PREDICTION, held_out_prediction
+from evaluator.random_baselines.held_out import (
+    HELD_OUT_PREDICTION,
+    Experiment,
+    held_out_prediction,
+    read_experiments,
+    search,
+    train_size,
+    with_baselines,
+)
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS

@@ -8,7 +8,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import max_random_accuracy
-from evaluator.report.charts import BLUE, GREY, VERMILION
+from evaluator.report.figures import BLUE, GREY, VERMILION
 from evaluator.report.section import (
     Block,
     Filled,

@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 
 from evaluator.decisions.answers import NO, YES
-from evaluator.metrics.base import Measured, mean_metric, metric_values
+from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.suites.decide.prompts import AMONG, MAX_ORDERS, NEGATION, ORDER, SPACING, WORDING, default_order
 

@@ -17,8 +17,7 @@ from evaluator.decisions.forms import Asked, Form, asked
 from evaluator.decisions.questions import Question, QuestionKind
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
-from evaluator.prompts.render import prompt_spans, render_prompts
-from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
+from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts
 from evaluator.suites.base import Requests
 from evaluator.suites.decide.options import DecideOptions
 

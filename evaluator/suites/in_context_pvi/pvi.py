@@ -2,19 +2,226 @@
 
 Lu et al. 2023, equation 1: C(x, y) = -log2 G[p](y) + log2 G[p'](y), where p' has the input after its demonstrations
 and p is the same prompt with every input removed, also the inputs of demonstrations.
+
+Compute label scores from hidden states as the notebook of Lu et al. 2023 does: filtered log-probabilities.
+
+Source: https://github.com/UKPLab/in-context-pvi, in_context_pvi.ipynb and `predict` in utils.py. The notebook reads the
+scores that `generate` samples from: logits divided by 0.8, logits below the 20th highest removed, then log-softmax. A
+removed label would have minus infinity; lines that are commented out there, but must have run for the released results,
+which are all finite, give it the log-probability of the least probable token that was kept. We do the same for PVI.
+
+The notebook's accuracy is that of a sampled text, not of the most probable label. Here a token is drawn from the same
+filtered distribution, by a seed. The notebook draws two and is right only if the second adds nothing but white space to
+the label, so that our accuracy is at least as high on average. Its generator is CUDA's, whose draws are not repeated.
 """
 
 import math
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 
-from evaluator.errors import MetricError
-from evaluator.methods.base import ScoredRequests
-from evaluator.metrics.per_request import require_gold
-from evaluator.suites.in_context_pvi.options import PviSource
-from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, null_part
-from evaluator.suites.in_context_pvi.released_scores import drawn_labels, filtered_log_likelihoods
+from evaluator.errors import LabelError, MetricError
+from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
+from evaluator.methods.training_states import ROW, state_array
+from evaluator.metrics.classification import require_gold
+from evaluator.prompts.rows import ASKS_STATE
+from evaluator.schemas import LABEL_DISTANCES, Definition
+from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, PviSource, null_part
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI, PVI_DEFINITIONS, PVI_KEY, PviDefinition
+
+if TYPE_CHECKING:
+    import torch
+
+NAME = "pvi_released"
+DRAWN = "pvi_released_drawn"
+"""Value of `method` in schemas.LABEL_DISTANCES for the log-probability that a label's token is drawn: -inf where the
+token is removed."""
+STATES = {INPUT: "input_states", NULL: "null_states"}
+"""Part of the suite pvi -> the part with hidden states of the same prompts."""
+
+TEMPERATURE, N_KEPT = 0.8, 20
+_MAX_PROMPTS = 256  # in memory at a time, each with logits over the vocabulary
+_MAX_VOCABULARY_ROWS = 16_384  # of the LM head, in float32 at a time
+
+
+def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+    """Build a request for the hidden state after every input and null prompt."""
+    for rows in context.frames():
+        yield rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE).select(context.columns)
+
+
+def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
+    """Return the part input with probabilities: the softmax over the label space of the filtered log-likelihoods."""
+    probs = filtered_log_likelihoods(scored, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
+    return scored.rows.filter(part=INPUT).join(probs, on=ROW, how="left", maintain_order="left")
+
+
+def filtered_log_likelihoods(scored: ScoredRequests, part: str, method: str = NAME) -> pl.LazyFrame:
+    """Return the requests of `part` with `filtered`: List[f64], nats, in label-space order.
+
+    No rows where the method did not run.
+
+    Args:
+        method: NAME, or DRAWN for minus infinity where a label's token is removed.
+    """
+    scores = scored.distances.filter(method=method).select("prompt_id", filtered="distances")
+    rows = scored.states.filter(part=STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
+    # A prompt that several datasets share was scored for the longest of their label spaces.
+    return rows.with_columns(pl.col("filtered").list.head(pl.col("label_names").list.len()))
+
+
+def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
+    """Draw the next token after every prompt of `part` from the filtered distribution.
+
+    Returns dataset, n_shots, demonstration_set, query_id, `drawn` (Int64, index of the label whose token is drawn; null
+    where it is another token) and `can_be_drawn` (false where a prompt has no scores). A query's draw depends on the
+    seed, the dataset, the shots, the set and its number, not on how many queries there are.
+    """
+    run = ["dataset", "n_shots", "demonstration_set"]
+    rows = filtered_log_likelihoods(scored, part, DRAWN).select(*run, "query_id", "filtered").collect()
+    frames = [rows.clear().with_columns(uniform=pl.lit(0.0))]
+    for (dataset, n_shots, number), queries in rows.partition_by(run, as_dict=True).items():
+        generator = np.random.default_rng([seed, zlib.crc32(str(dataset).encode()), int(n_shots), int(number)])
+        query_ids = queries["query_id"].to_numpy()
+        uniforms = generator.random(int(query_ids.max()) + 1)[query_ids]
+        frames.append(queries.with_columns(uniform=pl.Series(uniforms)))
+    # The first label up to which probabilities add up to more than the uniform number is drawn.
+    up_to = pl.col("filtered").list.eval(pl.element().exp().cum_sum())
+    n_passed = (up_to - pl.col("uniform")).list.eval(pl.element() <= 0).list.sum().cast(pl.Int64)
+    drawn = pl.when(n_passed < pl.col("filtered").list.len()).then(n_passed)
+    can_be_drawn = pl.col("filtered").is_not_null()
+    return pl.concat(frames).lazy().select(*run, "query_id", drawn=drawn, can_be_drawn=can_be_drawn)
+
+
+def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
+    """Compute schemas.LABEL_DISTANCES with the log-probabilities of labels as `distances`, in nats.
+
+    Rows of method NAME are for PVI, rows of method DRAWN for drawing a token.
+
+    Args:
+        scored: has the tokens of prompts and labels.
+        head: LM head [vocabulary, hidden size]; logits are computed on its device, in float32.
+
+    Raises:
+        LabelError: a label of several tokens, one that does not begin where the prompt without a label ends, or one
+            whose token the head does not have.
+    """
+    import torch
+
+    labels = _label_tokens(scored)
+    _require_tokens(labels, len(head))
+    states = scored.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
+    rows = states.unique("prompt_id", keep="any", maintain_order=True)
+    frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
+    for chunk in rows.iter_slices(_MAX_PROMPTS):
+        hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
+        label_ids = [torch.tensor(tokens) for tokens in chunk["labels"].to_list()]
+        ids = torch.nn.utils.rnn.pad_sequence(label_ids, batch_first=True).to(head.device)
+        for method, log_probs in zip((NAME, DRAWN), filtered(hidden, head, ids), strict=True):
+            scores = pl.Series(log_probs.cpu().numpy()).arr.to_list()
+            padded = chunk.select("prompt_id", distances=scores, n=pl.col("labels").list.len())
+            frames.append(
+                padded.select(
+                    method=pl.lit(method),
+                    definition=pl.lit("released"),
+                    prompt_id="prompt_id",
+                    distances=pl.col("distances").list.head("n"),
+                ).cast(LABEL_DISTANCES)
+            )
+    return pl.concat(frames)
+
+
+class Filtered(NamedTuple):
+    """Log-probabilities of labels among the most probable next tokens; float64 [rows, labels]."""
+
+    replaced: "torch.Tensor"  # a label that is not kept has the lowest log-probability of the kept tokens
+    drawn: "torch.Tensor"  # a label that is not kept has minus infinity
+
+
+def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor") -> Filtered:
+    """Compute log-probabilities of labels among the N_KEPT most probable next tokens.
+
+    Probabilities are at TEMPERATURE. Tokens that tie with the least probable kept token are kept too, as in `generate`.
+
+    Args:
+        hidden: float32 [rows, hidden size].
+        head: [vocabulary, hidden size].
+        labels: int64 [rows, labels], token ids.
+    """
+    import torch
+
+    # In slices of the head, because all of it in float32 may not fit in memory.
+    scores = torch.cat([hidden @ rows.float().T for rows in head.split(_MAX_VOCABULARY_ROWS)], dim=1) / TEMPERATURE
+    top = scores.topk(min(N_KEPT, len(head)), dim=1).values
+    last = top[:, -1:]
+    n_ties_outside = (scores == last).sum(1, keepdim=True) - (top == last).sum(1, keepdim=True)
+    highest, lowest, label_scores = top[:, :1].double(), last.double(), scores.gather(1, labels).double()
+    # Log-softmax over the kept tokens and their ties, relative to the highest score so that exp does not overflow.
+    total = (top.double() - highest).exp().sum(1, keepdim=True) + n_ties_outside * (lowest - highest).exp()
+    replaced = torch.maximum(label_scores, lowest) - highest - total.log()
+    return Filtered(replaced, torch.where(label_scores < lowest, -torch.inf, replaced))
+
+
+def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
+    """Return prompt_id of every requested hidden state, and `labels`: List[i32], the token of each label."""
+    tokens = scored.tokens.select("prompt_id", "continuations", n_context=pl.col("context").list.len())
+    # Prompts with labels, and the same prompts without, which have hidden states; matched by part and row.
+    requests = scored.rows.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
+    with_labels = requests.select(
+        *ROW, "label_names", "continuations", "n_context", part=pl.col("part").replace_strict(STATES)
+    )
+    with_states = scored.states.filter(pl.col("part").is_in([*STATES.values()])).select("part", *ROW, "prompt_id")
+    bare = with_states.join(tokens.select("prompt_id", n_bare="n_context"), on="prompt_id")
+    rows = bare.join(with_labels, on=["part", *ROW]).collect()
+    _require_one_token(rows)
+    labels = rows.select("prompt_id", labels=pl.col("continuations").list.eval(pl.element().list.first())).unique()
+    # Of datasets that share a prompt, the longest label space counts; shorter ones must be its beginnings.
+    size = pl.col("labels").list.len()
+    longest = labels.with_columns(longest=pl.col("labels").sort_by(size).last().over("prompt_id"))
+    if longest.select((pl.col("longest").list.head(size) != pl.col("labels")).any()).item():
+        raise LabelError(
+            f"Two datasets have the same prompt with labels in different orders, which the method {NAME} cannot tell "
+            "apart. Run them one by one (--datasets)."
+        )
+    return longest.select("prompt_id", labels="longest").unique()
+
+
+def _require_one_token(rows: pl.DataFrame) -> None:
+    n_tokens = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
+    bad = rows.filter((n_tokens > 1) | (pl.col("n_context") != pl.col("n_bare")))
+    if not bad.is_empty():
+        first = bad.sort("part", *ROW).row(0, named=True)
+        raise LabelError(
+            f"{first['dataset']}, position {first['position']}: the method {NAME} takes a label's probability from the "
+            f"one token after the prompt, and this tokenizer makes several tokens of one of {first['label_names']}, or "
+            "merges it with the end of the prompt. Leave the method out (--methods), or use another --label-boundary.",
+            first["label_names"],
+        )
+
+
+def _require_tokens(labels: pl.DataFrame, n_tokens: int) -> None:
+    highest = labels.select(pl.col("labels").list.max().max()).item()
+    if highest is not None and highest >= n_tokens:
+        raise LabelError(
+            f"A label is the token {highest}, and the LM head has {n_tokens} rows, so that the method {NAME} cannot "
+            "read its score: the engine has no model (fake), or the tokenizer and the weights are of different models. "
+            "Leave the method out (--methods), or use another model."
+        )
+
+
+PVI_RELEASED = Method(
+    summary="The label of the highest filtered score, as in the notebook of in-context PVI.",
+    label_probs=label_probs,
+    prompts=MethodPrompts(requests=requests, need_states=True),
+    distances=distances,
+    part_kinds=("classification", "null"),
+    definitions=("released",),
+    max_label_tokens=1,
+)
+
 
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 

@@ -8,9 +8,23 @@ from typing import get_args
 
 import polars as pl
 
-from evaluator.report.charts import BLUE, GREEN, GREY, INK, PURPLE, VERMILION, Drawing, Room
-from evaluator.report.figures import DASHES, Axis, Mark, Size, curves, panel
-from evaluator.suites.in_context_pvi.options import PviSource
+from evaluator.report.figures import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    INK,
+    PURPLE,
+    VERMILION,
+    Axis,
+    Drawing,
+    Mark,
+    Room,
+    Size,
+    curves,
+    panel,
+)
+from evaluator.suites.in_context_pvi.prompts import PviSource
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
 DENSITY = Size(175, 92, Room(left=32, right=8, top=6, bottom=36))

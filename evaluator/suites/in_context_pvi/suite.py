@@ -30,15 +30,45 @@ from evaluator.suites.base import (
     described,
 )
 from evaluator.suites.classification import classification_tables
-from evaluator.suites.in_context_pvi import correlations, demonstration_choice, distributions
-from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
-from evaluator.suites.in_context_pvi.chosen_demonstrations import CHOSEN_METHODS, pvi_candidates, training_pvi
-from evaluator.suites.in_context_pvi.options import PviMeasureOptions, PviOptions, PviSource, resolved_options
-from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, pvi_prompts
-from evaluator.suites.in_context_pvi.pvi import pvi_table
-from evaluator.suites.in_context_pvi.released_scores import PVI_RELEASED
+from evaluator.suites.in_context_pvi.correlations import (
+    annotators_table,
+    consistency_table,
+    one_way_table,
+    pairs_table,
+    pvi_agreement,
+    read_annotations,
+    repeated_measures_table,
+)
+from evaluator.suites.in_context_pvi.demonstration_choice import (
+    CHOSEN_METHODS,
+    chosen_table,
+    demonstrations_table,
+    pvi_candidates,
+    training_counts,
+    training_pvi,
+    tries_by_source,
+)
+from evaluator.suites.in_context_pvi.prompts import (
+    INPUT,
+    NULL,
+    PviMeasureOptions,
+    PviOptions,
+    PviSource,
+    pvi_prompts,
+    resolved_options,
+)
+from evaluator.suites.in_context_pvi.pvi import PVI_RELEASED, pvi_table
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_CANDIDATES, PVI_QUERIES
-from evaluator.suites.in_context_pvi.summary import judged_queries, means_table, summary_table
+from evaluator.suites.in_context_pvi.summary import (
+    deciles_table,
+    densities_table,
+    hardest_table,
+    judged_queries,
+    means_table,
+    mislabelled_table,
+    runs_of_queries,
+    summary_table,
+)
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
@@ -109,8 +139,8 @@ def pvi_measures(
     annotated = read_annotations(annotations) if annotations else None  # first, because it can raise
     pvi = pvi_table(scored, source, seed=seed)
     # Only runs with the suite's sets: other runs have demonstrations that were chosen for their PVI.
-    over_runs = distributions.runs_of_queries(pvi.filter(demonstrations=source))
-    judged, pairs = judged_queries(pvi), correlations.pairs_table(pvi)
+    over_runs = runs_of_queries(pvi.filter(demonstrations=source))
+    judged, pairs = judged_queries(pvi), pairs_table(pvi)
     summary = summary_table(pvi, judged, seed=seed)
     measured = training_pvi(scored)
     labels = scored.rows.filter(part=INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
@@ -119,23 +149,23 @@ def pvi_measures(
         "pvi": pvi,
         "pvi_summary": summary,
         "pvi_means": means_table(summary),
-        "pvi_deciles": distributions.deciles_table(judged),
-        "pvi_densities": distributions.densities_table(judged),
+        "pvi_deciles": deciles_table(judged),
+        "pvi_densities": densities_table(judged),
         "pvi_pairs": pairs,
-        "pvi_consistency": correlations.consistency_table(pairs),
-        "pvi_one_way": correlations.one_way_table(summary),
-        "pvi_repeated_measures": correlations.repeated_measures_table(pvi),
-        "pvi_hardest": distributions.hardest_table(over_runs, queries),
-        "pvi_mislabelled": distributions.mislabelled_table(over_runs, queries),
+        "pvi_consistency": consistency_table(pairs),
+        "pvi_one_way": one_way_table(summary),
+        "pvi_repeated_measures": repeated_measures_table(pvi),
+        "pvi_hardest": hardest_table(over_runs, queries),
+        "pvi_mislabelled": mislabelled_table(over_runs, queries),
         "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
         **_total_error(pvi, source),
-        "pvi_demonstrations": demonstration_choice.demonstrations_table(
+        "pvi_demonstrations": demonstrations_table(
             pvi,
             n_labels,
-            demonstration_choice.training_counts(measured, candidates),
-            demonstration_choice.tries_by_source(scored, source),
+            training_counts(measured, candidates),
+            tries_by_source(scored, source),
         ),
-        "pvi_chosen": demonstration_choice.chosen_table(scored, measured, candidates),
+        "pvi_chosen": chosen_table(scored, measured, candidates),
     }
 
 
@@ -187,7 +217,7 @@ def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
     from evaluator.suites.in_context_pvi.report import pvi_comparison_sections
 
-    agreement = correlations.pvi_agreement(runs)
+    agreement = pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
     return Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
 

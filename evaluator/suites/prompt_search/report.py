@@ -6,8 +6,7 @@ from typing import Literal
 import polars as pl
 
 from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
-from evaluator.report.charts import BLUE, GREEN, GREY, VERMILION, Drawing, Room
-from evaluator.report.figures import DASHES, Axis, Mark, Size, curves
+from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Room, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
 from evaluator.report.section import (
     Block,
@@ -35,8 +34,8 @@ from evaluator.report.table import (
 )
 from evaluator.report.tables import NEEDED, POSITION, POSITION_MARKS, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
-from evaluator.suites.prompt_search.across_models import SearchComparison
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
+from evaluator.suites.prompt_search.tables import SearchComparison
 
 TEXTS = texts("evaluator.suites.prompt_search")
 

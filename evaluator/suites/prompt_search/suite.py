@@ -12,20 +12,18 @@ from evaluator.config import RunConfig
 from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.errors import ConfigError, LabelError
-from evaluator.methods.predictions import predict
-from evaluator.random_baselines.held_out_prediction import held_out_prediction
+from evaluator.methods.base import predict
+from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import tables
-from evaluator.suites.prompt_search.across_models import comparison
-from evaluator.suites.prompt_search.answers import answers, break_ties, planned
-from evaluator.suites.prompt_search.halving import rounds
-from evaluator.suites.prompt_search.options import SearchOptions
-from evaluator.suites.prompt_search.prompts import MAX_QUERIES, search_requests
+from evaluator.suites.prompt_search.halving import answers, break_ties, planned, rounds
+from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.suites.prompt_search.tables import comparison
 from evaluator.templates.template import LABEL_SPACE
 
 

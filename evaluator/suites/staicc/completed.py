@@ -14,7 +14,7 @@ from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc import SIZES
 from evaluator.files.digests import fingerprint
 from evaluator.methods import METHODS
-from evaluator.templates.nine_templates import INSTRUCTIONS, Alternatives, nine_templates
+from evaluator.templates.template import INSTRUCTIONS, Alternatives, nine_templates
 
 MAX_OWN_QUERIES = 1000
 """Queries of each of one's own datasets in a run without --queries."""

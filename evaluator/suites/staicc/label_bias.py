@@ -16,10 +16,18 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.metrics.base import N_REQUESTS, Measured, Metric, metric_values, sum_in_order
+from evaluator.metrics.calibration_interval import freedom
+from evaluator.metrics.classification import (
+    N_REQUESTS,
+    Measured,
+    Metric,
+    label_matrix,
+    metric_values,
+    passes_released_check,
+    require_gold,
+    sum_in_order,
+)
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.metrics.per_request import label_matrix, passes_released_check, require_gold
-from evaluator.metrics.reduced_bias import freedom
 from evaluator.prompts.method_prompts import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY

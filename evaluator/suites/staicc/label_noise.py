@@ -14,8 +14,7 @@ from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
-from evaluator.metrics.base import Measured, Metric, statistic_sums
-from evaluator.metrics.classification import METRICS, STAICC_METRICS
+from evaluator.metrics.classification import METRICS, STAICC_METRICS, Measured, Metric, statistic_sums
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import jackknife
 from evaluator.prompts.rows import benchmark_plan, requests, variations

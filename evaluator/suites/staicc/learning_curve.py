@@ -17,13 +17,10 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
-from evaluator.metrics.base import metric_values
-from evaluator.metrics.classification import METRICS, REQUEST_COLUMNS
+from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.metrics.per_request import DEFINITIONS, per_request_columns
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
-from evaluator.prompts.render import classification_prompts
-from evaluator.prompts.rows import normal_requests, of_parts, variations
+from evaluator.prompts.rows import classification_prompts, normal_requests, of_parts, variations
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
 
 PART = "learning_curve"

@@ -4,18 +4,26 @@ Two Parquet files hold tables 2, 3, 7 and 8 of Cho & Inoue 2025, "StaICC: Standa
 Task in In-context Learning" (arXiv 2501.15708), as printed, nothing corrected. The authors let anyone who cites the
 paper reuse its tables. Every value is a mean over ten datasets. Of table 8's second half the copy ends within PPL-ICL,
 so that TopK, SA-ICL, k-NN and Hidden Calibration are those of 15 models, and of six more in table 2.
+
+Place runs among the models that the StaICC paper published: what is usual at their size, and the nearest models.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
+from evaluator.compare.runs import ComparedRun, prompt_form
+from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.statistics.least_squares import least_squares
+from evaluator.record import MeasuredRecord
+from evaluator.report.section import MeasuredRun
+from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.correlation import least_squares
 
 METHODS = {
     "Vanilla ICL": REFERENCE_METHOD,
@@ -152,3 +160,142 @@ def predicted(points: pl.DataFrame, n_parameters: Sequence[int]) -> pl.DataFrame
 
 def _parquet(name: str) -> pl.DataFrame:
     return pl.read_parquet(files("evaluator.suites.staicc").joinpath(f"assets/{name}.parquet").read_bytes())
+
+
+N_SHOTS, N_QUERIES = 4, 512
+"""Demonstrations and queries of the published results."""
+
+DATA_OPTIONS = ("paths", "hub", "repositories", "labels", "instruction", "template")
+"""Options of data with which queries or prompts are not StaICC's."""
+
+N_NEIGHBOURS = 5
+
+DEFINITION, DIAGNOSTICS_DEFINITION = "published", "paper"
+"""Definitions with the formulas and signs of the printed metrics and diagnostics."""
+
+SHOWN = {"accuracy": "accuracy", "true_label_probability": "true-label probability", "gler": "GLER"}
+"""Metrics of the text about a run, and their names in it."""
+
+Measured: TypeAlias = MeasuredRun | ComparedRun
+
+PRINTED_AS = {"gler_toolkit_axis": "gler"}
+"""Metric here -> metric of table 7: its GLER is over the toolkit's axis."""
+
+PANEL = ["figure", "method", "metric"]
+STANDINGS = pl.Schema(  # one row a run and panel of figures 4, 5 and 7
+    {
+        "number": pl.String(),  # of the run in a comparison
+        "model": pl.String(),
+        "n_parameters": pl.Int64(),  # all of them, also of mixtures of experts, as the paper counts
+        "figure": pl.Int64(),
+        "method": pl.String(),
+        "metric": pl.String(),
+        "value": pl.Float64(),
+        "ci_low": pl.Float64(),
+        "ci_high": pl.Float64(),
+        "expected": pl.Float64(),  # of a model of this size, by the published ones
+        "low": pl.Float64(),  # the 95% interval in which such a model is expected
+        "high": pl.Float64(),
+    }
+)
+
+
+def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[str]:
+    """Return in which settings a run differs from the published results; none: it can be compared with them.
+
+    Args:
+        metrics: schemas.METRICS of the run.
+    """
+    prompts, datasets = record.prompts, {*metrics["dataset"]} - {MEAN_OVER_DATASETS}
+    missing, further = {*SOURCES} - datasets, datasets - {*SOURCES}
+    differs = {
+        f"without {', '.join(sorted(missing))}": missing,
+        f"also {', '.join(sorted(further))}": further,
+        "own data or templates": any((prompts.config.get("data") or {}).get(name) for name in DATA_OPTIONS),
+        f"{prompts.n_queries} queries of each dataset, not {N_QUERIES}": (prompts.n_queries or N_QUERIES) < N_QUERIES,
+        f"shots {prompts.shots}, not {N_SHOTS}": prompts.n_shots != N_SHOTS,
+        f"{prompt_form(record)}, not plain prompts": record.scores.chat,
+        f"labels {record.scores.label_boundary}, not separate": record.scores.label_boundary != "separate",
+        f"without definition {DEFINITION}": DEFINITION not in prompts.definitions,
+        "answers from elsewhere": record.model.kind == "imported",
+        "number of parameters not known": record.model.n_parameters is None,
+    }
+    return [setting for setting, is_other in differs.items() if is_other]
+
+
+def has_published_measures(metrics: pl.DataFrame) -> bool:
+    """Return whether a run has measures that the paper printed."""
+    is_normal = (pl.col("part") == "normal") & pl.col("metric").is_in(NORMAL)
+    return not metrics.filter(is_normal | pl.col("metric").is_in([*METRICS.values()][len(NORMAL) :])).is_empty()
+
+
+def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
+    """Return STANDINGS of a run whose settings do not differ: its means over datasets, under vanilla but for figure 5.
+
+    The interval is that of the run's own queries; `low` and `high` are the prediction interval of the published line.
+    """
+    record = run.record
+    metrics = run.table("metrics").filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
+    differences = run.table("method_differences").filter(
+        dataset=MEAN_OVER_DATASETS, metric="accuracy", definition=DEFINITION
+    )
+    others = pl.col("metric").is_in([*NORMAL, *PRINTED_AS.values()])
+    diagnostics = metrics.filter(~others, definition=DIAGNOSTICS_DEFINITION)
+    values = pl.concat(
+        frame.select(
+            pl.lit(figure, pl.Int64).alias("figure"), "part", "method", "metric",
+            *(pl.col(name).cast(pl.Float64) for name in ("value", "ci_low", "ci_high")),
+        )
+        for figure, frame in (
+            (4, metrics.filter(pl.col("metric").is_in(NORMAL), definition=DEFINITION)),
+            (5, differences.rename({"method_a": "method", "difference": "value"})),
+            (7, diagnostics.with_columns(pl.col("metric").replace(PRINTED_AS))),
+        )
+    )  # fmt: skip
+    values = values.filter((pl.col("part") == "normal") | (pl.col("figure") == 7), pl.col("value").is_finite())
+    found = values.unique(PANEL, keep="first", maintain_order=True)
+    sizes, rows = [record.model.n_parameters or 0], []
+    for key, points in figure_points().group_by(PANEL, maintain_order=True):
+        of_panel = found.filter(**dict(zip(PANEL, key, strict=True)))
+        rows.append(of_panel.join(predicted(points, sizes).rename({"value": "expected"}), how="cross"))
+    about = {"number": pl.lit(number), "model": pl.lit(model or record.model.title)}
+    return pl.concat(rows).with_columns(**about).select(STANDINGS.names()).cast(STANDINGS)
+
+
+def neighbours(n_parameters: int) -> pl.DataFrame:
+    """Return the published models nearest in size: accuracy and true-label probability of vanilla, and the best method.
+
+    Returns model, n_parameters, accuracy, true_label_probability, best_method, best_accuracy and n_methods, the number
+    of methods that were printed for the model; the nearest first.
+    """
+    results = published_results()
+    metrics = results.filter(method=REFERENCE_METHOD).pivot("metric", index=["model", "n_parameters"], values="value")
+    accuracies = results.filter(metric="accuracy").sort("value", descending=True, maintain_order=True)
+    best = accuracies.group_by("model").agg(
+        best_method=pl.col("method").first(), best_accuracy=pl.col("value").first(), n_methods=pl.len()
+    )
+    distance = (pl.col("n_parameters").log10() - pl.lit(n_parameters).log10()).abs()
+    columns = ["model", "n_parameters", "accuracy", "true_label_probability", *best.columns[1:]]
+    return metrics.join(best, on="model").sort(distance, "model").select(columns).head(N_NEIGHBOURS)
+
+
+def size_text(n_parameters: int) -> str:
+    """Return a number of parameters in billions, as the paper writes it."""
+    return f"{n_parameters / 1e9:.2g} B"
+
+
+def standing_lines(run: Measured) -> Iterator[str]:
+    """Yield where a run with equal settings stands among the published models; nothing for other runs."""
+    metrics = run.table("metrics")
+    if not has_published_measures(metrics) or differing_settings(run.record, metrics):
+        return
+    placed, parts = standings(run), []
+    for metric, title in SHOWN.items():
+        for row in placed.filter(metric=metric, method=REFERENCE_METHOD).iter_rows(named=True):
+            is_usual = row["low"] <= row["value"] <= row["high"]
+            limits = f"{row['low']:.2f} to {row['high']:.2f}"
+            parts.append(f"{title} {row['value']:.2f}, models of {size_text(row['n_parameters'])}: {limits}")
+            parts[-1] += "" if is_usual else " (not usual at this size)"
+    nearest = neighbours(run.record.model.n_parameters or 0).head(3)
+    named = ", ".join(f"{model} {value:.2f}" for model, value in nearest.select("model", "accuracy").rows())
+    yield f"Among StaICC's published models: {'; '.join(parts)}. Nearest in size, by accuracy: {named}."

@@ -15,15 +15,16 @@ from evaluator.report.section import Block, Group, Legend, List, PackageFile, Pa
 from evaluator.report.table import Column, Row, Table, number, text_column
 from evaluator.suites.base import Comparison
 from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
-from evaluator.suites.staicc.published import figure_points, predicted
-from evaluator.suites.staicc.standing import (
+from evaluator.suites.staicc.published import (
     PANEL,
     SHOWN,
     STANDINGS,
     Measured,
     differing_settings,
+    figure_points,
     has_published_measures,
     neighbours,
+    predicted,
     size_text,
     standing_lines,
     standings,

@@ -25,8 +25,8 @@ from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
+from evaluator.suites.staicc.published import standing_lines
 from evaluator.suites.staicc.published_report import TITLES, published_section
-from evaluator.suites.staicc.standing import standing_lines
 
 TEXTS = texts("evaluator.suites.staicc")
 

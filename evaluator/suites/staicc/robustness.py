@@ -14,13 +14,12 @@ from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import MetricError, TemplateError
-from evaluator.metrics.base import N_REQUESTS, Measured, Metric, metric_values
-from evaluator.metrics.classification import ACCURACY
+from evaluator.metrics.classification import ACCURACY, N_REQUESTS, Measured, Metric, metric_values
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import jackknife, two_way_standard_error
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import normal_requests, variations
-from evaluator.templates.nine_templates import ORTHOGONAL_ARRAY
+from evaluator.templates.template import ORTHOGONAL_ARRAY
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`

@@ -76,7 +76,7 @@ def sections(run: MeasuredRun) -> Iterator[Section]:
 
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield the lines of the diagnostics, and where the run stands among the published models."""
-    from evaluator.suites.staicc.standing import standing_lines
+    from evaluator.suites.staicc.published import standing_lines
 
     yield from diagnostic_lines(run)
     yield from standing_lines(run)

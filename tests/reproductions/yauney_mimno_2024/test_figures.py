@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.report.charts import BLUE, GREY, VERMILION
+from evaluator.report.figures import BLUE, GREY, VERMILION
 from evaluator.reproductions.yauney_mimno_2024 import figures as figures
 
 Point = tuple[float, float]

@@ -9,7 +9,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.progress import finish
 from evaluator.run.build import read_datasets
-from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.in_context_pvi.prompts import PviOptions
 
 
 def pvi_config(

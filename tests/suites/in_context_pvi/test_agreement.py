@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluator.errors import DatasetError
-from evaluator.suites.in_context_pvi.agreement import annotators_table, read_annotations
+from evaluator.suites.in_context_pvi.correlations import annotators_table, read_annotations
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_answers import run_table

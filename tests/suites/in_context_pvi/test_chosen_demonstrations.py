@@ -9,17 +9,15 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.methods.base import MethodContext, ScoredRequests
-from evaluator.methods.predictions import predict
-from evaluator.suites.in_context_pvi.chosen_demonstrations import (
+from evaluator.methods.base import MethodContext, ScoredRequests, predict
+from evaluator.suites.in_context_pvi.demonstration_choice import (
     CHOSEN,
     CHOSEN_METHODS,
     TRAINING,
     requests,
     training_pvi,
 )
-from evaluator.suites.in_context_pvi.options import resolved_options
-from evaluator.suites.in_context_pvi.prompts import pvi_prompts
+from evaluator.suites.in_context_pvi.prompts import pvi_prompts, resolved_options
 from tests.methods.answered import record_scores
 from tests.suites.in_context_pvi.pvi_answers import PARTS
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset

@@ -5,12 +5,13 @@ import polars as pl
 import pytest
 
 from evaluator.errors import ConfigError, DatasetError, TemplateError
-from evaluator.suites.in_context_pvi.demonstration_sets import (
+from evaluator.suites.in_context_pvi.prompts import (
+    PviOptions,
     demonstration_sets,
     numbers_of_shots,
     random_sets,
+    resolved_options,
 )
-from evaluator.suites.in_context_pvi.options import PviOptions, resolved_options
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder, write_prompts
 

@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.suites.in_context_pvi.distributions import deciles_table, densities_table
 from evaluator.suites.in_context_pvi.schema import (
     PVI_DECILES,
     PVI_DECILES_KEY,
@@ -13,7 +12,7 @@ from evaluator.suites.in_context_pvi.schema import (
     PVI_DENSITIES_KEY,
     PVI_RUN,
 )
-from evaluator.suites.in_context_pvi.summary import judged_queries
+from evaluator.suites.in_context_pvi.summary import deciles_table, densities_table, judged_queries
 from tests.suites.in_context_pvi.pvi_answers import random_table, run_table
 
 TABLES = {"ties": random_table(1, 150, ties=True), "missing": random_table(2, 150, missing=True)}

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from evaluator.suites.in_context_pvi.distributions import N_HARDEST, hardest_table, mislabelled_table, runs_of_queries
 from evaluator.suites.in_context_pvi.schema import PVI_HARDEST, PVI_MISLABELLED
+from evaluator.suites.in_context_pvi.summary import N_HARDEST, hardest_table, mislabelled_table, runs_of_queries
 from tests.suites.in_context_pvi.pvi_answers import queries, run_table
 
 

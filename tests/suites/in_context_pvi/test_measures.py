@@ -8,7 +8,7 @@ import pytest
 
 from evaluator import schemas as core_schemas
 from evaluator.errors import DatasetError
-from evaluator.statistics import anova
+from evaluator.statistics import variance_components
 from evaluator.suites.in_context_pvi import schema as schemas
 from evaluator.suites.in_context_pvi.suite import pvi_measures
 from tests.suites.in_context_pvi.pvi_answers import queries, random_answers, random_table
@@ -23,14 +23,16 @@ TABLES = {
     "pvi_pairs": (schemas.PVI_PAIRS, schemas.PVI_PAIRS_KEY),
     "pvi_consistency": (schemas.PVI_CONSISTENCY, schemas.PVI_CONSISTENCY_KEY),
     "pvi_one_way": (
-        pl.Schema({**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **anova.ONE_WAY}),
+        pl.Schema(
+            {**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **variance_components.ONE_WAY}
+        ),
         ["dataset", "demonstrations", "definition"],
     ),
     "pvi_repeated_measures": (
         pl.Schema(
             {
                 **{"dataset": pl.String(), "demonstrations": pl.String(), "n_shots": pl.Int64()},
-                **{"definition": pl.String(), **anova.REPEATED_MEASURES},
+                **{"definition": pl.String(), **variance_components.REPEATED_MEASURES},
             }
         ),
         ["dataset", "demonstrations", "n_shots", "definition"],

@@ -5,8 +5,7 @@ import pytest
 
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.suites.in_context_pvi.options import PviOptions, resolved_options
-from evaluator.suites.in_context_pvi.prompts import pvi_prompts
+from evaluator.suites.in_context_pvi.prompts import PviOptions, pvi_prompts, resolved_options
 from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset

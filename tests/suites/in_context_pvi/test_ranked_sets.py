@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.errors import DatasetError, TemplateError
-from evaluator.suites.in_context_pvi.chosen_demonstrations import (
+from evaluator.suites.in_context_pvi.demonstration_choice import (
     candidates,
     candidates_for_set,
     demonstrations_by_pvi,
@@ -12,8 +12,7 @@ from evaluator.suites.in_context_pvi.chosen_demonstrations import (
     pvi_candidates,
     ranked_sets,
 )
-from evaluator.suites.in_context_pvi.options import PviOptions
-from evaluator.suites.in_context_pvi.prompts import as_queries
+from evaluator.suites.in_context_pvi.prompts import PviOptions, as_queries
 from evaluator.suites.in_context_pvi.schema import PVI_CANDIDATES
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
 from tests.suites.in_context_pvi.pvi_folder import write_folder

@@ -14,8 +14,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import LabelError
 from evaluator.methods.base import MethodContext, ScoredRequests
 from evaluator.schemas import HIDDEN_STATES, REQUESTS, SCORES, TOKENS
-from evaluator.suites.in_context_pvi.pvi import pvi_table
-from evaluator.suites.in_context_pvi.released_scores import DRAWN, NAME, PVI_RELEASED, drawn_labels, filtered
+from evaluator.suites.in_context_pvi.pvi import DRAWN, NAME, PVI_RELEASED, drawn_labels, filtered, pvi_table
 from tests.suites.in_context_pvi.pvi_answers import PARTS
 
 VOCABULARY, WIDTH = 97, 8

@@ -9,7 +9,7 @@ from evaluator.progress import finish
 from evaluator.run.build import build_prompts, check_config, read_datasets
 from evaluator.schemas import REQUESTS
 from evaluator.suites import SUITES, default_label_boundary
-from evaluator.suites.in_context_pvi.options import PviOptions
+from evaluator.suites.in_context_pvi.prompts import PviOptions
 from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from tests.suites.in_context_pvi.pvi_config import pvi_config
 from tests.suites.in_context_pvi.pvi_folder import write_folder

@@ -7,11 +7,16 @@ import polars as pl
 import pytest
 
 from evaluator.errors import ConfigError
-from evaluator.random_baselines.held_out_prediction import held_out_prediction
+from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.suites.prompt_search import schema
-from evaluator.suites.prompt_search.across_models import SearchComparison, search_comparison
 from evaluator.suites.prompt_search.report import comparison_section
-from evaluator.suites.prompt_search.tables import curves_table, results_table, search_held_out
+from evaluator.suites.prompt_search.tables import (
+    SearchComparison,
+    curves_table,
+    results_table,
+    search_comparison,
+    search_held_out,
+)
 from tests.command_line import command
 from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from evaluator.errors import TemplateError
-from evaluator.suites.prompt_search.options import read_candidates
+from evaluator.suites.prompt_search.prompts import read_candidates
 from evaluator.templates.template import ChoiceTemplate
 
 

@@ -9,8 +9,7 @@ from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.suites.prompt_search.options import SearchOptions
-from evaluator.suites.prompt_search.prompts import search_requests, split_examples
+from evaluator.suites.prompt_search.prompts import SearchOptions, search_requests, split_examples
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.template import ChoiceTemplate
 

@@ -9,7 +9,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.progress import finish
 from evaluator.run.build import check_config, read_datasets
 from evaluator.suites import SUITES, default_label_boundary
-from evaluator.suites.prompt_search.options import SearchOptions
+from evaluator.suites.prompt_search.prompts import SearchOptions
 from tests.datasets.test_multiple_choice_table import write
 
 

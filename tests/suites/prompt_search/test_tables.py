@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluator.schemas import PREDICTIONS
-from evaluator.suites.prompt_search.answers import ANSWERS, answers, planned
+from evaluator.suites.prompt_search.halving import ANSWERS, answers, planned
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
     SEARCH_EXAMPLES,

@@ -19,8 +19,7 @@ from evaluator.run import pipeline
 from evaluator.schemas import LEARNING_CURVE
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenise_prompts
-from evaluator.tokens.floors import token_floor
-from evaluator.tokens.rows import ragged
+from evaluator.tokens.rows import ragged, token_floor
 from tests.command_line import command
 from tests.toolkit import our_dataset
 

@@ -13,9 +13,15 @@ from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.record import ChatRecord, MeasuredRecord, measured_record
 from evaluator.report.section import List
 from evaluator.schemas import METRICS
-from evaluator.suites.staicc.published import figure_points, published_results
+from evaluator.suites.staicc.published import (
+    differing_settings,
+    figure_points,
+    neighbours,
+    published_results,
+    standing_lines,
+    standings,
+)
 from evaluator.suites.staicc.published_report import published_section
-from evaluator.suites.staicc.standing import differing_settings, neighbours, standing_lines, standings
 from tests.report.made_record import run_record
 from tests.report.made_run import MadeRun
 
