@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from evaluator.config import DataOptions, ImportColumns, TableColumns
 from evaluator.datasets.question_table import question_examples
 from evaluator.datasets.tables import json_rows
 from evaluator.datasets.user_table import TEXT
+from evaluator.decisions.answers import TypedAnswer, typed_answer
 from evaluator.decisions.endpoint import EndpointOptions, cost_of
 from evaluator.decisions.questions import Option, Question, read_questions
 from evaluator.decisions.requests import (
@@ -42,6 +44,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.folders import read_run_if_intact
 from evaluator.run.pipeline import Finished
 from evaluator.runs.import_answers import import_answers
+from evaluator.statistics.selective import proportion_interval
 
 ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"
 """Requests and replies as they came; and the same for each row of the table, with the true options."""
@@ -388,4 +391,36 @@ class _Asking:
         if latencies := sorted(row["latency_s"] for row in self.answers.values()):
             slow = latencies[int(0.95 * (len(latencies) - 1))]
             lines.append(f"Latency of a request: median {statistics.median(latencies):.3g} s, 95% below {slow:.3g} s")
-        return lines
+        return [*lines, *self._repeat_noise()]
+
+    def _repeat_noise(self) -> Iterator[str]:
+        """Yield how many answers differ between the first asking and this repetition, for each question."""
+        out, number = self.what.out, self.what.options.repeat
+        first = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
+        if number == 1 or not first.exists():
+            return
+        earlier = {json.dumps(row["request"]): row["response"] for _, row in json_rows(first)}
+        calls = {call.key: call for row in self.what.rows for call in self.what.calls(row, self.n_questions)}
+        found: dict[str, list[tuple[bool, float]]] = {}
+        for key, call in calls.items():
+            before = earlier.get(json.dumps(call.body))
+            if before and key in self.answers:
+                both = [answers_by_name(call.questions, reply) for reply in (before, self.answers[key]["response"])]
+                for question in call.questions:
+                    one, other = (typed_answer(answers[question.name]) for answers in both)
+                    if one and other:
+                        found.setdefault(question.name, []).append(_change(one, other))
+        for name, changes in found.items():
+            n_changed, n = sum(flipped for flipped, _ in changes), len(changes)
+            low, high = proportion_interval(n_changed, n)
+            yield (
+                f"Repeat noise of {name}: {n_changed} of {n} answers differ from the first asking's (95% interval "
+                f"{low:.1%} to {high:.1%}), probabilities by {statistics.mean(far for _, far in changes):.2g}"
+            )
+
+
+def _change(one: TypedAnswer, other: TypedAnswer) -> tuple[bool, float]:
+    """Return whether two answers differ in their most probable option, and their total variation distance."""
+    maps = [dict(zip(each.options, each.probabilities, strict=True)) for each in (one, other)]
+    best = [max(values.items(), key=itemgetter(1))[0] for values in maps]
+    return best[0] != best[1], sum(abs(value - maps[1].get(option, 0.0)) for option, value in maps[0].items()) / 2

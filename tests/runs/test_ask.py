@@ -7,6 +7,7 @@ import time
 
 import polars as pl
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score
 
 from evaluator.cli import ask as ask_command
@@ -113,6 +114,27 @@ def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_pa
     assert len(server.bodies) == N == len({json.dumps(body) for body in server.bodies})
     ask(server.url, "--repeat", 2)
     assert len(server.bodies) == 2 * N == N + len(stored(tmp_path, "run-repeat-2"))
+
+
+def test_a_repetition_says_how_many_answers_it_changes(serve, ask):
+    def change(reply, number):
+        if number in (N + 2, N + 5):  # of the repetition
+            reply["answers"]["queue"] |= {"choice": "spam", "probabilities": {"billing": 0, "technical": 0, "spam": 1}}
+            reply["answers"]["refund"]["noul"] += 0.01
+
+    server = serve(change=change)
+    assert "Repeat noise" not in ask(server.url, "--concurrency", 1)
+    shown = ask(server.url, "--concurrency", 1, "--repeat", 2)
+    first = [shares(ROWS[n]["body"], TEAMS) for n in range(N)]
+    changed = [n for n in (1, 4) if likeliest(first[n]) != "spam"]
+    low, high = binomtest(len(changed), N).proportion_ci(method="exact")
+    distance = sum(1 - first[n]["spam"] + abs(1 - sum(first[n].values())) for n in (1, 4)) / N
+    said = (
+        f"Repeat noise of queue: {len(changed)} of 12 answers differ from the first asking's (95% interval {low:.1%} to"
+    )
+    assert f"{said} {high:.1%}), probabilities by {distance:.2g}" in shown
+    assert "Repeat noise of anger: 0 of 12 answers" in shown
+    assert "probabilities by 0.0017" in shown  # of refund: twice .01 in twelve answers
 
 
 def test_equal_inputs_are_asked_once_and_counted_each(serve, ask, tmp_path):

@@ -3,14 +3,20 @@
 A query is answered as it is (template 0) and in variations. No measure but the accuracies needs true options.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from evaluator.decisions.answers import NO, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
-from evaluator.suites.decide.prompts import AMONG, MAX_ORDERS, NEGATION, ORDER, SPACING, WORDING, default_order
+from evaluator.metrics.intervals import total_standard_error
+from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
+from evaluator.schemas import VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
+from evaluator.statistics.variance_components import Design
+from evaluator.suites.decide.prompts import AMONG, MAX_ORDERS, NEGATION, ORDER, SPACING, VARIED, WORDING, default_order
 
 FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"
 """Measures, in the names of metrics after the part: `order_flips`."""
@@ -84,3 +90,80 @@ DIAGNOSTICS = tuple(
     for part, title in TITLES.items()
 )
 """What should not matter, part by part."""
+
+
+QUERIES = "queries"
+"""The component of the total error that the usual interval covers."""
+
+
+class VariedAnswers:
+    """The total error of accuracies: the ways to ask are samples as the queries are, and each has its share."""
+
+    def __init__(self, main_part: str) -> None:
+        self._main = main_part  # asked in the form that the variations have
+        self._cases: list[CrossedAnswers] = []
+        self._accuracies: list[tuple[dict[str, object], Measured]] = []
+
+    def add(self, group: PredictionGroup) -> None:
+        """Keep the answers of the parts VARIED to queries with true options, and the accuracies of the main part."""
+        part, rows = group.key["part"], group.rows.filter(pl.col("gold").is_not_null())
+        if rows.is_empty():
+            return
+        key = {**group.key, "n_shots": int(rows["n_shots"][0]), "metric": ACCURACY}
+        if part == self._main:
+            self._accuracies.append((key | group.sizes, group.metrics[ACCURACY]))
+        elif part in VARIED:
+            answers = rows.select("query_id", "template", right=pl.col("pred") == pl.col("gold"))
+            names = {"query": "query", "level": part, "interaction": f"query x {part} and residual"}
+            cells, n_left_out = crossed_cells(answers, "right", "template", None)
+            self._cases.append(CrossedAnswers(key, cells, n_left_out, names, Design(len(cells), 1, 1)))
+
+    def tables(self) -> dict[str, pl.DataFrame]:
+        """Return variance_components, total_error and design_study, by name.
+
+        Rows of variance_components of the main part have the variance of an accuracy instead of an answer's: over
+        queries, and of each part of VARIED, with shares of their sum, the squared total error.
+        """
+        headlines, shares = [], [VARIANCE_COMPONENTS.to_frame()]
+        for about, accuracy in self._accuracies:
+            cases = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_QUESTION)]
+            if cases and accuracy.standard_error is not None:
+                headlines.append(_headline(about, accuracy, cases))
+                shares.append(_shares(about, accuracy, cases))
+        tables = total_error_tables(self._cases, headlines)
+        components = pl.concat([tables["variance_components"], *shares]).sort(VARIANCE_COMPONENTS_KEY)
+        return tables | {"variance_components": components}
+
+
+_OF_QUESTION = ("dataset", "method", "definition")
+
+
+def _totals(accuracy: Measured, cases: list[CrossedAnswers]) -> Iterator[tuple[float, float]]:
+    """Yield the standard error over queries and its freedom, then with each part of VARIED added in turn."""
+    assert accuracy.standard_error is not None, "the caller has checked"
+    total = (accuracy.standard_error, float(accuracy.degrees_of_freedom))
+    yield total
+    for case in cases:
+        error, degrees = total_standard_error(*total, case.cells[:, :, 0])
+        total = total if error is None else (error, degrees)
+        yield total
+
+
+def _headline(about: dict[str, object], accuracy: Measured, cases: list[CrossedAnswers]) -> dict[str, object]:
+    """Return a row for total_error."""
+    *_, (error, degrees) = _totals(accuracy, cases)
+    over = {"ci_over": QUERIES, "total_over": " and ".join([QUERIES, *(str(case.key["part"]) for case in cases)])}
+    return {**about, **accuracy._asdict(), **over, "total_error": error, "total_degrees": degrees}
+
+
+def _shares(about: dict[str, object], accuracy: Measured, cases: list[CrossedAnswers]) -> pl.DataFrame:
+    """Return the rows of VARIANCE_COMPONENTS of an accuracy."""
+    squares = [error**2 for error, _ in _totals(accuracy, cases)]
+    names = [QUERIES, *(str(case.key["part"]) for case in cases)]
+    parts = dict(zip(names, [squares[0], *np.diff(squares)], strict=True))
+    rows = [
+        {**about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
+        for name, value in parts.items()
+    ]
+    missing = {name: None for name in VARIANCE_COMPONENTS if name not in rows[0]}
+    return pl.DataFrame(rows).with_columns(**missing).select(VARIANCE_COMPONENTS.names()).cast(VARIANCE_COMPONENTS)

@@ -1,23 +1,30 @@
 """Build the report sections of typed questions: the answers, what should not change them, and graded scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from evaluator.report.classification import classification_sections, with_head
+from evaluator.record import ReceiptRecord
+from evaluator.report.classification import classification_sections, datasets_of, with_head
 from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.notes import missing_class_notes
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import Column, Table, text_column
+from evaluator.report.table import Column, Table, percent, text_column
+from evaluator.report.total_error import total_error_sections
+from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
 from evaluator.suites.decide.prompts import VARIED
 from evaluator.suites.decide.suite import METRIC_TEXTS
 
 EFFECTS_NOTE = (
-    "Each question was asked as it is, and again with something changed that should not matter. Equal prompts have "
-    "equal scores here, so a changed answer is no noise. Intervals are over queries. Where the order does not matter, "
-    "the option shown first is named by 1/k of the answers to k options."
+    "Each question was asked as it is, and again with something changed that should not matter. Intervals are over "
+    "queries. Where the order does not matter, the option shown first is named by 1/k of the answers to k options. The "
+    "share in total error is that of the variance of the accuracy, over queries and all that was changed."
+)
+NO_RECEIPT = (
+    "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again, in other batches, "
+    "and says here which changes are above that noise."
 )
 GRADED_NOTE = (
     "Levels count from 0. Several yes-or-no questions about a table are labels of its rows, yes from a probability of "
@@ -31,17 +38,24 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     metrics = run.table("metrics")
     titles = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
     sections = list(classification_sections(run, texts=titles, without_parts=VARIED))
-    effects, graded = effects_table(metrics), run.table("graded")
+    effects, graded = effects_table(metrics, run.table("variance_components")), run.table("graded")
     if not effects.is_empty():
-        table = Table(effects, EFFECTS, data={"table": "what-should-not-matter"})
+        floor, noise = repeat_noise([*run.record.receipts.values()])
+        above = pl.when(pl.col(FLIPS).struct.field("ci_low") > floor).then(pl.lit("yes")).otherwise(pl.lit("no"))
+        table = Table(
+            effects.with_columns(above=above if run.record.receipts else pl.lit("not known")),
+            EFFECTS,
+            data={"table": "what-should-not-matter"},
+        )
         sections.append(
             Section(
                 "effects",
                 "What should not matter, and does",
-                [EFFECTS_NOTE, table],
+                [EFFECTS_NOTE, noise, table],
                 navigation="What should not matter",
             )
         )
+        sections += total_error_sections(run, datasets_of(run), texts=titles)
     if not graded.is_empty():
         table = Table(
             graded.with_columns(title=pl.col("metric").str.replace_all("_", " ")), GRADED, data={"table": "graded"}
@@ -54,11 +68,28 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     )
 
 
-def effects_table(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each question, part and method, with a column of structs for each measure.
+def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float, str]:
+    """Return the largest share of answers that a repetition of the call may change, and a sentence about it.
+
+    The share is the upper end of the 95% interval of the prompts whose answer changed when they were scored again.
+    """
+    floors = [float(proportion_interval(one.flipped, one.predictions)[1]) for one in receipts]
+    if not floors:
+        return 1.0, NO_RECEIPT
+    worst = floors.index(max(floors))
+    one = receipts[worst]
+    return floors[worst], (
+        f"Repeat noise: asked again in other batches, {one.flipped} of {one.predictions} answers changed, at most "
+        f"{percent(floors[worst])} of all with 95% assurance. Changes whose interval is above that are above the noise."
+    )
+
+
+def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each question, part and method, with a column of structs for each measure, and `share`.
 
     Args:
         metrics: schemas.METRICS.
+        components: schemas.VARIANCE_COMPONENTS.
     """
     rows = metrics.filter(pl.col("part").is_in(VARIED) & pl.col("metric").str.starts_with(pl.col("part") + "_"))
     rows = rows.filter(pl.col("dataset") != "mean").with_columns(
@@ -68,7 +99,11 @@ def effects_table(metrics: pl.DataFrame) -> pl.DataFrame:
     wide = cells.pivot(on="measure", index=["dataset", "what", "method"], values="cell")
     missing = [name for name in (FLIPS, DISTANCE, ACCURACY, FIRST) if name not in wide.columns]
     empty = pl.lit(None, pl.Struct({"value": pl.Float64(), "ci_low": pl.Float64(), "ci_high": pl.Float64()}))
-    return wide.with_columns(empty.alias(name) for name in missing)
+    of_accuracy = components.filter(~pl.col("part").is_in(VARIED))
+    shares = of_accuracy.select("dataset", "method", "share", what=pl.col("component").replace(TITLES))
+    return wide.with_columns(empty.alias(name) for name in missing).join(
+        shares, on=["dataset", "what", "method"], how="left", maintain_order="left"
+    )
 
 
 def _share(title: str, of: str) -> Column:
@@ -83,6 +118,8 @@ EFFECTS = [
     _share("Distance of probabilities", DISTANCE),
     _share("Accuracy over all variations", ACCURACY),
     _share("First option named", FIRST),
+    Column("Share in total error", "share", show=percent),
+    text_column("Above repeat noise", "above"),
 ]
 GRADED = [
     text_column("Question", "dataset"),

@@ -21,7 +21,7 @@ from evaluator.report.table import interval, percent
 from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
 from evaluator.suites.base import Described, Family, Part, Plan, ScoredRun, Suite, Table, described
 from evaluator.suites.classification import classification_tables
-from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES
+from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, VariedAnswers
 from evaluator.suites.decide.options import DecideOptions
 from evaluator.suites.decide.prompts import (
     ONE_BY_ONE,
@@ -110,8 +110,15 @@ def describe(config: RunConfig) -> Described:
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
-    yield from classification_tables(run, DIAGNOSTICS, further=(graded := _Graded(run)).add)
+    graded, varied = _Graded(run), VariedAnswers(run.config.options_of(DecideOptions).forms[0])
+
+    def read(group: PredictionGroup) -> None:
+        graded.add(group)
+        varied.add(group)
+
+    yield from classification_tables(run, DIAGNOSTICS, further=read)
     yield "graded", graded.table()
+    yield from varied.tables().items()
 
 
 class _Graded:

@@ -3,12 +3,15 @@
 import csv
 import json
 import random
+import shutil
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, cohen_kappa_score
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
 
 from evaluator.runs.export import export
 from evaluator.store.prompt_store import open_intact_store
@@ -156,6 +159,36 @@ def test_changed_answers_and_distances_are_those_of_the_probabilities(run, part,
         first = [(1 - shift) % 2 if question == "refund" else shift for shift in range(n)]
         named = np.mean([answers[shift] == first[shift] for shift in range(n)])
         assert metric(run, part, question, "order_first") == pytest.approx(named)
+
+
+@pytest.mark.parametrize("question", ["queue", "refund", "anger"])
+def test_each_way_to_ask_has_its_share_in_the_total_error_of_an_accuracy(run, question):
+    components = table(run, "variance_components").filter(dataset=question, method="vanilla", part="letters")
+    share = dict(components.select("component", "share").iter_rows())
+    rows, _ = probabilities(run, "letters", question)
+    right = (rows["pred"] == rows["gold"]).to_numpy().astype(float)
+    expected = {"queries": right.var(ddof=1) / len(right)}
+    for part in share.keys() - expected.keys():
+        varied, _ = probabilities(run, part, question)
+        varied = varied.select("query_id", "template", right=(pl.col("pred") == pl.col("gold")).cast(pl.Float64))
+        of_two_factors = anova_lm(ols("right ~ C(query_id) + C(template)", varied.to_pandas()).fit())["mean_sq"]
+        scatter = of_two_factors["C(template)"] - of_two_factors["Residual"]
+        expected[part] = max(scatter / len(right), 0.0)
+    assert {*expected} >= {"queries", "order", "spacing", "among"}
+    total = sum(expected.values())
+    assert share == pytest.approx({part: value / total for part, value in expected.items()})
+    headline = table(run, "total_error").filter(dataset=question, method="vanilla").row(0, named=True)
+    assert headline["value"] == pytest.approx(right.mean())
+    assert headline["total_high"] - headline["total_low"] >= headline["ci_high"] - headline["ci_low"]
+
+
+def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
+    shutil.copytree(run[0], tmp_path / "run")
+    page = tmp_path / "run" / "report.html"
+    assert "The command evaluator receipt scores prompts again" in page.read_text()
+    command("receipt", tmp_path / "run", "--n", 100)
+    # None of 100 answers of the fake engine changes: the exact upper limit is 1 - .025^(1/100).
+    assert f"0 of 100 answers changed, at most {1 - 0.025**0.01:.1%}" in page.read_text()
 
 
 def test_the_mean_over_orders_is_geometric(run):
