@@ -23,7 +23,7 @@ EFFECTS_NOTE = (
     "share in total error is that of the variance of the accuracy, over queries and all that was changed."
 )
 NO_RECEIPT = (
-    "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again, in other batches, "
+    "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again in other batches, "
     "and says here which changes are above that noise."
 )
 GRADED_NOTE = (
