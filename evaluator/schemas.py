@@ -170,7 +170,7 @@ QUERIES = pl.Schema(  # every prompt that a method answered a query with; PREDIC
     }
 )
 
-TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines/significance.py has the rules
+TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines/max_random.py has the rules
     "p_value": pl.Float64(),  # probability that the best of `tries` random classifiers is at least as accurate
     "p_holm": pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests
     "n_tests": pl.Int64(),  # tests of the table that are corrected together

@@ -18,7 +18,7 @@ from evaluator.metrics.classification import METRICS, STAICC_METRICS
 from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
-from evaluator.suites.staicc.label_noise import RELEASED_RATES
+from evaluator.suites.staicc.robustness import RELEASED_RATES
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES = 512

@@ -15,8 +15,16 @@ from scipy import stats
 
 from benchmarks.harness import Target, append_rows, print_targets, require_green_tests
 from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL, is_above, queries_needed, with_tests
+from evaluator.random_baselines.max_random import (
+    ASSURANCE,
+    POWER,
+    TAIL_TO_TELL,
+    is_above,
+    max_random_accuracy,
+    max_random_tail,
+    queries_needed,
+    with_tests,
+)
 
 RUNS = 2_000
 TRIES = (1, 2, 10, 50, 200, 500)

@@ -23,7 +23,7 @@ PIECES = [
     ("evaluator.methods.base", "ROWS_PER_FRAME"),
     ("evaluator.suites.in_context_pvi.prompts", "ROWS_PER_FRAME"),
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
-    ("evaluator.metrics.label_mass", "ROWS_JOINED"),
+    ("evaluator.metrics.table", "ROWS_JOINED"),
 ]
 """Modules with the number of rows of a piece, of which one at a time is in memory."""
 

@@ -144,9 +144,9 @@ def _lie(case: Undisturbed, lie: Callable[[Any], Any], out: Path, _rng: Random) 
     from tests.engine.label_server import LabelServer
 
     def prepare() -> None:
-        from evaluator.engine import server_work
+        from evaluator.engine import server_client
 
-        server_work.FIRST_WAIT_S = 0.001
+        server_client.FIRST_WAIT_S = 0.001
 
     server = LabelServer()
     server.answer = lie

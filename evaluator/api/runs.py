@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluator.cli.compare import compare as compare_command
-from evaluator.cli.configurations import model_configs, run_config
+from evaluator.cli.options import model_configs, run_config
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError, unknown_name

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from evaluator.cli.configurations import model_configs, run_config
 from evaluator.cli.options import (
     FOLDER,
     NAMES,
@@ -14,7 +13,9 @@ from evaluator.cli.options import (
     SuiteCommand,
     force_option,
     from_options,
+    model_configs,
     options_of,
+    run_config,
     run_folder,
     suite_options,
 )
@@ -110,7 +111,7 @@ def build(**given: Any) -> None:
 @force_option
 def score(out: Path, force: bool, **given: Any) -> None:
     """Score the prompts in DIR with a model, except those that it has scored already."""
-    from evaluator.report.terminal import throughput_line
+    from evaluator.report.notes import throughput_line
     from evaluator.run import pipeline
 
     model, *others = model_configs(given)

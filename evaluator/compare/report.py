@@ -10,10 +10,9 @@ from evaluator.compare.report_figures import improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
-from evaluator.random_baselines.significance import POWER
-from evaluator.report import facts
+from evaluator.random_baselines.max_random import POWER
+from evaluator.report import run_record
 from evaluator.report.methods import difference_column
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.page import Header
 from evaluator.report.section import (
     Block,
@@ -27,8 +26,24 @@ from evaluator.report.section import (
     Section,
     texts,
 )
-from evaluator.report.table import DATASET, Column, Row, Table, line, marked, p_text, plural, signed, text_column
-from evaluator.report.tables import DEFINITIONS, dataset_order, in_order, lower_is_better, value_tip
+from evaluator.report.table import (
+    DATASET,
+    DEFINITIONS,
+    Column,
+    MetricTexts,
+    Row,
+    Table,
+    dataset_order,
+    in_order,
+    line,
+    lower_is_better,
+    marked,
+    p_text,
+    plural,
+    signed,
+    text_column,
+    value_tip,
+)
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
 
@@ -108,7 +123,7 @@ def comparison_header(data: ComparisonData, answer: str = "") -> Header:
     warnings = [
         (run.model, warning)
         for run in data.runs
-        for warning in (facts.warning(run.record), *facts.left_out_warnings(run.record))
+        for warning in (run_record.warning(run.record), *run_record.left_out_warnings(run.record))
     ]
     return Header(
         kicker="In-context classification",
@@ -125,7 +140,7 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
         {"number": run.number, "model": run.model, "run": run.name, "n_parameters": run.record.model.n_parameters}
         | {name: values[name] or "not recorded" for name in RUN_FACTS}
         for run in data.runs
-        for values in [facts.headline_facts(run.record)]
+        for values in [run_record.headline_facts(run.record)]
     ]
     table = Table(
         pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}),

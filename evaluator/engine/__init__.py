@@ -10,11 +10,10 @@ from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, la
 from evaluator.engine.fake_engine import FakeEngine
 from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError, unknown_name
-from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
-from evaluator.models.weights import weight_files
+from evaluator.models.weights import find_adapter, weight_files
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from evaluator.models.adapters import Adapter
+from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
 
 

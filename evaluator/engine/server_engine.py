@@ -15,9 +15,8 @@ import numpy.typing as npt
 from evaluator.config import ModelConfig
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, longest_request
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, TokenPath
-from evaluator.engine.server_client import ServedModel, ServerClient, sum_fault
+from evaluator.engine.server_client import ServedModel, ServerClient, answer_all, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
-from evaluator.engine.server_work import answer_all
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord

@@ -22,9 +22,9 @@ from evaluator.engine.base import (
 )
 from evaluator.engine.devices import device_kind, device_name, head_dtype, return_freed_memory
 from evaluator.errors import ModelError, PromptTooLongError
-from evaluator.models.adapters import Adapter
 from evaluator.models.skeleton import auto_class, require_whole, without_progress
 from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}

@@ -51,8 +51,8 @@ from evaluator.engine.vllm_requests import (
 )
 from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
 from evaluator.errors import ModelError, PromptTooLongError
-from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
 
 _log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import polars as pl
 
 from evaluator.files.digests import bytes_digest
 from evaluator.metrics.groups import prediction_groups
-from evaluator.models.adapters import last_part
+from evaluator.models.weights import last_part
 from evaluator.record import MeasuredRecord
-from evaluator.report.metric_texts import MetricTexts
-from evaluator.report.terminal import first_definition
+from evaluator.report.notes import first_definition
+from evaluator.report.table import MetricTexts
 
 
 class ExportedFile(NamedTuple):

@@ -16,7 +16,7 @@ import polars as pl
 
 from evaluator.errors import ConfigError
 from evaluator.exports.base import ExportedRun
-from evaluator.report.terminal import first_definition
+from evaluator.report.notes import first_definition
 
 PROJECT = "evaluator"
 EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")

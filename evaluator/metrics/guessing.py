@@ -30,8 +30,13 @@ from scipy.special import betaincinv
 
 from evaluator.arrays import Floats
 from evaluator.errors import MetricError
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import TAIL_TO_TELL, verdict, with_tests
+from evaluator.random_baselines.max_random import (
+    TAIL_TO_TELL,
+    max_random_accuracy,
+    max_random_tail,
+    verdict,
+    with_tests,
+)
 from evaluator.schemas import TEST_OF_GUESSING
 from evaluator.statistics.paired import paired_test
 

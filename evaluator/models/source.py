@@ -17,9 +17,8 @@ from evaluator.errors import ModelError, is_panic, shown
 from evaluator.files.json_files import parse_json, read_foreign_object
 from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
-from evaluator.models.adapters import CONFIG_FILE as ADAPTER_CONFIG
-from evaluator.models.adapters import Adapter
-from evaluator.models.weights import combined_digest, file_digests, first_not_finite, read_header, weight_files
+from evaluator.models.weights import CONFIG_FILE as ADAPTER_CONFIG
+from evaluator.models.weights import Adapter, combined_digest, file_digests, first_not_finite, read_header, weight_files
 from evaluator.tokens.boundary import tokens_around
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer, TokenizerWithBos
 

@@ -8,21 +8,19 @@ import polars as pl
 
 from evaluator.arrays import Floats, Ints
 from evaluator.random_baselines.max_random import (
-    expected_maximum_of_draws,
-    max_random_accuracy,
-    max_random_quantile,
-    max_random_tail,
-)
-from evaluator.random_baselines.settings import Chance, ChoiceCounts
-from evaluator.random_baselines.significance import (
     ASSURANCE,
     POWER,
     TAIL_TO_TELL,
     Verdict,
+    expected_maximum_of_draws,
     lower_confidence_bound,
+    max_random_accuracy,
+    max_random_quantile,
+    max_random_tail,
     queries_needed,
     verdict,
 )
+from evaluator.random_baselines.settings import Chance, ChoiceCounts
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
 """Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""

@@ -20,8 +20,7 @@ import polars as pl
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import DatasetError
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.random_baselines.significance import is_above
+from evaluator.random_baselines.max_random import is_above, max_random_accuracy, max_random_tail
 
 HELD_OUT_PREDICTION = pl.Schema(  # after the columns that rows are grouped by
     {

@@ -7,10 +7,9 @@ from itertools import groupby
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
+from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report import figures
 from evaluator.report.methods import method_order, method_summary, methods_section
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import (
     Block,
     Filled,
@@ -26,19 +25,29 @@ from evaluator.report.section import (
     core_template,
     texts,
 )
-from evaluator.report.table import DATASET, Column, Row, Table, interval, marked, number, p_text, plural, probability
-from evaluator.report.tables import (
+from evaluator.report.table import (
+    DATASET,
     DEFINITIONS,
     GROUP,
     MAJORITY_TESTED,
     TESTED,
     VERDICT_MARKS,
+    Column,
+    MetricTexts,
+    Row,
+    Table,
     baseline_columns,
     by_definition,
     dataset_order,
     in_order,
+    interval,
     lower_is_better,
+    marked,
     metric_column,
+    number,
+    p_text,
+    plural,
+    probability,
 )
 from evaluator.report.thresholds import coverage_sections
 from evaluator.schemas import MEAN_OVER_DATASETS

@@ -9,8 +9,20 @@ from markupsafe import Markup
 
 from evaluator.methods import METHODS
 from evaluator.report.section import Block, Group, Section, texts
-from evaluator.report.table import Column, Row, Table, interval, marked, number, p_text, plural, signed, signed_interval
-from evaluator.report.tables import DEFINITIONS, VERDICT_MARKS
+from evaluator.report.table import (
+    DEFINITIONS,
+    VERDICT_MARKS,
+    Column,
+    Row,
+    Table,
+    interval,
+    marked,
+    number,
+    p_text,
+    plural,
+    signed,
+    signed_interval,
+)
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
 

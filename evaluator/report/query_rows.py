@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from evaluator.report.methods import method_order
 from evaluator.report.section import Filled, MeasuredRun, PackageFile, Section, core_template
-from evaluator.report.tables import DEFINITIONS, dataset_order
+from evaluator.report.table import DEFINITIONS, dataset_order
 from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
 MAX_CHARACTERS = 600

@@ -13,13 +13,13 @@ from evaluator.report.table import (
     Row,
     Table,
     count,
+    in_order,
     interval,
     number,
     p_text,
     percent,
     signed_interval,
 )
-from evaluator.report.tables import in_order
 from evaluator.statistics.selective import Routing
 
 TEXTS = texts("evaluator.report")

@@ -4,10 +4,19 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import Block, Group, MeasuredRun, Section, texts
-from evaluator.report.table import DATASET, Column, Table, digits, interval, percent, text_column
-from evaluator.report.tables import DEFINITIONS, in_order
+from evaluator.report.table import (
+    DATASET,
+    DEFINITIONS,
+    Column,
+    MetricTexts,
+    Table,
+    digits,
+    in_order,
+    interval,
+    percent,
+    text_column,
+)
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 TEXTS = texts("evaluator.report")

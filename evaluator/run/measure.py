@@ -12,7 +12,7 @@ import polars as pl
 from evaluator.files.json_files import to_builtins
 from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_rows, write_table
 from evaluator.methods.base import MeasuredPart, ScoredRequests
-from evaluator.metrics.label_mass import queries_table, query_texts
+from evaluator.metrics.table import queries_table, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built

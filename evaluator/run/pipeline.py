@@ -19,7 +19,7 @@ from evaluator.record import (
     RunRecord,
     ScoresRecord,
 )
-from evaluator.report.terminal import throughput_line
+from evaluator.report.notes import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
 from evaluator.run.folders import MODELS, mark_user, model_runs, require_run, write_run

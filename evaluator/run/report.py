@@ -8,8 +8,8 @@ import polars as pl
 
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, measured_record
-from evaluator.report import facts
-from evaluator.report.notes import label_mass_warnings, majority_warnings
+from evaluator.report import run_record
+from evaluator.report.notes import label_mass_warnings, majority_warnings, throughput_line, verdict_lines
 from evaluator.report.page import Header, write_page
 from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers, query_section
 from evaluator.report.run_record import (
@@ -20,7 +20,6 @@ from evaluator.report.run_record import (
     tokens_section,
 )
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.terminal import throughput_line, verdict_lines
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
 from evaluator.store.tables import compact_copy
@@ -90,8 +89,8 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     """Write the page of a run and return its path."""
     record = run.record
     sections = [section for family in families_of(record.prompts.suites) for section in family.sections(run)]
-    warning = facts.warning(record)
-    warnings = [*majority_warnings(run), *([warning] if warning else []), *facts.left_out_warnings(record)]
+    warning = run_record.warning(record)
+    warnings = [*majority_warnings(run), *([warning] if warning else []), *run_record.left_out_warnings(record)]
     warnings += accepted_warnings(record.preflight)
     warnings += label_mass_warnings(run.table("metrics"))
     header = Header(

@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar, cast
 from evaluator.config import OWN_TEMPLATE, ChatConfig, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError
-from evaluator.models.adapters import last_part
 from evaluator.models.chat import chat_form
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import ModelSource
+from evaluator.models.weights import last_part
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
 from evaluator.suites import SUITES, default_label_boundary
 from evaluator.tokens.chat import ChatForm

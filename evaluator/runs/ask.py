@@ -34,8 +34,7 @@ from evaluator.decisions.requests import (
     questions_limit,
     require_fit,
 )
-from evaluator.engine.server_client import BadAnswerError, RefusedError, ServerClient
-from evaluator.engine.server_work import answer_all
+from evaluator.engine.server_client import BadAnswerError, RefusedError, ServerClient, answer_all
 from evaluator.errors import ConfigError, DatasetError, ModelError
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json

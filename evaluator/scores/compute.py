@@ -22,7 +22,7 @@ from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.errors import ScoreError, StoreError
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import read_json, write_json
-from evaluator.models.adapters import Adapter
+from evaluator.models.weights import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
 from evaluator.run_log import seconds_since

@@ -7,9 +7,8 @@ from evaluator.errors import ConfigError, unknown_name
 from evaluator.imports.answers import IMPORTED
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
-from evaluator.report.metric_texts import METRIC_TEXTS, MetricTexts
-from evaluator.suites.base import Family, Suite
-from evaluator.suites.classification import IMPORTED_ANSWERS
+from evaluator.report.table import METRIC_TEXTS, MetricTexts
+from evaluator.suites.base import IMPORTED_ANSWERS, Family, Suite
 from evaluator.suites.decide.suite import DECIDE
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH

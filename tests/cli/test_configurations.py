@@ -3,8 +3,7 @@
 import polars as pl
 import pytest
 
-from evaluator.cli.configurations import names_or_all
-from evaluator.cli.options import NAMES
+from evaluator.cli.options import NAMES, names_or_all
 from evaluator.config import ModelConfig
 from evaluator.errors import ConfigError
 from evaluator.run.folder import read_requests

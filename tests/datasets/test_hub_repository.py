@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from evaluator.cli.configurations import data_options
+from evaluator.cli.options import data_options
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets.hub_repository import hub_name
 from evaluator.datasets.sources import load_datasets

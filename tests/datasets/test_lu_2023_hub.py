@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.cli.configurations import data_options
+from evaluator.cli.options import data_options
 from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import ConfigError, DatasetError

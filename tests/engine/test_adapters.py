@@ -17,8 +17,8 @@ from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.ray_cluster import ReplicaActor, ReplicaSettings, found_here
 from evaluator.errors import ConfigError, ModelError
-from evaluator.models.adapters import Adapter
 from evaluator.models.source import ModelSource
+from evaluator.models.weights import Adapter
 from evaluator.schemas import TOKENS
 from evaluator.scores.compute import shard_job
 from evaluator.tokens.rows import TokenRows

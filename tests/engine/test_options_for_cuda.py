@@ -26,7 +26,7 @@ pretend(next(iter(DEVICES)))
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine.vllm_loading import _options
 from evaluator.engine.vllm_settings import import_vllm
-from evaluator.models.adapters import Adapter
+from evaluator.models.weights import Adapter
 from evaluator.models.source import find_model
 
 import_vllm()

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from evaluator.config import ModelConfig, RunConfig, ServerConfig
-from evaluator.engine import load_engine, server_client, server_work
+from evaluator.engine import load_engine, server_client
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.errors import ConfigError, ModelError, PromptTooLongError
 from evaluator.models.fake_source import fake_model_source
@@ -168,7 +168,7 @@ def first_tokens(change):
 @pytest.mark.parametrize("n_labels", [2, 3, 5, 128])
 @pytest.mark.parametrize("logit", [0.0, 0.005, -0.25, -0.6])
 def test_next_tokens_that_are_together_likelier_than_1_are_refused(serve, monkeypatch, n_labels, logit):
-    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 0.001)
     server = serve()
     server.answer = first_tokens(lambda _number: logit)
     request = ContinuationRequest([1, 2], [[token] for token in range(n_labels)])
@@ -194,7 +194,7 @@ def test_probabilities_that_sum_to_1_are_taken(serve, rounding):
 
 @pytest.mark.parametrize("difference", [-1, 1])
 def test_a_server_that_counts_other_tokens_than_were_sent_is_refused(serve, monkeypatch, difference):
-    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 0.001)
     server = serve()
 
     def counted(body):
@@ -340,14 +340,14 @@ def test_another_server_takes_over_from_one_that_is_gone(serve):
 
 
 def test_a_server_that_never_answers_again_ends_the_run_with_a_sentence(serve, monkeypatch):
-    monkeypatch.setattr("evaluator.engine.server_work.PATIENCE_S", 0.3)
+    monkeypatch.setattr("evaluator.engine.server_client.PATIENCE_S", 0.3)
     server = serve(lambda handler, number: number > 3 and not drop(handler))
     with pytest.raises(ModelError, match=r"127\.0\.0\.1.*\(for 0 s\)\. What was scored is kept"):
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
 def test_a_server_that_fails_at_everything_ends_the_run_with_its_words_once_patience_ends(serve, monkeypatch):
-    monkeypatch.setattr("evaluator.engine.server_work.PATIENCE_S", 0.3)
+    monkeypatch.setattr("evaluator.engine.server_client.PATIENCE_S", 0.3)
     server = serve(lambda handler, number: number > 3 and not send(handler, {"error": "out of memory"}, 500))
     with pytest.raises(ModelError, match=r"500 .*out of memory.*\(for 0 s\)"):
         list(engine_of(server).log_likelihoods(some_requests()))

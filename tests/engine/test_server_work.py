@@ -4,9 +4,8 @@ import threading
 
 import pytest
 
-from evaluator.engine import server_work
-from evaluator.engine.server_client import BadAnswerError, InternalError, UnavailableError
-from evaluator.engine.server_work import MAX_BAD_ANSWERS, answer_all
+from evaluator.engine import server_client
+from evaluator.engine.server_client import MAX_BAD_ANSWERS, BadAnswerError, InternalError, UnavailableError, answer_all
 from evaluator.errors import ModelError
 
 
@@ -41,7 +40,7 @@ def test_a_server_that_fails_at_everything_for_a_while_is_waited_for():
 
 
 def test_other_jobs_go_on_while_a_failed_one_waits(monkeypatch):
-    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 3600.0)
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 3600.0)
     server = Server(lambda _number, job: InternalError("500") if job == 0 else None)
     running = answer_all(range(10), [server], lambda server, job: server(job), concurrency=1)
     assert [next(running)[0] for _ in range(9)] == list(range(1, 10))
@@ -86,7 +85,7 @@ def test_a_server_that_fails_at_everything_leaves_it_to_another():
 
 
 def test_what_a_server_that_is_gone_leaves_is_taken_over_at_once(monkeypatch):
-    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 3600.0)
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 3600.0)
     gone = Server(lambda _number, _job: UnavailableError("refused"))
     assert answered(100, gone, Server(), concurrency=1) == list(range(100))
 
@@ -106,12 +105,12 @@ def test_a_job_that_a_busy_server_sends_away_again_and_again_is_not_given_up():
 
 @pytest.mark.usefixtures("short_waits")
 def test_silence_that_outlasts_patience_ends_the_run(monkeypatch):
-    monkeypatch.setattr(server_work, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(server_client, "PATIENCE_S", 0.0)
     with pytest.raises(ModelError, match=r"refused \(for 0 s\)"):
         answered(1, Server(lambda _number, _job: UnavailableError("refused")), concurrency=1)
 
 
 def test_waits_double_up_to_half_a_minute():
-    waits = [server_work._wait_s(n_failures) for n_failures in (0, 1, 2, 3, 8, 10_000)]
+    waits = [server_client._wait_s(n_failures) for n_failures in (0, 1, 2, 3, 8, 10_000)]
     for wait, least in zip(waits, (0, 0.25, 0.5, 1, 30, 30), strict=True):
         assert least <= wait <= 1.25 * least

@@ -8,7 +8,7 @@ import pytest
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.exports.base import ExportedRun
 from evaluator.progress import finish
-from evaluator.report.metric_texts import MetricTexts
+from evaluator.report.table import MetricTexts
 from evaluator.run import pipeline
 from evaluator.runs.export import exported_run
 from tests.compare.run_folders import LABELS, predictions

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import quantile_test
 
 from evaluator.methods.base import MeasuredPart, ScoredRequests
-from evaluator.metrics.label_mass import label_mass_metrics, quantile_interval
+from evaluator.metrics.table import label_mass_metrics, quantile_interval
 from evaluator.report.notes import label_mass_warnings
 from evaluator.schemas import METRICS, REQUESTS, SCORES, TOKENS
 

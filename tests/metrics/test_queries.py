@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.methods.base import ScoredRequests, predict
-from evaluator.metrics.label_mass import queries_table, query_texts
+from evaluator.metrics.table import queries_table, query_texts
 from evaluator.schemas import PROMPTS, QUERIES
 from tests.methods.answered import NORMAL, answers, named, table
 

@@ -9,9 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from evaluator.errors import ModelError
-from evaluator.models.adapters import find_adapter
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
-from evaluator.models.weights import weight_files
+from evaluator.models.weights import find_adapter, weight_files
 from tests.lora import save_adapter
 
 MODULE = "base_model.model.model.layers.0.self_attn.q_proj"

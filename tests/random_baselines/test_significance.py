@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from evaluator.random_baselines import max_random_tail
-from evaluator.random_baselines.significance import ASSURANCE, queries_needed, with_tests
+from evaluator.random_baselines.max_random import ASSURANCE, queries_needed, with_tests
 from evaluator.schemas import TEST_OF_GUESSING
 
 

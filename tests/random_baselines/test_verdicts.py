@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from evaluator.errors import BaselineError
-from evaluator.random_baselines.significance import examples_needed, verdict
+from evaluator.random_baselines.max_random import examples_needed, verdict
 
 HALF, THIRD = Fraction(1, 2), Fraction(1, 3)
 

@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.report.classification import confusion_matrix
-from evaluator.report.metric_texts import MetricText, MetricTexts
-from evaluator.report.tables import by_definition, dataset_order
+from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order
 from tests.report.made_run import MadeRun
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.record import ThroughputRecord
-from evaluator.report.terminal import throughput_line, verdict_lines
+from evaluator.report.notes import throughput_line, verdict_lines
 from evaluator.schemas import METRICS
 from tests.report.made_record import made_record
 

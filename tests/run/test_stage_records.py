@@ -6,7 +6,7 @@ import pytest
 
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import EngineRecord, ModelRecord, ThroughputRecord
-from evaluator.report.terminal import throughput_line
+from evaluator.report.notes import throughput_line
 from evaluator.run.stage_records import _with_arithmetic
 from tests.report.made_record import made_record
 

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score
 
 from evaluator.cli import ask as ask_command
-from evaluator.engine import server_client, server_work
+from evaluator.engine import server_client
 from tests.command_line import command
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
@@ -181,7 +181,7 @@ def test_malformed_answers_are_refused_by_file_row_and_question_after_all_are_st
 def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
     content, first, serve, ask, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(server_work, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 0.01)
 
     def garbled(handler, number):
         if number >= first:

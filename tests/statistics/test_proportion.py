@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from evaluator.metrics.guessing import jeffreys_interval
-from evaluator.random_baselines.significance import lower_confidence_bound
+from evaluator.random_baselines.max_random import lower_confidence_bound
 
 COUNTS = [(0, 7), (1, 7), (7, 7), (58, 100), (299, 512)]
 

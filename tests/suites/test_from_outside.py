@@ -28,8 +28,16 @@ from evaluator.report.table import Column, digits, text_column
 from evaluator.report.table import Table as PageTable
 from evaluator.run import pipeline
 from evaluator.suites import SUITES
-from evaluator.suites.base import Family, Part, Requests, ScoredRun, Suite, Table
-from evaluator.suites.classification import classification_page, classification_tables
+from evaluator.suites.base import (
+    Family,
+    Part,
+    Requests,
+    ScoredRun,
+    Suite,
+    Table,
+    classification_page,
+    classification_tables,
+)
 
 FAKE = ModelConfig(model="fake", engine="fake")
 

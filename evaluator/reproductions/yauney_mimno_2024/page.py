@@ -21,8 +21,18 @@ from evaluator.report.section import (
     core_template,
     texts,
 )
-from evaluator.report.table import Column, Row, Table, digits, marked, number, percent, signed, text_column
-from evaluator.report.tables import POSITION_MARKS
+from evaluator.report.table import (
+    POSITION_MARKS,
+    Column,
+    Row,
+    Table,
+    digits,
+    marked,
+    number,
+    percent,
+    signed,
+    text_column,
+)
 from evaluator.reproductions.base import Reproduction
 from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, verdict_counts
 from evaluator.reproductions.yauney_mimno_2024 import data, figures

@@ -56,7 +56,7 @@ PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released"
         "released_chance": pl.Float64(),
         "released_tries": pl.Int64(),
         "released_max_random": pl.Float64(),
-        "released_verdict": pl.String(),  # Verdict of random_baselines/significance.py
+        "released_verdict": pl.String(),  # Verdict of random_baselines/max_random.py
         "sound_chance": pl.Float64(),
         "sound_tries": pl.Int64(),
         "sound_max_random": pl.Float64(),

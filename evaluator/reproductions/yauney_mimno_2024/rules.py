@@ -16,8 +16,7 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.errors import DatasetError
 from evaluator.random_baselines.held_out import CHANCES
-from evaluator.random_baselines.max_random import max_random_accuracy
-from evaluator.random_baselines.significance import is_above, verdict
+from evaluator.random_baselines.max_random import is_above, max_random_accuracy, verdict
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, pooled_chances, uniform_chance
 
@@ -31,7 +30,7 @@ PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules
         "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
         "tries": pl.Int64(),
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
-        "verdict": pl.String(),  # Verdict of random_baselines/significance.py
+        "verdict": pl.String(),  # Verdict of random_baselines/max_random.py
     }
 )
 PUBLISHED_TOTALS = pl.Schema(

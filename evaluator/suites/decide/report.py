@@ -6,11 +6,10 @@ import polars as pl
 
 from evaluator.record import ReceiptRecord
 from evaluator.report.classification import classification_sections, datasets_of, with_head
-from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.notes import missing_class_notes
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import Column, Table, percent, text_column
+from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.table import Column, MetricTexts, Table, percent, text_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES

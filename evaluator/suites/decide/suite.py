@@ -15,12 +15,20 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_scores
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.report.metric_texts import MetricText
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import interval, percent
+from evaluator.report.table import MetricText, interval, percent
 from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
-from evaluator.suites.base import Described, Family, Part, Plan, ScoredRun, Suite, Table, described
-from evaluator.suites.classification import classification_tables
+from evaluator.suites.base import (
+    Described,
+    Family,
+    Part,
+    Plan,
+    ScoredRun,
+    Suite,
+    Table,
+    classification_tables,
+    described,
+)
 from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, VariedAnswers
 from evaluator.suites.decide.options import DecideOptions
 from evaluator.suites.decide.prompts import (

@@ -29,7 +29,7 @@ from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
 from evaluator.prompts.rows import variations
-from evaluator.random_baselines.significance import with_tests
+from evaluator.random_baselines.max_random import with_tests
 from evaluator.statistics.paired import paired_interval
 from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import schema

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.compare.report import triangle
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
+from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.query_rows import NumberColumn, QueryNumbers, cut_text
 from evaluator.report.section import (
     Block,
@@ -28,11 +28,16 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import (
     DATASET,
+    NEEDED,
+    POSITION,
+    TESTED,
     Column,
     Row,
     Table,
     count,
+    dataset_order,
     digits,
+    in_order,
     line,
     marked,
     number,
@@ -42,7 +47,6 @@ from evaluator.report.table import (
     significant,
     text_column,
 )
-from evaluator.report.tables import NEEDED, POSITION, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.in_context_pvi.correlations import PviAgreement
 from evaluator.suites.in_context_pvi.report_figures import (

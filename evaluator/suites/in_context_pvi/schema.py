@@ -219,7 +219,7 @@ PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared 
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
         "tries": pl.Int64(),  # different sets of demonstrations
         "log10_tail": pl.Float64(),  # log10 of the probability that guessing reaches best_accuracy
-        "verdict": pl.String(),  # Verdict of random_baselines/significance.py on best_accuracy
+        "verdict": pl.String(),  # Verdict of random_baselines/max_random.py on best_accuracy
         **TEST_OF_GUESSING,  # of best_accuracy, over all rows of this table
         "v_information": pl.Float64(),  # mean over sets, bits
         "n_measured": pl.Int64(),  # queries with a PVI after every set of this many shots; v_information is over these

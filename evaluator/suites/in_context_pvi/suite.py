@@ -27,9 +27,9 @@ from evaluator.suites.base import (
     ScoredRun,
     Suite,
     Table,
+    classification_tables,
     described,
 )
-from evaluator.suites.classification import classification_tables
 from evaluator.suites.in_context_pvi.correlations import (
     annotators_table,
     consistency_table,

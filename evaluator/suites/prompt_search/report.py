@@ -5,7 +5,7 @@ from typing import Literal
 
 import polars as pl
 
-from evaluator.random_baselines.significance import ASSURANCE, POWER, TAIL_TO_TELL
+from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Room, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
 from evaluator.report.section import (
@@ -22,8 +22,14 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import (
     DATASET,
+    NEEDED,
+    POSITION,
+    POSITION_MARKS,
+    TESTED,
     Column,
     Table,
+    dataset_order,
+    in_order,
     interval,
     line,
     marked,
@@ -32,7 +38,6 @@ from evaluator.report.table import (
     probability,
     text_column,
 )
-from evaluator.report.tables import NEEDED, POSITION, POSITION_MARKS, TESTED, dataset_order, in_order
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
 from evaluator.suites.prompt_search.tables import SearchComparison

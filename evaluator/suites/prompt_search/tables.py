@@ -25,8 +25,9 @@ from evaluator.random_baselines.max_random import (
     expected_maximum_of_draws,
     max_random_accuracy,
     max_random_tail,
+    verdict,
+    with_tests,
 )
-from evaluator.random_baselines.significance import verdict, with_tests
 from evaluator.suites.base import Comparison, declared
 from evaluator.suites.prompt_search import schema
 

@@ -25,13 +25,12 @@ import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.groups import Diagnostic, Reading
-from evaluator.report.metric_texts import MetricText
+from evaluator.report.notes import first_definition
 from evaluator.report.section import MeasuredRun
-from evaluator.report.terminal import first_definition
+from evaluator.report.table import MetricText
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
-from evaluator.suites.staicc.label_noise import gler
-from evaluator.suites.staicc.robustness import sampling_consistency, template_accuracy, template_consistency
+from evaluator.suites.staicc.robustness import gler, sampling_consistency, template_accuracy, template_consistency
 
 _MORE_BIAS, _LESS_BIAS = Reading("nats", "more is more bias"), Reading("nats", "less is more bias")
 _STEADIER = Reading("share", "more is steadier")

@@ -9,10 +9,9 @@ from evaluator.compare.report_figures import described_points, scaling_figure
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
-from evaluator.report.metric_texts import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.metric_texts import MetricTexts
 from evaluator.report.section import Block, Group, Legend, List, PackageFile, Panel, Panels, Section, texts
-from evaluator.report.table import Column, Row, Table, number, text_column
+from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.table import Column, MetricTexts, Row, Table, number, text_column
 from evaluator.suites.base import Comparison
 from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
 from evaluator.suites.staicc.published import (

@@ -20,8 +20,19 @@ from evaluator.report.classification import (
 from evaluator.report.methods import method_order
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
 from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section, texts
-from evaluator.report.table import DATASET, Column, Row, Table, marked, number, row_name
-from evaluator.report.tables import DEFINITIONS, by_definition, in_order, metric_column
+from evaluator.report.table import (
+    DATASET,
+    DEFINITIONS,
+    Column,
+    Row,
+    Table,
+    by_definition,
+    in_order,
+    marked,
+    metric_column,
+    number,
+    row_name,
+)
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES

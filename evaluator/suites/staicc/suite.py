@@ -21,14 +21,23 @@ from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
-from evaluator.suites.base import Comparison, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
-from evaluator.suites.classification import classification_tables
+from evaluator.suites.base import (
+    Comparison,
+    Family,
+    Part,
+    Plan,
+    Requests,
+    ScoredRun,
+    Suite,
+    Table,
+    classification_tables,
+    described,
+)
 from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
 from evaluator.suites.staicc.label_bias import bias_requests
-from evaluator.suites.staicc.label_noise import label_noise_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
-from evaluator.suites.staicc.robustness import sampling_requests, template_requests
+from evaluator.suites.staicc.robustness import label_noise_requests, sampling_requests, template_requests
 
 INFERENCE_METHODS = (
     "vanilla",
@@ -51,7 +60,7 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
     from evaluator.suites.staicc.label_bias import absent_labels
-    from evaluator.suites.staicc.total_error import CrossedParts
+    from evaluator.suites.staicc.robustness import CrossedParts
 
     absent, crossed = [ABSENT_LABELS.to_frame()], CrossedParts()
 

@@ -11,7 +11,7 @@ from scipy import stats
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.prompts.rows import normal_requests
-from evaluator.suites.staicc.label_noise import NOISE_RATES, falsified_labels, label_noise_requests, next_labels
+from evaluator.suites.staicc.robustness import NOISE_RATES, falsified_labels, label_noise_requests, next_labels
 from evaluator.templates.template import Verbalizer
 
 

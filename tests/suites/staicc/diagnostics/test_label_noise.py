@@ -12,8 +12,8 @@ from StaICC.util import functional
 
 from benchmarks.embedded_model.evaluation import noise_slope
 from evaluator.errors import MetricError
-from evaluator.suites.staicc import label_noise
-from evaluator.suites.staicc.label_noise import RELEASED_RATES
+from evaluator.suites.staicc import robustness
+from evaluator.suites.staicc.robustness import RELEASED_RATES
 from tests.suites.staicc.diagnostics.part_predictions import Probs, interval, part_predictions, values
 from tests.suites.staicc.measured import staicc_metrics
 from tests.toolkit import plain_summation  # noqa: F401
@@ -124,7 +124,7 @@ def answers_of_four_queries(n_shots: int, wrong_counts: tuple[int, ...], n_right
 def test_gler_is_over_the_shares_of_labels_that_are_wrong_in_the_prompts(
     n_shots: int, wrong_counts: tuple[int, ...], expected: Fraction
 ) -> None:
-    assert label_noise.wrong_counts(n_shots, "paper") == wrong_counts
+    assert robustness.wrong_counts(n_shots, "paper") == wrong_counts
     table = staicc_metrics(answers_of_four_queries(n_shots, wrong_counts, (4, 3, 2, 1, 0)))
     assert values(table)["gler"] == pytest.approx(float(expected), rel=1e-12)
 
