@@ -45,14 +45,19 @@ def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "",
         where: the end of the first sentence, " in staicc-normal".
         listed: the beginning of the list of names.
     """
-    existing, short = [*names], name.casefold()
-    folded = {each.casefold(): each for each in existing}
+    existing = [*names]
+    return f"{what} {name!r}{where}.{did_you_mean(name, existing)} {listed}: {', '.join(existing)}."
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return the question whether a name that is near the given one was meant, after a space; "" if none is near."""
+    short = name.casefold()
+    folded = {each.casefold(): each for each in names}
     near = [folded[each] for each in get_close_matches(short, folded)]
-    near += [each for each in existing if short and (short in each.casefold() or each.casefold() in short)]
-    near += [each for each in existing if get_close_matches(short, re.split(r"[\W_]+", each.casefold()), cutoff=0.75)]
+    near += [each for each in names if short and (short in each.casefold() or each.casefold() in short)]
+    near += [each for each in names if get_close_matches(short, re.split(r"[\W_]+", each.casefold()), cutoff=0.75)]
     near = [folded[short]] if short in folded else near
-    hint = f" Did you mean {' or '.join(map(repr, [*dict.fromkeys(near)][:3]))}?" if near else ""
-    return f"{what} {name!r}{where}.{hint} {listed}: {', '.join(existing)}."
+    return f" Did you mean {' or '.join(map(repr, [*dict.fromkeys(near)][:3]))}?" if near else ""
 
 
 def is_panic(error: BaseException) -> bool:

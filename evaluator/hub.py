@@ -76,6 +76,6 @@ def _refusals(
         raise error(f"{missing}: no {kind} on the hub has this name. {hint}") from cause
     except (HTTPError, OSError, RuntimeError) as cause:  # RuntimeError: from hf_xet, which transfers large files
         raise error(
-            f"{missing}: it is not in the local hub cache, and the hub cannot be reached ({cause}). "
-            f"Run once with a network and without HF_HUB_OFFLINE. {hint}"
+            f"{missing}: it is not in the local hub cache, and the hub cannot be reached. Run once with a network and "
+            f"without HF_HUB_OFFLINE. {hint} (The first cause: {str(cause).partition('. ')[0]}.)"
         ) from cause

@@ -4,7 +4,8 @@ Each table has a key and is sorted by it before it is written, so that equal tab
 scores are exceptions: they have PROMPTS_KEY but are in an order in which neighbours share long prefixes.
 """
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import polars as pl
 
@@ -438,6 +439,9 @@ LEARNING_CURVE = pl.Schema(  # vanilla's answers at every demonstration of the p
     }
 )
 
+MISSING_CLASSES_KEY = ["dataset", "method", "label"]
+MISSING_CLASSES = pl.Schema(dict.fromkeys(MISSING_CLASSES_KEY, pl.String()))  # labels without training prompts
+
 RECEIPT_KEY = ["receipt", "prompt_id"]
 RECEIPT = pl.Schema(  # a sample of a run's prompts, scored again
     {
@@ -454,3 +458,9 @@ RECEIPT = pl.Schema(  # a sample of a run's prompts, scored again
 
 MEAN_OVER_DATASETS = "mean"
 """The value of `dataset` in rows that hold the plain mean over a suite's datasets."""
+
+
+def declared_tables(constants: Mapping[str, Any]) -> dict[str, tuple[pl.Schema, Sequence[str]]]:
+    """Return schema and key of each table that a module declares: METRICS with METRICS_KEY is the table `metrics`."""
+    schemas = {name: value for name, value in constants.items() if isinstance(value, pl.Schema)}
+    return {name.lower(): (schema, constants.get(f"{name}_KEY", ())) for name, schema in schemas.items()}

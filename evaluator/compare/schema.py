@@ -57,6 +57,8 @@ DIFFERENCES = pl.Schema(  # two models under one method, or one model under two 
     }
 )
 
+METHOD_DIFFERENCES, METHOD_DIFFERENCES_KEY = DIFFERENCES, DIFFERENCES_KEY  # of one run
+
 EQUIVALENCE_KEY = DIFFERENCES_KEY
 EQUIVALENCE = pl.Schema(  # differences of accuracy as in DIFFERENCES, tested against a margin
     {

@@ -15,7 +15,7 @@ from evaluator.arrays import Floats, Ints
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.prompts.method_prompts import N_SAMPLES, training_requests, training_sample
 from evaluator.prompts.rows import ASKS_STATE
-from evaluator.schemas import Definition
+from evaluator.schemas import MISSING_CLASSES, MISSING_CLASSES_KEY, Definition
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]
@@ -140,17 +140,17 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
 
 
 def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl.DataFrame:
-    """Return the labels without training prompts, for the report: `dataset`, `method` and `label`, sorted.
+    """Return the labels without training prompts, for the report (schemas.MISSING_CLASSES).
 
     Args:
         methods: of the run, by name; only a method that requests the states of training prompts gives rows.
     """
     affected = [name for name, method in methods.items() if method.prompts.requests is state_requests]
     if not affected:
-        return pl.DataFrame(schema=dict.fromkeys(("dataset", "method", "label"), pl.String()))
+        return MISSING_CLASSES.to_frame()
     missing = _missing(scored).select("dataset", "label").unique()
     named = missing.with_columns(method=pl.lit(affected, pl.List(pl.String))).explode("method").drop_nulls()
-    return named.select("dataset", "method", "label").sort("dataset", "method", "label").collect()
+    return named.select(MISSING_CLASSES_KEY).sort(MISSING_CLASSES_KEY).collect()
 
 
 def _missing(scored: ScoredRequests) -> pl.LazyFrame:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evaluator.config import ModelConfig
-from evaluator.errors import ModelError, is_panic, shown
+from evaluator.errors import ModelError, did_you_mean, is_panic, shown
 from evaluator.files.json_files import parse_json, read_foreign_object
 from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
+from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.weights import CONFIG_FILE as ADAPTER_CONFIG
 from evaluator.models.weights import Adapter, combined_digest, file_digests, first_not_finite, read_header, weight_files
 from evaluator.tokens.boundary import tokens_around
@@ -262,8 +263,11 @@ def find_model(
 
     Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
-    if Path(config.model).expanduser().is_dir():
-        folder, revision = Path(config.model).expanduser().resolve(), None
+    path = Path(config.model).expanduser()
+    if path.is_dir():
+        folder, revision = path.resolve(), None
+    elif path.is_file():
+        raise ModelError(_instead_of_model(config.model, path))
     else:
         folder = _hub_folder(config, needs_weights)
         revision = folder.name  # the hub's cache names a snapshot by its commit
@@ -339,12 +343,36 @@ def dtype_bytes(dtype: str) -> int:
 def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError(f"{name} is not a model folder: it has no config.json.")
+        raise ModelError(_instead_of_model(name, folder))
     description = read_foreign_object(path)
     if not isinstance(description.get("model_type"), str):
         raise ModelError(f"{path} does not describe a model: it has no model_type.")
     _require_one_model(name, folder, description)
     return description
+
+
+def _instead_of_model(name: str, path: Path) -> str:
+    """Return the message for a file, or for a folder without config.json, that was named as a model."""
+    files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+    if files and files[0].suffix.lower() == ".gguf":
+        made, source = files[0].stem, f"{str(files[0].parent)!r}, gguf_file={files[0].name!r}"
+        return (
+            f"{name} is a model in GGUF, which is not read. Make a model folder of it, after `pip install gguf`: "
+            f'python -c "from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; '
+            f"m = M.from_pretrained({source}); m.hf_quantizer = None; del m.config.quantization_config; "
+            f'm.save_pretrained({made!r}); T.from_pretrained({source}).save_pretrained({made!r})". '
+            f"Then give --model {made}."
+        )
+    if path.is_file():
+        folder = path.parent if (path.parent / "config.json").is_file() else "the folder that holds it with config.json"
+        return f"{name} is a file, and a model is a folder of weights, config.json and tokenizer. Give {folder}."
+    if (path / ADAPTER_CONFIG).is_file():
+        base = read_foreign_object(path / ADAPTER_CONFIG).get("base_model_name_or_path")
+        return f"{name} is an adapter. Name its base, and the adapter: --model {base or 'BASE'} --adapter {name}."
+    inside = [str(each.parent) for each in sorted([*path.glob("*/config.json"), *path.glob("snapshots/*/config.json")])]
+    return f"{name} is not a model folder: it has no config.json." + (
+        f" There is one in {', '.join(inside[:3])}: name that folder." if inside else ""
+    )
 
 
 def _require_one_model(name: str, folder: Path, description: dict[str, Any]) -> None:
@@ -436,7 +464,9 @@ def _text_architecture(config: ModelConfig, description: dict[str, Any], generat
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
     patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
-    hint = f"There is no folder {config.model!r} either: give the path of a model folder, or a hub name."
+    folders = [str(path.parent) for path in Path(config.model).expanduser().parent.glob("*/config.json")]
+    near = did_you_mean(config.model, [*EMBEDDED_MODELS, *folders])
+    hint = f"There is no folder {config.model!r} either.{near} Give the path of a model folder, or a hub name."
     options: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
     folder = hub_snapshot(config.model, "model", patterns, **options)
     is_enough = not needs_weights or weight_files(folder)

@@ -21,7 +21,7 @@ from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run
 from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
-from evaluator.suites import SUITES, methods_of
+from evaluator.suites import SUITES, TABLES, methods_of
 from evaluator.tokens.table import require_tokens
 
 
@@ -148,6 +148,10 @@ def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame
     return scan_table(out, name, digests).collect()
 
 
+_WRITTEN_BY = {"comparison": "compare", "receipt": "receipt"}
+"""Commands that write a table; `measure` writes all others."""
+
+
 def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
     """Return a scan of OUT/tables/NAME.parquet, which need not fit into memory.
 
@@ -156,9 +160,10 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
         name: of the table.
         digests: MeasuresRecord.tables.
 
-    Raises StoreError where it is missing or not the one that was measured; such a file is never parsed.
+    Raises StoreError where it is missing or not the one that was measured; such a file is never parsed. As well for a
+    table with the columns of another version.
     """
-    path, command = table_path(out, name), command_for("measure", out)
+    path, command = table_path(out, name), command_for(_WRITTEN_BY.get(name, "measure"), out)
     if name not in digests or not path.is_file():
         raise StoreError(f"{path} is not there. Run `{command}` first.")
     try:
@@ -169,7 +174,15 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
         raise StoreError(
             f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
         )
-    return scan_parquet(path)
+    rows = scan_parquet(path)
+    columns = rows.collect_schema()
+    expected = TABLES.get(name, (columns, ()))[0]
+    if different := sorted(column for column, _ in {*columns.items()} ^ {*expected.items()}):
+        raise StoreError(
+            f"{path} was written by another version of evaluator: its columns differ in {', '.join(different)}. Run "
+            f"`{command}`, which writes it again."
+        )
+    return rows
 
 
 def refuse_imported_answers(record: RunRecord, out: Path) -> None:

@@ -29,7 +29,7 @@ from evaluator.run.folder import read_table
 from evaluator.run.report import PAGE
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
-from evaluator.schemas import MEAN_OVER_DATASETS, METRICS
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites import families_of
 
 BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
@@ -68,8 +68,6 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         try:
             run = exported_run(folder)
             answers = _answers(read_table(folder, "predictions", run.record.tables))
-            if run.metrics.schema != METRICS:
-                raise StoreError(f"{folder} was measured by another version. Run `evaluator measure {folder}` first.")
         except (StoreError, ConfigError) as error:
             left_out.append(str(error))
             continue

@@ -20,21 +20,12 @@ from evaluator.run.report import PAGE
 from evaluator.scores.table import SCHEMAS, ScoreManifest
 from evaluator.store.prompt_store import PromptStore, StoreManifest
 from evaluator.store.tables import changed, scan_shards
+from evaluator.suites import TABLES
 from evaluator.tokens.table import TokenManifest
 
 T = TypeVar("T")
 
 Damaged = Literal["record", "prompts", "scores", "tables", "receipt", "page", "partial"]
-
-TABLES: Mapping[str, tuple[pl.Schema, Sequence[str]]] = {
-    "predictions": (schemas.PREDICTIONS, schemas.PREDICTIONS_KEY),
-    "metrics": (schemas.METRICS, schemas.METRICS_KEY),
-    "group_metrics": (schemas.GROUP_METRICS, schemas.GROUP_METRICS_KEY),
-    "reliability": (schemas.RELIABILITY, schemas.RELIABILITY_KEY),
-    "confusion": (schemas.CONFUSION, schemas.CONFUSION_KEY),
-    "receipt": (schemas.RECEIPT, schemas.RECEIPT_KEY),
-}
-"""Tables that several suites have: schema and key. Tables of one suite are checked by their digests alone."""
 
 FileFaults = Iterator[tuple[Path, str]]
 """Files or folders that are not as they were written, each with what is wrong."""

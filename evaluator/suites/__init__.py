@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from evaluator import schemas
+from evaluator.compare import schema as of_comparisons
 from evaluator.config import LabelBoundary, RunConfig
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.imports.answers import IMPORTED
@@ -10,7 +12,9 @@ from evaluator.methods.base import Method
 from evaluator.report.table import METRIC_TEXTS, MetricTexts
 from evaluator.suites.base import IMPORTED_ANSWERS, Family, Suite
 from evaluator.suites.decide.suite import DECIDE
+from evaluator.suites.in_context_pvi import schema as of_pvi
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
+from evaluator.suites.prompt_search import schema as of_searches
 from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
 from evaluator.suites.staicc.suite import STAICC_SUITES
 
@@ -26,6 +30,13 @@ SUITE_GROUPS: dict[str, tuple[str, ...]] = {
     "classify": ("staicc-normal",),
 }
 """Names that stand for other suites: all of the benchmark, and its plain way for a user's data."""
+
+TABLES = {
+    name: table
+    for module in (schemas, of_comparisons, of_pvi, of_searches)
+    for name, table in schemas.declared_tables(vars(module)).items()
+}
+"""Tables of runs and comparisons by name: schema and key. Those of other suites are checked by their digests alone."""
 
 
 def require_suites(names: Iterable[str]) -> None:

@@ -110,6 +110,9 @@ def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     assert b"Set LC_ALL=C.UTF-8, or PYTHONUTF8=1." in run.stderr
 
 
+DATA = "a table of the columns text and label"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -118,11 +121,31 @@ def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         (["build", "staicc-normal", "--datasets", "sst2"], "'glue_sst2'? There are: "),
         (["build", "staicc-normal", "--methods", "calibrated"], "Did you mean 'contextual_calibration' or "),
         (["build", "staicc-normal", "--parts", "norml"], "'norml' in staicc-normal. Did you mean 'normal'?"),
+        (
+            ["build", "classify", "--data", DATA, "--gold-column", "lable"],
+            "'lable'. Did you mean 'label'? It has: text,",
+        ),
+        (["build", "classify", "--data", DATA, "--input-column", "Text"], "'Text'. Did you mean 'text'?"),
+        (["run", "classify", "--model", "m", "--engine", "vlm"], "no engine 'vlm'. Did you mean 'vllm'?"),
+        (["build", "classify", "--definition", "papper"], "'papper' is not one of 'all', 'paper', 'released'"),
         (["build", "staicc-normal", "--limit", "8"], "No such option '--limit'. Did you mean '--queries'?"),
     ],
 )
-def test_a_name_that_is_nearly_right_is_suggested(words: list[str], message: str) -> None:
-    assert message in command_outputs(*words, "--out", "o", exits=2).err
+def test_a_name_that_is_nearly_right_is_suggested(words: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "reviews.csv").write_text("text,label\ngood,yes\nbad,no\n")
+    given = [tmp_path / "reviews.csv" if word == DATA else word for word in words]
+    assert message in command_outputs(*given, "--out", tmp_path / "o", exits=2).err
+
+
+def test_a_format_that_is_nearly_right_is_suggested(tmp_path: Path) -> None:
+    run = ("run", "classify", "--datasets", "sst5", "--queries", 4, "--model", "fake", "--engine", "fake")
+    command_outputs(*run, "--out", tmp_path)
+    for given, meant in (("tex", "latex"), ("CSV", "csv"), ("markdwn", "markdown")):
+        said = command_outputs("export", tmp_path, "--format", given, exits=2).err
+        assert f"no format '{given}'. Did you mean '{meant}'? There are: csv, " in said
+    assert (
+        "'vanila'. Did you mean 'vanilla'" in command_outputs("threshold", tmp_path, "--method", "vanila", exits=2).err
+    )
 
 
 NAMES = ["a\u2028b", "a\u0085b", "a\x1bb", "a\nb", "a\tb", "a\x01b"]

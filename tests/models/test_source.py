@@ -52,6 +52,39 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         found(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (
+            "x/model.Q4_K.gguf",
+            r"is a model in GGUF.*pip install gguf.*gguf_file='model\.Q4_K\.gguf'.*--model model\.Q4_K\.",
+        ),
+        ("x", r"is a model in GGUF, which is not read\. Make a model folder"),
+        ("adapter", r"is an adapter\. Name its base, and the adapter: --model org/base --adapter .*/adapter\."),
+        ("copy/model.safetensors", r"is a file, and a model is a folder .* Give .*/copy\."),
+        ("notes.txt", r"is a file, and a model is a folder of weights, config\.json and tokenizer\. Give the folder"),
+        ("training", r"no config\.json\. There is one in .*/training/checkpoint-10: name that folder\."),
+        ("cpoy", r"There is no folder .*/cpoy' either\. Did you mean '.*/copy'\?"),
+    ],
+)
+@pytest.mark.usefixtures("copied")
+def test_what_is_no_model_folder_gets_the_way_to_one(tmp_path, named, message):
+    for name in ("x/model.Q4_K.gguf", "notes.txt", "training/checkpoint-10/config.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
+    with pytest.raises(ModelError, match=message):
+        found(tmp_path / named)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("embeded", "embedded"), ("Random", "random"), ("EMBEDDED", "embedded")])
+def test_a_misspelt_shipped_model_is_suggested(monkeypatch, name, meant):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match=rf"no folder '{name}' either\. Did you mean '{meant}'\?"):
+        find_model(ModelConfig(model=name))
+
+
 def test_a_damaged_configuration_is_refused(copied):
     (copied / "config.json").write_text("{")
     with pytest.raises(ModelError, match="is not JSON"):

@@ -15,9 +15,12 @@ from evaluator.progress import finish
 from evaluator.run import folders, pipeline
 from evaluator.run.folder import config_from_json, read_table
 from evaluator.run.folders import config_to_json, identity
+from evaluator.runs.verify import verify
 from evaluator.store import tables
+from evaluator.suites import TABLES
 from evaluator.suites.in_context_pvi.prompts import PviOptions
 from evaluator.suites.prompt_search.prompts import SearchOptions
+from tests.compare.run_folders import put_table
 
 FAKE = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc",), datasets=("sst5",), n_queries=4)
@@ -64,6 +67,35 @@ def test_tables_of_earlier_scores_are_not_reported(finished):
     finish(pipeline.score(finished, FAKE))
     with pytest.raises(StoreError, match=r"those of earlier scores\. Run `evaluator measure"):
         finish(pipeline.report(finished))
+
+
+def test_tables_of_every_suite_have_declared_columns(finished, tmp_path):
+    searched = tmp_path / "search"
+    options = {"prompt-search": SearchOptions(tries=3, shots=(1,))}
+    search = RunConfig(suites=("prompt-search",), datasets=("trec",), n_queries=4, suite_options=options)
+    finish(pipeline.run(search, FAKE, searched))
+    names = {path.stem for out in (finished, searched) for path in (out / "tables").iterdir()}
+    assert len(names) > 20
+    assert names <= {*TABLES}
+
+
+@pytest.mark.parametrize("name", ["metrics", "label_spaces", "coverage", "queries", "method_differences"])
+def test_a_table_with_the_columns_of_another_version_is_a_sentence_and_is_written_again(finished, name):
+    table = pl.read_parquet(finished / f"tables/{name}.parquet")
+    put_table(finished, name, table.drop(table.columns[-1]).with_columns(older=1))
+    text = (
+        rf"{name}\.parquet was written by another version of evaluator: its columns differ in .*older.*\. Run "
+        rf"`evaluator measure {finished}`"
+    )
+    for read in (pipeline.report, verify):
+        try:
+            found = [str(fault) for fault in finish(read(finished))]
+        except StoreError as error:
+            found = [str(error)]
+        assert re.search(text, found[0])
+    finish(pipeline.measure(finished))
+    finish(pipeline.report(finished))
+    assert not finish(verify(finished))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,8 @@ def test_a_damaged_run_is_left_out_and_named_and_none_at_all_is_a_mistake(runs: 
     said = command_outputs("board", runs, "--out", tmp_path / "board")
     assert "Runs: 2" in said.out
     assert str(broken) in said.err
-    assert f"{older} was measured by another version" in said.err
+    assert f"{older / 'tables/metrics.parquet'} was written by another version" in said.err
+    assert f"columns differ in tries. Run `evaluator measure {older}`" in said.err
     (tmp_path / "empty").mkdir()
     assert "no measured run" in command_outputs("board", tmp_path / "empty", "--out", tmp_path / "b", exits=2).err
 

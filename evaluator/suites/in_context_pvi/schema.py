@@ -5,6 +5,7 @@ from typing import Literal, get_args
 import polars as pl
 
 from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.statistics.variance_components import ONE_WAY, REPEATED_MEASURES
 
 PviDefinition = Literal["paper", "label_space", "released"]
 """`paper`: log-likelihoods over the whole vocabulary. `label_space`: the same normalised over the labels. `released`:
@@ -292,3 +293,9 @@ PVI_MISLABELLED = pl.Schema(
         "text": pl.String(),
     }
 )
+
+PVI_ONE_WAY_KEY = ["dataset", "demonstrations", "definition"]
+PVI_ONE_WAY = pl.Schema({name: _RUN[name] for name in PVI_ONE_WAY_KEY} | ONE_WAY)
+
+PVI_REPEATED_MEASURES_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
+PVI_REPEATED_MEASURES = pl.Schema({name: _RUN[name] for name in PVI_REPEATED_MEASURES_KEY} | REPEATED_MEASURES)

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from evaluator.random_baselines.held_out import HELD_OUT_KEY, HELD_OUT_PREDICTION, HELD_OUT_TRIALS
 from evaluator.schemas import TEST_OF_GUESSING
 
 SEARCH_EXAMPLES_KEY = ["dataset", "place"]
@@ -116,3 +117,6 @@ SEARCH_TOTALS = pl.Schema(  # of a comparison: how many searches beat which base
         "flipped_share": pl.Float64(),  # disagreements / above_standard; null without any
     }
 )
+
+SEARCH_HELD_OUT, SEARCH_HELD_OUT_KEY = HELD_OUT_TRIALS, HELD_OUT_KEY
+SEARCH_HELD_OUT_PREDICTION = pl.Schema({"tries": pl.Int64(), **HELD_OUT_PREDICTION})

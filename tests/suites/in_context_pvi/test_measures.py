@@ -8,7 +8,6 @@ import pytest
 
 from evaluator import schemas as core_schemas
 from evaluator.errors import DatasetError
-from evaluator.statistics import variance_components
 from evaluator.suites.in_context_pvi import schema as schemas
 from evaluator.suites.in_context_pvi.suite import pvi_measures
 from tests.suites.in_context_pvi.pvi_answers import queries, random_answers, random_table
@@ -22,21 +21,8 @@ TABLES = {
     "pvi_densities": (schemas.PVI_DENSITIES, schemas.PVI_DENSITIES_KEY),
     "pvi_pairs": (schemas.PVI_PAIRS, schemas.PVI_PAIRS_KEY),
     "pvi_consistency": (schemas.PVI_CONSISTENCY, schemas.PVI_CONSISTENCY_KEY),
-    "pvi_one_way": (
-        pl.Schema(
-            {**dict.fromkeys(["dataset", "demonstrations", "definition"], pl.String()), **variance_components.ONE_WAY}
-        ),
-        ["dataset", "demonstrations", "definition"],
-    ),
-    "pvi_repeated_measures": (
-        pl.Schema(
-            {
-                **{"dataset": pl.String(), "demonstrations": pl.String(), "n_shots": pl.Int64()},
-                **{"definition": pl.String(), **variance_components.REPEATED_MEASURES},
-            }
-        ),
-        ["dataset", "demonstrations", "n_shots", "definition"],
-    ),
+    "pvi_one_way": (schemas.PVI_ONE_WAY, schemas.PVI_ONE_WAY_KEY),
+    "pvi_repeated_measures": (schemas.PVI_REPEATED_MEASURES, schemas.PVI_REPEATED_MEASURES_KEY),
     "pvi_hardest": (schemas.PVI_HARDEST, schemas.PVI_HARDEST_KEY),
     "pvi_mislabelled": (schemas.PVI_MISLABELLED, schemas.PVI_MISLABELLED_KEY),
     "pvi_annotators": (schemas.PVI_ANNOTATORS, schemas.PVI_ANNOTATORS_KEY),
