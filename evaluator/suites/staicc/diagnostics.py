@@ -12,6 +12,8 @@ template    accuracy_mean_over_templates           share; its interval is over q
 template    accuracy_sd_over_templates             standard deviation of the templates' accuracies
 sampling    sampling_consistency                   share in [0, 1]
 sampling    accuracy_mean_over_demonstration_sets  share
+connector, verbalizer, order, split
+            macro_f1_mean_over_LEVELS, macro_f1_sd_over_LEVELS: mean and standard deviation over eight levels (figure 2)
 
 Intervals are over queries unless stated otherwise: they cover other queries with the same model, templates and noise
 rates.
@@ -30,7 +32,14 @@ from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
-from evaluator.suites.staicc.robustness import gler, sampling_consistency, template_accuracy, template_consistency
+from evaluator.suites.staicc.robustness import (
+    VARIABLES,
+    gler,
+    level_spread,
+    sampling_consistency,
+    template_accuracy,
+    template_consistency,
+)
 
 _MORE_BIAS, _LESS_BIAS = Reading("nats", "more is more bias"), Reading("nats", "less is more bias")
 _STEADIER = Reading("share", "more is steadier")
@@ -92,6 +101,18 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
             "gler_true_label_probability": "GLER of true-label probability",
         },
         varies="noise_rate",
+    ),
+    *(
+        Diagnostic(
+            part=part,
+            measure=level_spread(f"{part}s", column),
+            titles={
+                f"macro_f1_mean_over_{part}s": f"Macro-F1, mean of {part}s",
+                f"macro_f1_sd_over_{part}s": f"Macro-F1, SD of {part}s",
+            },
+            varies=column,
+        )
+        for part, column in VARIABLES.items()
     ),
 )
 """Signs and units differ between definitions; the list above has them."""

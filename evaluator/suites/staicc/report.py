@@ -38,6 +38,7 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
 from evaluator.suites.staicc.published import standing_lines
 from evaluator.suites.staicc.published_report import TITLES, published_section
+from evaluator.suites.staicc.robustness import VARIABLES
 
 TEXTS = texts("evaluator.suites.staicc")
 
@@ -47,10 +48,11 @@ UNDEFINED = {"paper": "infinite", "released": "undefined"}
 """Value of the empirical bias, by definition, when a label that no query has is given probability."""
 
 STRIPS = (
-    ("template", "Accuracy by template", "templates", "accuracy_mean_over_templates"),
-    ("sampling", "Accuracy by demonstration set", "demonstration sets", "accuracy_mean_over_demonstration_sets"),
+    ("template", "Accuracy by template", "accuracy", "templates"),
+    ("sampling", "Accuracy by demonstration set", "accuracy", "demonstration_sets"),
+    *((part, f"Macro-F1 by {part}", "macro_f1", f"{part}s") for part in VARIABLES),
 )
-"""Part, title, plural name of what varies, and the metric that is the mean, of figures of accuracies of a part."""
+"""Part, title, metric, and what varies, of figures of the values of a part."""
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -119,8 +121,7 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
 
 def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     """Yield the diagnostics of the paper under each definition, then the other metrics of the altered prompts."""
-    metrics, accuracies = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
-    accuracies = accuracies.filter(metric="accuracy")
+    metrics, varied = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
     datasets, is_headline = datasets_of(run), pl.col("metric").is_in([*HEADLINES, *AS_PRINTED])
     chances = metrics.filter(metric="accuracy").select("dataset", "chance").unique()
     headlines = metrics.filter(is_headline)
@@ -129,7 +130,7 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
         caption = _caption(definition, rows.columns, has_absent=not run.table("absent_labels").is_empty())
         columns = [replace(_column(name), note=_reading(name, definition)) for name in names]
         content: list[Block] = [_table(rows, columns, method, caption)]
-        noisy = accuracies.filter(definition=definition, part="gler")
+        noisy = varied.filter(definition=definition, part="gler", metric="accuracy")
         if noisy.height:
             slopes = (
                 rows.select("dataset", gler=pl.col("gler").struct.field("value")) if "gler" in rows.columns else None
@@ -144,15 +145,13 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
         caption = marked(TEXTS["others_note"], definition)
         table = _table(rows, columns, method, caption)
         folded = Group([table], "Other metrics of these parts", is_folded=True)
-        strips = list(_strip_panels(accuracies.filter(definition=definition), rows))
+        strips = list(_strip_panels(varied.filter(definition=definition), rows))
         content = [Group([STRIP_LEGEND, Panels(strips, style="pair")], STRIP_TITLE)] if strips else []
         yield Group([*content, folded], definition=definition, style="definition")
 
 
-STRIP_TITLE = "Accuracy by template and by demonstration set"
-STRIP_LEGEND = Legend(
-    {"value": "mean and its 95% interval", "one": "one template, or one demonstration set of every query"}
-)
+STRIP_TITLE = "One variable of the prompt at a time"
+STRIP_LEGEND = Legend({"value": "mean and its 95% interval", "one": "one level: a template, a demonstration set, ..."})
 
 
 def _column(metric: str) -> Column:
@@ -210,18 +209,19 @@ def _panel(dataset: str, drawing: str, about: str = "") -> Panel:
     return Panel(row_name(dataset), [drawing], about, "" if dataset == MEAN_OVER_DATASETS else dataset)
 
 
-def _strip_panels(accuracies: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Panel]:
-    """Yield a figure of the accuracies of each of STRIPS and their mean."""
-    for part, title, variations, mean in STRIPS:
-        varied = accuracies.filter(part=part).sort("template", "demonstration_set")
+def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Panel]:
+    """Yield a figure of the values of each of STRIPS at every level, and their mean."""
+    for part, title, metric, levels in STRIPS:
+        mean = f"{metric}_mean_over_{levels}"
+        varied = values.filter(part=part, metric=metric).sort("template", "demonstration_set")
         if varied.height and mean in measured.columns:
             means = measured.select("dataset", mean).drop_nulls().unnest(mean)
             rows = means.select("dataset", "value", "ci_low", "ci_high")
-            values = dict(varied.group_by("dataset", maintain_order=True).agg("value").iter_rows())
+            listed = dict(varied.group_by("dataset", maintain_order=True).agg("value").iter_rows())
 
-            def text(row: Row, values: Mapping[str, Sequence[float]] = values, named: str = variations) -> str:
-                listed = ", ".join(f"{value:.3f}" for value in values[row["dataset"]])
-                return f"{value_text(row)}; {named}: {listed}"
+            def text(row: Row, listed: Mapping[str, Sequence[float]] = listed, named: str = levels) -> str:
+                numbers = ", ".join(f"{value:.3f}" for value in listed[row["dataset"]])
+                return f"{value_text(row)}; {named.replace('_', ' ')}: {numbers}"
 
             dots = in_order(varied, rows["dataset"].to_list()).select("dataset", "value")
             yield Panel(title, [figures.interval_rows(rows.with_columns(described(rows, text)), dots)])

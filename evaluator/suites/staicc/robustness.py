@@ -11,12 +11,17 @@ The total error of StaICC-Normal's accuracy: its queries, their demonstration se
 The part `template` answers the same queries with the nine templates of an orthogonal array, after two demonstration
 sets of each query. So it tells how far accuracies move with the template, which the intervals of StaICC-Normal leave
 out.
+
+Vary one of the four variables of figure 2 at a time, and measure how far each moves macro-F1.
+
+Source: Cho & Inoue 2025, section 3.1 and appendix B.2.
 """
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase, ascii_uppercase
 
 import numpy as np
 import polars as pl
@@ -41,10 +46,33 @@ from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import jackknife, total_standard_error, two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
-from evaluator.prompts.rows import benchmark_plan, normal_requests, requests, variations
+from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
 from evaluator.schemas import Definition
 from evaluator.statistics.variance_components import Design
-from evaluator.templates.template import ORTHOGONAL_ARRAY
+from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
+
+N_LEVELS = 8
+"""Levels of each variable of figure 2 (appendix B.2); level 0 is StaICC-Normal's."""
+
+VARIABLES = {
+    "connector": "template",
+    "verbalizer": "template",
+    "order": "demonstration_set",
+    "split": "demonstration_set",
+}
+"""Variable of figure 2 -> the column of the requests that has its level."""
+
+LABEL_FORMS: tuple[Callable[[str, int], str], ...] = (
+    lambda name, _: name,
+    lambda name, _: name.capitalize(),
+    lambda name, _: name.upper(),
+    lambda _, place: ascii_uppercase[place],
+    lambda _, place: ascii_lowercase[place],
+    lambda _, place: str(place),
+    lambda _, place: f"label {place + 1}",
+    lambda name, _: f"it is {name}",
+)
+"""Verbalizers that suit any task: forms of a label's name and place. Other words are for --labels."""
 
 N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
 RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
@@ -84,6 +112,53 @@ def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     if config.prompt_definition == "released":
         dataset = _first_queries(dataset, dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS)
     return _normal(dataset, config, N_SAMPLED_SETS)
+
+
+def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
+    """Yield the queries after their first demonstration set at eight levels of each variable of figure 2.
+
+    Connectors are eight of the nine templates, verbalizers LABEL_FORMS. An order shuffles the demonstrations of each
+    prompt, a split deals demonstration and test rows anew: its queries are others, with ids of their own.
+
+    Raises TemplateError where there are too few templates, or more labels than letters.
+    """
+    if len(dataset.alternative_templates) < N_LEVELS or len(dataset.verbalizer.label_names) > len(ascii_lowercase):
+        raise TemplateError(
+            f"{dataset.name}: staicc-variables takes {N_LEVELS} templates or more and at most {len(ascii_lowercase)} "
+            "labels. Leave it out (--datasets)."
+        )
+    levels: Mapping[str, list[ClassificationDataset]] = {
+        "connector": [replace(dataset, template=each) for each in dataset.alternative_templates[:N_LEVELS]],
+        "verbalizer": [_with_labels(dataset, form) for form in LABEL_FORMS],
+        "order": [dataset] * N_LEVELS,
+        "split": [_split(dataset, seed) for seed in range(N_LEVELS)],
+    }
+    yield from of_parts({part: _variable(part, datasets, config) for part, datasets in levels.items()})
+
+
+def _variable(part: str, datasets: Sequence[ClassificationDataset], config: RunConfig) -> Iterator[pl.DataFrame]:
+    n_test, variants = datasets[0].test.height, []
+    for level, dataset in enumerate(datasets):
+        plan = benchmark_plan(dataset, n_shots=config.n_shots, n_demonstration_sets=1)
+        if part == "order" and level:
+            shuffled = np.random.default_rng(level).permuted(plan.demonstration_ids, axis=1)
+            plan = replace(plan, demonstration_ids=shuffled)
+        first_id = level * n_test if part == "split" else 0
+        columns = {VARIABLES[part]: pl.lit(level, pl.Int64), "query_id": pl.col("query_id") + first_id}
+        variants.append((columns, requests(dataset, plan, n_queries=config.n_queries)))
+    return variations(variants, n_test)
+
+
+def _with_labels(dataset: ClassificationDataset, form: Callable[[str, int], str]) -> ClassificationDataset:
+    names = (form(name, place) for place, name in enumerate(dataset.verbalizer.label_names))
+    return replace(dataset, verbalizer=Verbalizer(label_names=tuple(names)))
+
+
+def _split(dataset: ClassificationDataset, seed: int) -> ClassificationDataset:
+    """Deal the demonstration and test rows anew; as they are for seed 0."""
+    rows, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
+    order = np.random.default_rng(seed).permutation(rows.height) if seed else np.arange(rows.height)
+    return replace(dataset, demonstration=rows[order[:n_shown]], test=rows[order[n_shown:]])
 
 
 def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
@@ -169,6 +244,40 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
             MAX_SD,
         ),
     }
+
+
+def level_spread(levels: str, column: str) -> Callable[[PredictionGroup], dict[str, Measured]]:
+    """Return a measure of macro_f1_mean_over_LEVELS and macro_f1_sd_over_LEVELS (n - 1 in the denominator).
+
+    Their intervals are over queries, for these levels. Source: Cho & Inoue 2025, figure 2, which draws macro-F1.
+    """
+
+    def measure(group: PredictionGroup) -> dict[str, Measured]:
+        metric = METRICS["macro_f1"]
+        values, without_one = level_values(group.repeated_requests, group.n_labels, metric, column)
+        measured = {}
+        for name, highest, of in (("mean", 1.0, np.mean), ("sd", MAX_SD, lambda x, axis: x.std(axis=axis, ddof=1))):
+            value = float(of(values, axis=0))
+            error = jackknife(value, of(without_one, axis=1)).standard_error
+            measured[f"macro_f1_{name}_over_{levels}"] = Measured(
+                value, error, len(without_one) - 1, "symmetric", 0.0, highest
+            )
+        return measured
+
+    return measure
+
+
+def level_values(requests: pl.DataFrame, n_labels: int, metric: Metric, column: str) -> tuple[Floats, Floats]:
+    """Return a metric at each level of a column, [level], and the same without each query in turn, [query, level]."""
+    key, value = ["query_id", column], metric.value(n_labels)
+    sums = statistic_sums(requests, n_labels, {"": metric}, key)
+    statistics = [name for name in sums.columns if name not in key]
+    totals = sums.group_by(column).agg(pl.col(statistics).sum()).sort(column)
+    every = sums.select("query_id").unique().sort("query_id").join(totals, how="cross", maintain_order="left_right")
+    joined = every.join(sums, on=key, how="left", suffix="_of_query", maintain_order="left")
+    without_one = joined.select(pl.col(name) - pl.col(f"{name}_of_query").fill_null(0) for name in statistics)
+    levels: Floats = totals.select(value).to_series().to_numpy()
+    return levels, without_one.select(value).to_series().to_numpy().reshape(-1, len(levels))
 
 
 def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
@@ -370,22 +479,12 @@ def _slopes(
     requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[float, float]
 ) -> dict[str, tuple[float, float | None]]:
     """Return each metric's weighted sum over noise rates, and its standard error by a jackknife over queries."""
-    sums = statistic_sums(requests, n_labels, metrics, ["query_id", "noise_rate"]).sort("query_id", "noise_rate")
-    statistics = pl.exclude("query_id", "noise_rate")
-    weight = pl.col("noise_rate").replace_strict(dict(weights), return_dtype=pl.Float64)
-    weighted = {name: weight * metric.value(n_labels) for name, metric in metrics.items()}
-    # For the jackknife: the sums without one query, for each query, then the slope of each sum.
-    without_one = (
-        sums.with_columns(statistics.sum().over("noise_rate") - statistics)
-        .select("query_id", **weighted)
-        .group_by("query_id", maintain_order=True)
-        .agg(pl.all().sum())
-    )
-    over_all = sums.group_by("noise_rate", maintain_order=True).agg(statistics.sum()).select(**weighted).sum()
-    slopes = {name: over_all[name].item() for name in metrics}
-    return {
-        name: (slope, jackknife(slope, without_one[name].to_numpy()).standard_error) for name, slope in slopes.items()
-    }
+    weight, slopes = np.array([weights[rate] for rate in sorted(weights)]), {}
+    for name, metric in metrics.items():
+        values, without_one = level_values(requests, n_labels, metric, "noise_rate")
+        slope = float(values @ weight)
+        slopes[name] = slope, jackknife(slope, without_one @ weight).standard_error
+    return slopes
 
 
 HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"

@@ -37,7 +37,13 @@ from evaluator.suites.staicc.completed import completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
 from evaluator.suites.staicc.label_bias import bias_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
-from evaluator.suites.staicc.robustness import label_noise_requests, sampling_requests, template_requests
+from evaluator.suites.staicc.robustness import (
+    VARIABLES,
+    label_noise_requests,
+    sampling_requests,
+    template_requests,
+    variable_requests,
+)
 
 INFERENCE_METHODS = (
     "vanilla",
@@ -190,6 +196,11 @@ STAICC_SUITES = {
         summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
         parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
         requests=_robustness_requests,
+    ),
+    "staicc-variables": staicc_suite(
+        summary="Macro-F1 over eight connectors, verbalizers, demonstration orders and splits, as in figure 2.",
+        parts={name: Part(kind="diagnostic") for name in VARIABLES},
+        requests=variable_requests,
     ),
     "staicc-demonstrations": staicc_suite(
         summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",

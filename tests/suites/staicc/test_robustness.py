@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -8,6 +9,7 @@ from evaluator.config import RunConfig
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
+from evaluator.suites.staicc.robustness import VARIABLES
 from tests.toolkit import our_dataset
 
 NAME = "financial_phrasebank"
@@ -136,3 +138,46 @@ def test_only_parts_that_a_suite_says_differ_between_definitions_do(name):
         part for part, rows in by_definition["paper"].items() if not rows.equals(by_definition["released"][part])
     }
     assert differing == {part for part, about in SUITES[name].parts.items() if about.prompts_differ}
+
+
+def variables(**config) -> pl.DataFrame:
+    run = RunConfig(suites=("staicc-variables",), datasets=(NAME,), n_queries=6, **config)
+    return pl.concat(SUITES["staicc-variables"].requests(our_dataset(NAME), run).rows)
+
+
+def test_level_0_of_every_variable_is_the_first_set_of_staicc_normal_and_other_levels_change_that_variable_alone():
+    rows, first = variables(), normal().head(6)
+    for part, column in VARIABLES.items():
+        levels = rows.filter(part=part)
+        assert levels[column].unique(maintain_order=True).to_list() == [*range(8)]
+        assert_frame_equal(levels.filter(**{column: 0}).drop("part"), first)
+        assert levels["prompt"].n_unique() > (36 if part == "order" else 47)  # drawn orders can be equal
+    shown = rows.with_columns(ids=pl.col("demonstration_ids").list.sort().over("part"))
+    of_order = shown.filter(part="order")
+    assert of_order.group_by("query_id").agg(pl.col("ids").n_unique())["ids"].to_list() == [1] * 6
+    assert of_order.group_by("query_id").agg(pl.col("demonstration_ids").n_unique())["demonstration_ids"].min() > 4
+    for part in ("connector", "verbalizer"):
+        same = rows.filter(part=part).group_by("query_id").agg(pl.col("demonstration_ids", "gold").n_unique())
+        assert same["demonstration_ids"].to_list() == same["gold"].to_list() == [1] * 6
+
+
+def test_verbalizers_show_and_ask_for_their_own_words():
+    rows = variables().filter(part="verbalizer", query_id=0)
+    assert rows["label_names"].to_list()[1:4] == [
+        ["Negative", "Neutral", "Positive"], ["NEGATIVE", "NEUTRAL", "POSITIVE"], ["A", "B", "C"],
+    ]  # fmt: skip
+    assert rows["continuations"].to_list() == rows["label_names"].to_list()
+    gold = our_dataset(NAME).demonstration["gold"].gather(rows["demonstration_ids"][0])
+    lines = rows.filter(template=3)["prompt"].item().splitlines()
+    assert [line.rsplit("sentiment: ", 1)[1] for line in lines[:-1]] == ["ABC"[label] for label in gold]
+
+
+def test_a_split_deals_the_rows_anew_and_its_queries_have_ids_of_their_own():
+    dataset, rows = our_dataset(NAME), variables().filter(part="split")
+    assert rows["query_id"].to_list() == [512 * split + query for split in range(8) for query in range(6)]
+    texts = pl.concat([dataset.demonstration, dataset.test])["texts"].list.first().to_list()
+    dealt = np.random.default_rng(3).permutation(1024)  # financial_phrasebank has 512 demonstrations and 512 queries
+    prompt = rows.filter(demonstration_set=3)["prompt"][0]
+    assert prompt.endswith(f"sentence: {texts[dealt[512]]} sentiment: ")
+    shown = rows.filter(demonstration_set=3)["demonstration_ids"][0]
+    assert prompt.startswith(f"sentence: {texts[dealt[shown[0]]]} sentiment: ")

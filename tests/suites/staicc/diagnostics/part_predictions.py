@@ -42,7 +42,7 @@ def part_predictions(
         "query_id": query_id,
         "demonstration_set": demonstration_set,
         "n_shots": n_shots,
-        "template": setting if part == "template" else 0,
+        "template": setting if part in ("template", "connector") else 0,
         "noise_rate": setting / 4 if part == "gler" else 0.0,
         "n_wrong_labels": np.array(wrong_counts)[setting] if part == "gler" else 0,
         "prompt_id": pl.Series(range(n)).cast(pl.String),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import f1_score
 from StaICC.util import functional
 
 from evaluator.errors import MetricError
@@ -43,6 +44,32 @@ def test_templates_are_compared_behind_one_demonstration_set_at_a_time() -> None
     # Each demonstration set has its own answer, whatever the template: all agree.
     answers = [[[NO], [YES]]] * 3
     assert values(staicc_metrics(part_predictions("template", answers, [0])))["template_consistency"] == 1.0
+
+
+def test_spread_of_macro_f1_over_two_connectors_by_hand() -> None:
+    # Connector 0: all right, macro-F1 1. Connector 1 answers 0, 1, 1, 1 to gold 0, 0, 1, 1: F1 of label 0 is
+    # 2 * 1 * 1/2 / (3/2) = 2/3, of label 1 it is 2 * 2/3 * 1 / (5/3) = 4/5, and macro-F1 (2/3 + 4/5) / 2 = 11/15.
+    answers = [[[NO, NO, YES, YES]], [[NO, YES, YES, YES]]]
+    found = values(staicc_metrics(part_predictions("connector", answers, [0, 0, 1, 1])))
+    assert found["macro_f1_mean_over_connectors"] == pytest.approx(13 / 15)
+    # Both are 2/15 from the mean: the variance with n - 1 is 2 * (2/15)^2.
+    assert found["macro_f1_sd_over_connectors"] == pytest.approx(2 / 15 * 2**0.5)
+
+
+def test_the_interval_of_a_spread_is_that_of_a_jackknife_with_scikit_learns_macro_f1() -> None:
+    gold, probs = np.arange(40) % 3, random_probs((8, 1, 40), 3, 5)
+    preds = probs.argmax(axis=-1)[:, 0]
+
+    def spread(kept: npt.NDArray[np.int64]) -> float:
+        scores = [f1_score(gold[kept], pred[kept], average="macro", labels=[0, 1, 2]) for pred in preds]
+        return float(np.std(scores, ddof=1))
+
+    without_one = np.array([spread(np.delete(np.arange(40), query)) for query in range(40)])
+    reach = stats.t.ppf(0.975, 39) * np.sqrt(39 / 40 * ((without_one - without_one.mean()) ** 2).sum())
+    table = staicc_metrics(part_predictions("connector", probs, gold))
+    wanted = spread(np.arange(40))
+    assert values(table)["macro_f1_sd_over_connectors"] == pytest.approx(wanted)
+    assert interval(table, "macro_f1_sd_over_connectors") == pytest.approx((max(wanted - reach, 0), wanted + reach))
 
 
 def random_probs(shape: tuple[int, int, int], n_labels: int, seed: int) -> Probs:
