@@ -7,6 +7,7 @@ import heapq
 import math
 import os
 import random
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
 
 MAX_ANSWER_BYTES, MAX_BYTES_EACH_SENT = 2**26, 100
 """An answer may have so many bytes, and so many more for each byte that was sent: vLLM repeats the tokens in words."""
+_REPLICA_METRIC = re.compile(rb'^vllm:num_requests_running\{engine="(\d+)"', re.MULTILINE)
 _UNAVAILABLE = (408, 429, 502, 503, 504, 529)
 # vLLM replaces minus infinity by this number, because JSON has no infinity.
 _MINUS_INFINITY = -9999.0
@@ -120,12 +122,15 @@ class ServerClient:
         connections: int = 1,
         key_variables: Sequence[str] = (API_KEY_VARIABLE,),
         key_header: str = "Authorization",
+        replica: int | None = None,
     ) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._key_variables = key_variables
         key = _key(key_variables)
         authorization = {key_header: f"Bearer {key}" if key_header == "Authorization" else key} if key else {}
         self._key, self._headers = key.encode(), {"Content-Type": "application/json"} | authorization
+        if replica is not None:  # of a vLLM server with several; it would choose by load, away from its prefix caches
+            self._headers["X-data-parallel-rank"] = str(replica)
         self._pool = urllib3.PoolManager(
             maxsize=connections, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         )
@@ -170,6 +175,12 @@ class ServerClient:
             ).tokens
         except (UnavailableError, ModelError):
             return None
+
+    def n_replicas(self) -> int:
+        """Return the number of data-parallel replicas that a vLLM server's metrics list; 1 if it does not tell."""
+        with suppress(UnavailableError, ModelError):
+            return len({*_REPLICA_METRIC.findall(self._content("GET", "/metrics", None))}) or 1
+        return 1
 
     def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
         """Return the answers to questions, all with the same `next_token_ids`.
@@ -357,7 +368,8 @@ def answer_all(
         Exception: whatever else `ask` raises.
     """
     work = _Work(len(jobs), len(servers))
-    slots = [_Slot(server) for server in range(len(servers)) for _ in range(min(concurrency, len(jobs)))]
+    # In turn, so that each server fills its slots from its own queue before another takes from it.
+    slots = [_Slot(server) for _ in range(min(concurrency, len(jobs))) for server in range(len(servers))]
     results: SimpleQueue[tuple[_Slot, int, AnswerT | BaseException]] = SimpleQueue()
 
     def send(slot: _Slot, job: int) -> None:

@@ -51,14 +51,15 @@ class ServerEngine:
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         self._concurrency = config.server.concurrency
-        self._clients = [ServerClient(url, connections=self._concurrency) for url in config.server.urls]
-        self._served = served_model(self._clients, source, config)
-        for client in self._clients:
-            _check_tokenizer(client, self._served, source)
+        servers = [ServerClient(url) for url in config.server.urls]
+        self._served = served_model(servers, source, config)
+        for server in servers:
+            _check_tokenizer(server, self._served, source)
+        self._clients = [client for server in servers for client in _replicas(server, self._concurrency)]
         self.facts = EngineRecord(
             name="server",
             versions={self._served.kind: self._served.version},
-            device=f"{self._served.name} at {', '.join(client.url for client in self._clients)}",
+            device=f"{self._served.name} at {', '.join(server.url for server in servers)}",
             dtype=served_dtype(config),
             prefix_block_tokens=None,  # a server does not tell
             has_hidden_states=False,
@@ -123,6 +124,13 @@ class ServerEngine:
                 f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "
                 "larger --max-model-len, or use fewer demonstrations (--shots)."
             )
+
+
+def _replicas(server: ServerClient, concurrency: int) -> list[ServerClient]:
+    """Return a client for each data-parallel replica of a server, so that prompts that share a prefix go to one."""
+    n_replicas = server.n_replicas()
+    ranks = range(n_replicas) if n_replicas > 1 else [None]
+    return [ServerClient(server.url, connections=concurrency, replica=rank) for rank in ranks]
 
 
 def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:

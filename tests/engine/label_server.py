@@ -51,7 +51,7 @@ class LabelServer:
     """
 
     path, prompts_key = "/v1/completions", "prompt"  # of completions
-    about: ClassVar[dict[str, Answer]] = {
+    about: ClassVar[dict[str, Answer | bytes]] = {
         "/v1/models": {"data": [{"id": "small", "max_model_len": 4096}]},
         "/version": {"version": "1.2.3"},
     }
@@ -114,8 +114,8 @@ def _handler(server: LabelServer) -> type[BaseHTTPRequestHandler]:
 
 
 def send(handler: BaseHTTPRequestHandler, content: object, status: int = 200, *, keep: int | None = None) -> None:
-    """Send JSON; of its bytes the first `keep` alone, and then close the connection."""
-    encoded = json.dumps(content).encode()
+    """Send JSON, or bytes as they are; of them the first `keep` alone, and then close the connection."""
+    encoded = content if isinstance(content, bytes) else json.dumps(content).encode()
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(encoded)))
     handler.end_headers()

@@ -1,5 +1,6 @@
 """The server engine against a real vLLM server: the engine contract, and a whole run against the reference's."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import urllib3
 
 import evaluator
 from evaluator.config import ModelConfig, ServerConfig
@@ -94,6 +96,25 @@ def test_a_server_that_is_killed_and_started_again_answers_the_rest(
     assert disturbed.keys() == undisturbed.keys()
     for index, log_probs in undisturbed.items():
         np.testing.assert_allclose(disturbed[index], log_probs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.exhaustive
+def test_a_server_with_two_data_parallel_replicas_computes_each_beginning_on_one_of_them(
+    tiny_model: Path, tiny_source: ModelSource, tmp_path: Path
+) -> None:
+    requests = [
+        ContinuationRequest([family] * 64 + [place], [[5], [6]]) for family in range(7, 15) for place in range(20)
+    ]
+    with running_server(tiny_model, tmp_path / "log", "--data-parallel-size", "2") as server:
+        engine = load_engine(tiny_source, config(server.url, tiny_model))
+        answers = list(engine.log_likelihoods(requests))
+        metrics = urllib3.request("GET", f"{server.url}/metrics").data.decode()
+    cached = [float(n) for n in re.findall(r'^vllm:prefix_cache_hits_total\{.*engine="\d".*\} (.*)$', metrics, re.M)]
+
+    assert len(answers) == len(requests)
+    assert len(cached) == 2
+    assert sum(cached) >= 0.8 * 64 * (len(requests) - 8)
+    assert min(cached) > 0.3 * sum(cached)
 
 
 def _by_request(answers: Iterable[ContinuationScores]) -> dict[int, list[float]]:

@@ -525,3 +525,27 @@ def test_two_servers_get_neighbouring_prompts(serve):
     assert sorted(first.answered + second.answered) == [request.context for request in requests]
     # Each began with its half; which took more at the end depends on their speed.
     assert (first.answered[0], second.answered[0]) == ([0, 1], [160, 161])
+
+
+def test_each_data_parallel_replica_of_a_server_gets_neighbouring_prompts(serve):
+    ranks: dict[int, str | None] = {}
+    prompts: dict[str | None, list[list[int]]] = {"0": [], "1": [], None: []}
+    server = serve(lambda handler, _: ranks.update({threading.get_ident(): handler.headers["X-data-parallel-rank"]}))
+    server.answer = lambda body: prompts[ranks[threading.get_ident()]].extend(body["prompt"]) or completion(body)
+    rows = b"".join(b'vllm:num_requests_running{engine="%d",model_name="small"} 0.0\n' % rank for rank in range(2))
+    server.about = server.about | {"/metrics": b"# TYPE vllm:num_requests_running gauge\n" + rows}
+    requests = [ContinuationRequest([family, place], [[5]]) for family in (1, 2) for place in range(96)]
+
+    assert len(list(engine_of(server, concurrency=1).log_likelihoods(requests))) == len(requests)
+
+    assert not prompts[None]
+    assert sorted(prompts["0"] + prompts["1"]) == [request.context for request in requests]
+    # Each began with its half; which took more at the end depends on their speed.
+    assert (prompts["0"][0], prompts["1"][0]) == ([1, 0], [2, 0])
+
+
+def test_few_prompts_are_shared_by_servers_with_room_for_all(serve):
+    first, second = serve(), serve()
+    requests = [ContinuationRequest([n, n + 1], [[5]]) for n in range(64)]  # two HTTP requests for each server
+    list(engine_of(first, second, concurrency=16).log_likelihoods(requests))
+    assert sorted(first.answered) == [[n, n + 1] for n in range(32)]

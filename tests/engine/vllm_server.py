@@ -25,16 +25,14 @@ _ENVIRONMENT = {
 class VllmServer:
     """Serves a model in fp32 as `served`. It runs after `start`, until `stop` or `kill`, always at the same address."""
 
-    def __init__(self, model: Path, log: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    def __init__(self, model: Path, log: Path, *options: str) -> None:
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = log
         words = ["--model", str(model), "--served-model-name", "served", "--host", "127.0.0.1", "--port", str(port)]
         words += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64"]
         words += ["--kv-cache-memory-bytes", str(2**28)]  # a size that is given needs no forward pass to be chosen
-        self._command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words]
+        self._command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, *options]
 
     def start(self) -> None:
         """Start the server, and return once it answers."""
@@ -60,6 +58,13 @@ class VllmServer:
         self._process.wait()
 
 
+def free_port() -> int:
+    """Return a port of this machine on which nothing listens now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextmanager
 def vllm_server(model: Path, log: Path) -> Iterator[str]:
     """Yield the address of a server that answers, and stop it when the context ends."""
@@ -68,9 +73,9 @@ def vllm_server(model: Path, log: Path) -> Iterator[str]:
 
 
 @contextmanager
-def running_server(model: Path, log: Path) -> Iterator[VllmServer]:
+def running_server(model: Path, log: Path, *options: str) -> Iterator[VllmServer]:
     """Yield a server that answers, and stop it when the context ends."""
-    server = VllmServer(model, log)
+    server = VllmServer(model, log, *options)
     try:
         server.start()
         yield server
