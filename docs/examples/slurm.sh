@@ -26,7 +26,7 @@ srun --kill-on-bad-exit=1 bash -c '
   fi
   exec "$BIN/ray" start --address="$ADDRESS" --disable-usage-stats --block' &
 hosts=$!
-trap 'kill "$hosts" 2>/dev/null || true' EXIT
+trap 'kill "$hosts" 2>/dev/null && wait "$hosts" || true' EXIT
 
 count_hosts() { "$bin/ray" status --address="$ADDRESS" 2>/dev/null | grep -c '^ 1 node_' || true; }
 until [ "$(count_hosts)" -ge "$SLURM_JOB_NUM_NODES" ]; do

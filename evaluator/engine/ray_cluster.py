@@ -9,10 +9,12 @@ The process of one replica: where it computes, where it writes, and what it load
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -157,10 +159,14 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, **options: Any) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", **options)
     except Exception as error:  # of any kind: ports, versions, memory
         raise ConfigError(f"Ray cannot be started or reached: {first_sentence(error)}.") from error
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)  # Ray's handler ends the process with its own exit code
 
 
 def _temporary_folder() -> str:
