@@ -114,6 +114,44 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UntilOptions(Options):
+    """What a run must show before it stops, in place of scoring every query; `goal` None: every query is scored."""
+
+    goal: Literal["better", "equivalent", "certified"] | None = option(
+        None,
+        "Score queries in random order, and stop when it is shown that accuracy is above or below that of --against; "
+        "or also that it is equal within --margin; or whether answers above --threshold keep --target.",
+        name="until",
+    )
+    against: Path | None = option(None, "With --until: folder of a run that answered all queries.", metavar="BASE")
+    margin: float | None = option(
+        None, "With --until equivalent: the difference of accuracy that does not matter.", metavar="0<X<1"
+    )
+    threshold: float | None = option(
+        None, "With --until certified: the probability from which on answers are used.", metavar="0<P<1"
+    )
+    target: float | None = option(
+        None, "With --until certified: the accuracy of used answers to show.", metavar="0<X<1"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        needs = {None: (), "better": ("against",), "equivalent": ("against", "margin")}
+        needed = needs.get(self.goal, ("threshold", "target"))
+        given = [name for name in ("against", "margin", "threshold", "target") if getattr(self, name) is not None]
+        if {*given} != {*needed}:
+            goal = f"--until {self.goal}" if self.goal else "A run without --until"
+            raise ConfigError(
+                f"{goal} takes {' and '.join(f'--{name}' for name in needed) or 'no further option'}, got "
+                f"{', '.join(f'--{name}' for name in given) or 'none'}."
+            )
+        for name in ("margin", "threshold", "target"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise ConfigError(f"--{name} must be above 0 and below 1, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig(Options):
     """What to evaluate, with any model. Equal configurations and equal data give equal prompts, byte for byte."""
 
@@ -150,6 +188,7 @@ class RunConfig(Options):
         name="definition",
         given=Literal["all", "paper", "released", "published"],
     )
+    until: UntilOptions = UntilOptions()
     suite_options: Mapping[str, object] = field(default_factory=dict)  # suite -> an instance of Suite.options
 
     @property

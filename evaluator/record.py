@@ -271,6 +271,8 @@ class MeasuresRecord:
     scores: str  # ScoresRecord.fingerprint at that time
     tables: dict[str, str]  # name in DIR/tables -> SHA-256 of the file
     options: dict[str, Any] = field(default_factory=dict)  # of the measure stage, by suite; without those left out
+    decisions: list[str] = field(default_factory=list)  # of a run --until, a sentence for each dataset
+    is_stopped: bool = False  # whether such a decision came before the last query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,6 +319,12 @@ class RunRecord:
     preflight: PreflightRecord | None = None
 
 
+STOPPED_NOTE = (
+    "A sequential test chose the number of queries. Other intervals and tests of this run take it as fixed and are too "
+    "narrow: use the interval above."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRecord(RunRecord):
     """The record of a run that was built, scored and measured, for reports and comparisons."""
@@ -342,6 +350,20 @@ class MeasuredRecord(RunRecord):
     def left_out(self) -> dict[str, str]:
         """Return the datasets that failed, with the reason: they are in no number and no mean."""
         return self.prompts.left_out | self.scores.left_out
+
+    @property
+    def decisions(self) -> list[str]:
+        """Return what a run --until decided, and what this means for its other numbers."""
+        return [*self.measures.decisions, *([STOPPED_NOTE] if self.measures.is_stopped else [])]
+
+
+def require_every_query(record: MeasuredRecord, where: str) -> None:
+    """Raise StoreError for a run that stopped before its last query: other tests take their number as fixed."""
+    if record.measures.is_stopped:
+        raise StoreError(
+            f"{where} stopped early, and this takes its number of queries as fixed. Run its command without --until, "
+            f"which keeps what is scored. Decided was: {' '.join(record.measures.decisions)}"
+        )
 
 
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:

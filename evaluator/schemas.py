@@ -442,6 +442,21 @@ LEARNING_CURVE = pl.Schema(  # vanilla's answers at every demonstration of the p
 MISSING_CLASSES_KEY = ["dataset", "method", "label"]
 MISSING_CLASSES = pl.Schema(dict.fromkeys(MISSING_CLASSES_KEY, pl.String()))  # labels without training prompts
 
+UNTIL_KEY = ["dataset"]
+UNTIL = pl.Schema(  # of a run --until: what was decided, and when
+    {
+        "dataset": pl.String(),
+        "decision": pl.String(),  # "better" | "worse" | "equivalent" | "certified" | "refuted" | "undecided"
+        "n_scored": pl.Int64(),  # queries with a gold label, in random order, up to the decision
+        "n_queries": pl.Int64(),  # those of the dataset
+        "saving": pl.Float64(),  # share of the queries that were not scored
+        "value": pl.Float64(),  # difference of accuracies on the scored queries, or accuracy of used answers
+        "low": pl.Float64(),  # of all n_queries, or of new answers: 95% interval that holds at any stopping time
+        "high": pl.Float64(),
+        "p_new": pl.Float64(),  # anytime-valid p-value of no difference on new queries; null without a base run
+    }
+)
+
 RECEIPT_KEY = ["receipt", "prompt_id"]
 RECEIPT = pl.Schema(  # a sample of a run's prompts, scored again
     {

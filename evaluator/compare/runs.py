@@ -9,7 +9,7 @@ import polars as pl
 
 from evaluator.errors import ConfigError, StoreError, shown
 from evaluator.files.digests import fingerprint
-from evaluator.record import MeasuredRecord
+from evaluator.record import MeasuredRecord, require_every_query
 
 
 def prompt_form(record: MeasuredRecord) -> str:
@@ -87,6 +87,7 @@ def compared_runs(
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     runs: list[ComparedRun] = []
     for folder, record, table, name, model in zip(folders, records, tables, names, models, strict=True):
+        require_every_query(record, str(folder))
         number, metrics = len(runs) + 1, table("metrics")
         runs.append(
             ComparedRun(

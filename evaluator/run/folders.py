@@ -101,7 +101,8 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
     data = config.data
     training, template = (path and path.absolute() for path in (data.training, data.template))
     data = replace(data, paths=tuple(path.absolute() for path in data.paths), training=training, template=template)
-    return dict(to_builtins(replace(config, data=data)))
+    against = config.until.against and config.until.against.absolute()
+    return dict(to_builtins(replace(config, data=data, until=replace(config.until, against=against))))
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
             config.suite_options.items(), content["suite_options"].values(), strict=True
         )
     }
-    return {key: value for key, value in content.items() if key not in ("datasets", "data")}
+    return {key: value for key, value in content.items() if key not in ("datasets", "data", "until")}
 
 
 SECONDS_BETWEEN_TRIES = 0.2

@@ -17,8 +17,9 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built
 from evaluator.run.folders import with_stage, write_run
+from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
-from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES
+from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
 from evaluator.scores.table import (
     ScoreTable,
     prompt_scores,
@@ -96,10 +97,9 @@ def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
 def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
     """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
 
-    If the suite chooses prompts by earlier scores (Family.rounds), other requests are left out.
+    If the run chooses prompts by earlier scores (until.rounds_of), other requests are left out.
     """
-    rounds = families_of(run.config.suites)[0].rounds
-    if rounds:
+    if rounds := rounds_of(run.config):
         run = run.of_prompts(pl.concat(rounds(run)).unique())
     for each in stores:
         requests, prompts = each.store.requests(), run.of_run(each.store.prompts())
@@ -144,10 +144,18 @@ def measure_run(
     def progress(*, n_left: int) -> Progress:
         return Progress(stage="Measuring", done=len(digests), total=len(digests) + n_left, unit="tables")
 
-    run = replace(complete_run(scored_run(built, stores, model=model, options=options), stores), keep=keep)
+    scored = scored_run(built, stores, model=model, options=options)
+    run = replace(complete_run(scored, stores), keep=keep)
+    until = until_table(scored) if run.config.until.goal else UNTIL.to_frame()
+    is_stopped = not until.filter(pl.col("n_scored") < pl.col("n_queries")).is_empty()
     with on_disk(run, out) as run:
-        for name, table in chain.from_iterable(family.measure(run) for family in families_of(run.config.suites)):
+        families = families_of(run.config.suites)
+        own = [("until", until)] if run.config.until.goal else []
+        for name, table in chain(own, *(family.measure(run) for family in families)):
             yield progress(n_left=1)
+            if name == "metrics" and is_stopped:
+                given = pl.concat_str("ci_given", pl.lit(STOPPED), separator=", ", ignore_nulls=True)
+                table = table.with_columns(ci_given=given)
             digests[name] = write_table(out, name, table)
         has_predictions = "predictions" in digests
         path = table_path(out, "predictions")
@@ -158,7 +166,11 @@ def measure_run(
     remove_tables(out, record.measures.tables if record.measures else {}, digests)
     chosen = {name: given for name, given in options.items() if given != type(given)()}
     measures = MeasuresRecord(
-        scores=record.scores.fingerprint, tables=dict(sorted(digests.items())), options=to_builtins(chosen)
+        scores=record.scores.fingerprint,
+        tables=dict(sorted(digests.items())),
+        options=to_builtins(chosen),
+        decisions=list(decisions(until, run.config.until)),
+        is_stopped=is_stopped,
     )
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)

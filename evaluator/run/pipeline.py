@@ -44,6 +44,7 @@ from evaluator.run.stage_records import (
     record_build,
     record_scores,
 )
+from evaluator.run.until import check_base, check_until
 from evaluator.run_log import now, seconds_since
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ def run(
 def _check_options(config: RunConfig, models: Sequence[ModelConfig], accept: Collection[str]) -> None:
     """Raise ConfigError for options that do not fit."""
     check_config(config)
+    check_until(config)
     check_accepted(accept)
     for model in models:
         check_capabilities(config, model)
@@ -227,6 +229,7 @@ def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Fi
 def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool = False) -> Stage[Built]:
     """Write the prompt store and the record, without scoring. Raises as `run` does."""
     check_config(config)
+    check_until(config)
     with writing_to(out):
         check_comparison(out, [], force=force)
         earlier = finished_run(out, force=force)
@@ -247,6 +250,7 @@ def _build(
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
     prompts = prompts_record(built)
+    check_base(config, prompts)
     for folder, record in earlier.items():
         check_configuration(folder, record, built.config)
         check_datasets(folder, record, prompts.dataset_fingerprints)

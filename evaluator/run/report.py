@@ -72,7 +72,11 @@ def summary_lines(run: MeasuredRun) -> list[str]:
     families = families_of(run.record.prompts.suites)
     failed = [f"Left out of every number and mean: {name}. {why}" for name, why in run.record.left_out.items()]
     warnings = [f"Warning: {text}" for text in (*majority_warnings(run), *label_mass_warnings(run.table("metrics")))]
-    lines = [*verdict_lines(run.table("metrics")), *(line for family in families for line in family.summary_lines(run))]
+    lines = [
+        *run.record.decisions,
+        *verdict_lines(run.table("metrics")),
+        *(line for family in families for line in family.summary_lines(run)),
+    ]
     speed = throughput_line(run.record.scores)
     return [*lines, *failed, *([speed] if speed else []), *warnings]
 
@@ -90,7 +94,8 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     record = run.record
     sections = [section for family in families_of(record.prompts.suites) for section in family.sections(run)]
     warning = run_record.warning(record)
-    warnings = [*majority_warnings(run), *([warning] if warning else []), *run_record.left_out_warnings(record)]
+    warnings = [*record.decisions, *majority_warnings(run), *([warning] if warning else [])]
+    warnings += run_record.left_out_warnings(record)
     warnings += accepted_warnings(record.preflight)
     warnings += label_mass_warnings(run.table("metrics"))
     header = Header(

@@ -37,6 +37,7 @@ from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.second_round import build_second_round, load_head, write_distances
 from evaluator.run.tokenise import tokenise_scorable
+from evaluator.run.until import rounds_of
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
 from evaluator.scores.compute import AfterShard, Arithmetic, no_progress, score_rows
@@ -44,7 +45,7 @@ from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, open_scores, prompt_scores
 from evaluator.store.prompt_store import PromptStore
 from evaluator.store.tables import id_numbers
-from evaluator.suites import SUITES, chosen_methods, methods_of
+from evaluator.suites import chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import TokenTable
 
@@ -133,9 +134,9 @@ def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan])
 def _first_part(built: Built) -> _Shown | None:
     if REFERENCE_METHOD not in built.config.methods:
         return None
+    if rounds_of(built.config):
+        return None
     for suite, parts in built.parts.items():
-        if SUITES[suite].family.rounds:
-            return None
         for name, part in parts.items():
             shared = [each for each in DEFINITIONS if each in built.config.definitions and each in part.definitions]
             if part.kind == "classification" and shared:
@@ -307,7 +308,7 @@ def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
 def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]) -> Iterator[Plan]:
     """Yield the plans to compute one after the other.
 
-    A suite that chooses prompts by the scores of earlier rounds (Family.rounds) has a plan for each round of the first
+    A run that chooses prompts by the scores of earlier rounds (until.rounds_of) has a plan for each round of the first
     store, which is made once the round before it is scored.
 
     Args:
@@ -315,7 +316,7 @@ def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]
         stores: scored stores; the last is at work, and its scores are read again for each round.
         plans: of all rows of the last store.
     """
-    rounds = SUITES[run.config.suites[0]].family.rounds
+    rounds = rounds_of(run.config)
     if rounds is None or len(stores) > 1:
         yield from plans.values()
         return

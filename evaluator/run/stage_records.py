@@ -337,6 +337,8 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
             yield f"{field} {', '.join(asked[field])} without {', '.join(missing)}"
     if earlier["n_shots"] != asked["n_shots"] and not asked["shots_by_labels"]:
         yield f"{asked['n_shots']} shots instead of {earlier['n_shots']}"
+    if asked["until"]["goal"] and asked["until"] != earlier.get("until"):
+        yield f"until it is shown to be {asked['until']['goal']}"
     before, now = earlier["n_queries"], asked["n_queries"]
     if now is not None and (before is None or now < before):
         yield f"{now} queries instead of {'all' if before is None else before}"

@@ -30,6 +30,7 @@ from evaluator.run.folders import require_run, with_stage, write_run
 from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run.report import MeasuredFolder, report_run
 from evaluator.run.score import LOGS
+from evaluator.run.until import rounds_of
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
 from evaluator.scores.compute import engine_requests, score_frame
@@ -241,7 +242,7 @@ def _compared_verdicts(run: ScoredRun, again: ScoredAgain) -> tuple[int | None, 
         again: the new scores.
     """
     families = families_of(run.config.suites)
-    if (rounds := families[0].rounds) and len(list(islice(rounds(run), 2))) > 1:
+    if (rounds := rounds_of(run.config)) and len(list(islice(rounds(run), 2))) > 1:
         return None, []
     columns = [name for name in SCORES if name != "prompt_id"]
     rows = run.scored.rows.join(again.scores.lazy(), on="prompt_id", how="left", suffix="_again", maintain_order="left")

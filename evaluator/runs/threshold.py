@@ -17,7 +17,7 @@ from evaluator.imports.files import read_files
 from evaluator.methods.base import softmax
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile, ThresholdReport
-from evaluator.record import MeasuredRecord, measured_record
+from evaluator.record import MeasuredRecord, measured_record, require_every_query
 from evaluator.run.folder import config_from_json, read_table
 from evaluator.run.folders import RUN_FILE, read_run
 from evaluator.suites import SUITES
@@ -94,6 +94,7 @@ def read_answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataF
     named = {name: column for name, column in columns.items() if column is not None}
     if (source / RUN_FILE).is_file():
         record = measured_record(read_run(source), str(source))
+        require_every_query(record, str(source))
         rows = _run_answers(source, record, options)
         return record.model.title, _with_columns(source, record, rows, named)
     if source.is_dir():

@@ -1,0 +1,247 @@
+"""Stop a run as soon as its answers decide: queries in random blocks, and a test after each that holds at any time."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from evaluator.arrays import Floats
+from evaluator.config import RunConfig, UntilOptions
+from evaluator.errors import ConfigError
+from evaluator.methods import REFERENCE_METHOD
+from evaluator.methods.base import scored_definitions
+from evaluator.record import PromptsRecord, measured_record, require_every_query
+from evaluator.run.folders import read_run
+from evaluator.schemas import UNTIL, UNTIL_KEY
+from evaluator.statistics.betting import Planned, log_capitals, mean_interval
+from evaluator.statistics.paired import LEVEL
+from evaluator.suites import SUITES, chosen_methods
+from evaluator.suites.base import ScoredRun
+
+N_BLOCKS, MIN_BLOCK = 20, 16
+"""Blocks of a dataset's queries, and the least number of queries in one."""
+
+SEED = 42  # of the order of queries; fixed, so that nobody chooses an order by its decision
+
+STOPPED = "number of queries, where a sequential test stopped"
+"""What intervals over queries take as it is, in METRICS.ci_given."""
+
+_QUERY = ["dataset", "query_id"]
+
+Rounds = Callable[[ScoredRun], Iterator[pl.DataFrame]]
+
+
+def rounds_of(config: RunConfig) -> Rounds | None:
+    """Return the function that yields prompt_id of each round (suites.base.Family.rounds); None: all are scored."""
+    return until_rounds if config.until.goal else SUITES[config.suites[0]].family.rounds
+
+
+def check_until(config: RunConfig) -> None:
+    """Raise ConfigError for a run that cannot stop early, StoreError for a base without a measured run."""
+    until = config.until
+    if until.goal is None:
+        return
+    suite = SUITES[config.suites[0]]
+    if len(config.suites) > 1 or suite.family.rounds or "classification" not in {p.kind for p in suite.parts.values()}:
+        raise ConfigError(
+            f"--until takes one suite of classification, such as classify; got {', '.join(config.suites)}."
+        )
+    if config.methods != (REFERENCE_METHOD,):
+        raise ConfigError(
+            f"--until decides by {REFERENCE_METHOD}, whose answers do not change as others arrive: leave out --methods."
+        )
+    if until.against:
+        require_every_query(_base(until), str(until.against))
+
+
+def check_base(config: RunConfig, prompts: PromptsRecord) -> None:
+    """Raise ConfigError if the base answered other queries than the run will."""
+    if config.until.against is None:
+        return
+    known = _base(config.until).prompts.query_fingerprints
+    for name, digest in prompts.query_fingerprints.items():
+        if known.get(name) != digest:
+            raise ConfigError(
+                f"{config.until.against} did not answer the queries of {name}. Run it on the same --data."
+            )
+
+
+def _base(until: UntilOptions) -> Any:
+    assert until.against is not None, "the goal needs it"
+    return measured_record(read_run(until.against), str(until.against))
+
+
+def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
+    """Yield prompt_id of each block of queries, of the datasets that the blocks before it have not decided.
+
+    Requests without a query belong to the first block.
+    """
+    plan, requests = _plan(run), run.store.requests()
+    values, decided = _values(run, plan), set[str]()
+    for block in range(plan.select(pl.max("block")).item() + 1):
+        due = plan.filter(pl.col("block") == block, ~pl.col("dataset").is_in(decided))
+        if due.is_empty():
+            return
+        rows = requests.join(due.lazy(), on=_QUERY, how="semi")
+        others = requests.filter(pl.col("query_id").is_null())
+        yield pl.concat([rows, others] if block == 0 else [rows]).select("prompt_id").unique().collect()
+        for dataset in due["dataset"].unique(maintain_order=True):
+            if _decision(run, values[dataset], block) != "undecided":
+                decided.add(dataset)
+
+
+def _plan(run: ScoredRun) -> pl.DataFrame:
+    """Return dataset, query_id, gold and block of every query, in random order within each dataset."""
+    queries = run.store.requests().filter(pl.col("query_id").is_not_null(), part=_part(run))
+    known = queries.group_by(_QUERY).agg(pl.col("gold").first()).sort(_QUERY).collect()
+    ordered = []
+    for (dataset,), rows in known.group_by("dataset", maintain_order=True):
+        n, number = rows.height, int.from_bytes(str(dataset).encode()[:8], "big")
+        block = pl.Series("block", np.arange(n) // block_size(n))
+        ordered.append(rows[np.random.default_rng([SEED, number]).permutation(n)].with_columns(block))
+    return pl.concat(ordered)
+
+
+def block_size(n_queries: int) -> int:
+    """Return the number of queries between two looks."""
+    return max(MIN_BLOCK, math.ceil(n_queries / N_BLOCKS))
+
+
+def _part(run: ScoredRun) -> str:
+    """Return the part that decides: the first of classification."""
+    return next(name for name, part in run.scored.parts.items() if part.kind == "classification")
+
+
+def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return dataset -> block, `correct` and `probability` of its queries with a gold label, in their order.
+
+    Both are means over the requests of a query, null where it is not scored; `known` is `correct` of the base run.
+    """
+    from evaluator.run.folder import scan_table  # here, because it imports the measure stage, which imports this
+
+    part, until = _part(run), run.config.until
+    definition = scored_definitions(run.config.definitions)[0]
+    method = chosen_methods(run.config)[REFERENCE_METHOD]
+    answers = method.label_probs(run.scored.answering(part), definition).with_columns(
+        pred=pl.col("label_probs").list.arg_max()
+    )
+    rows = plan.filter(pl.col("gold").is_not_null())
+    rows = rows.join(_correct(answers), on=_QUERY, how="left", maintain_order="left")
+    if until.against:
+        key = {"suite": run.config.suites[0], "part": part, "method": REFERENCE_METHOD, "definition": definition}
+        predictions = scan_table(until.against, "predictions", _base(until).tables).filter(**key)
+        base = _correct(predictions).select(*_QUERY, known="correct")
+        rows = rows.join(base, on=_QUERY, how="left", maintain_order="left")
+        if missing := rows["known"].null_count():
+            raise ConfigError(
+                f"{until.against} has no answers to {missing:,} of {rows.height:,} queries under "
+                f"{', '.join(key.values())}. Run it with the same suite, --data and --queries."
+            )
+    return {str(name): of for (name,), of in rows.group_by("dataset", maintain_order=True)}
+
+
+def _correct(answers: pl.LazyFrame) -> pl.DataFrame:
+    correct = (pl.col("pred") == pl.col("gold")).mean()
+    probability = pl.col("label_probs").list.max().mean()
+    return answers.group_by(_QUERY).agg(correct=correct, probability=probability).collect()
+
+
+def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, float]:
+    """Return the largest log capital so far for each decision.
+
+    Args:
+        rows: the scored queries in their order.
+        n: queries of the dataset.
+    """
+
+    def capital(values: Floats, mean: float, planned: Planned) -> tuple[float, float]:
+        up, down = log_capitals(values, mean, planned)
+        return float(up.max(initial=0)), float(down.max(initial=0))
+
+    values, planned = _test(until, rows, n)
+    if until.target is not None:
+        certified, refuted = capital(values, until.target, planned)
+        return {"certified": certified, "refuted": refuted}
+    equal, margin = rows["known"].to_numpy().mean(), until.margin or 0.0
+    above = capital(values, equal + margin, planned)
+    below = capital(values, equal - margin, planned)
+    decisions = {"better": above[0], "worse": below[1]}
+    return decisions | ({"equivalent": min(below[0], above[1])} if margin else {})
+
+
+def _test(until: UntilOptions, rows: pl.DataFrame, n: int) -> tuple[Floats, Planned]:
+    """Return the values whose mean is tested, and how many of them are planned."""
+    seen = rows.filter(pl.col("correct").is_not_null())
+    if until.threshold is not None:
+        used = seen.filter(pl.col("probability") >= until.threshold)
+        return used["correct"].to_numpy(), Planned(n, is_sample=True)
+    return seen["correct"].to_numpy(), Planned(n, known=rows["known"].to_numpy())
+
+
+def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
+    """Return what the queries up to a block decide, with all datasets at LEVEL together; "undecided" after the last.
+
+    A capital for either of two directions counts from 2 / level on, so that with 1 - level all decisions are right.
+    """
+    if block == rows["block"].max():
+        return "undecided"
+    n_datasets = run.store.requests().select(pl.col("dataset").n_unique()).collect().item()
+    upto = rows.with_columns(pl.when(pl.col("block") <= block).then("correct"))
+    evidence = _evidence(run.config.until, upto, rows.height)
+    decision = max(evidence, key=lambda name: evidence[name])
+    return decision if evidence[decision] >= math.log(2 * n_datasets / LEVEL) else "undecided"
+
+
+def until_table(run: ScoredRun) -> pl.DataFrame:
+    """Return the decision on each dataset, and when it was made: UNTIL."""
+    until, found = run.config.until, list[dict[str, Any]]()
+    values = _values(run, _plan(run))
+    for dataset, rows in values.items():
+        last = rows["block"].max()
+        blocks = range(int(last) + 1)  # type: ignore[arg-type]
+        block, decision = next(
+            ((block, name) for block in blocks if (name := _decision(run, rows, block)) != "undecided"),
+            (last, "undecided"),
+        )
+        scored = rows.with_columns(pl.when(pl.col("block") <= block).then("correct"))
+        n_scored = scored.height - scored["correct"].null_count()
+        counts = {"n_scored": n_scored, "n_queries": rows.height, "saving": 1 - n_scored / rows.height}
+        found.append({"dataset": dataset, "decision": decision} | counts | _estimate(until, scored, len(values)))
+    return pl.DataFrame(found, schema=UNTIL).sort(UNTIL_KEY)
+
+
+def _estimate(until: UntilOptions, rows: pl.DataFrame, n_datasets: int) -> dict[str, Any]:
+    """Return the value with its interval, and the p-value of no difference on new queries."""
+    values, planned = _test(until, rows, rows.height)
+    low, high = mean_interval(values, planned, LEVEL / n_datasets)
+    if planned.known is None:
+        return {"value": float(values.mean()) if len(values) else None, "low": low, "high": high, "p_new": None}
+    known = rows.filter(pl.col("correct").is_not_null())["known"].to_numpy()
+    pairs = (1 + values - known) / 2
+    capitals = log_capitals(pairs, 0.5, Planned(rows.height, is_sample=True))
+    p_new = min(1.0, 2 * math.exp(-max(float(each.max(initial=0)) for each in capitals)))
+    equal = rows["known"].to_numpy().mean()
+    return {"value": float((values - known).mean()), "low": low - equal, "high": high - equal, "p_new": p_new}
+
+
+def decisions(table: pl.DataFrame, until: UntilOptions) -> Iterator[str]:
+    """Yield a sentence for each dataset: the decision, when it was made, and what it saved."""
+    base = until.against.name if until.against else ""
+    words = {
+        "better": f"better than {base}",
+        "worse": f"worse than {base}",
+        "equivalent": f"equivalent to {base} within {until.margin}",
+        "certified": f"accuracy of answers from {until.threshold} on is at least {until.target}",
+        "refuted": f"accuracy of answers from {until.threshold} on is below {until.target}",
+        "undecided": "undecided",
+    }
+    if until.margin:
+        words |= {name: f"{words[name]} by more than {until.margin}" for name in ("better", "worse")}
+    for row in table.iter_rows(named=True):
+        when = f"{row['n_scored']:,} of {row['n_queries']:,} queries ({row['saving']:.0%} saved)"
+        ends = f"{row['low']:.3f} to {row['high']:.3f} with 95% at any stopping time"
+        about = f"difference of accuracy on all {row['n_queries']:,} queries" if base else "accuracy on new answers"
+        new = f"; for new queries p = {row['p_new']:.2g}" if row["p_new"] is not None else ""
+        yield f"{row['dataset']}: {words[row['decision']]}, after {when}: {about} {ends}{new}."

@@ -1,0 +1,141 @@
+"""Runs that stop as soon as their answers decide: decisions, what is scored, resumption, and what other outputs say."""
+
+import re
+
+import polars as pl
+import pytest
+
+from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns, UntilOptions
+from evaluator.progress import finish
+from evaluator.run import pipeline
+from evaluator.run.folder import open_built, read_scores
+from evaluator.run.folders import read_run
+from evaluator.run.until import block_size
+from tests.command_line import command, command_outputs
+
+FAKE = ("--model", "fake", "--engine", "fake", "--shots", 0)
+N_ROWS, N = 320, 287  # rows, and those of them that are queries: a tenth of each label are demonstrations
+
+
+def written(rows, path):
+    pl.DataFrame(rows, schema=["id", "text", "label"], orient="row").write_csv(path)
+    return path
+
+
+def classify(path, out, *words, exits=0):
+    outputs = command_outputs("run", "classify", "--data", path, *FAKE, "--out", out, *words, exits=exits)
+    return outputs.err if exits else outputs.out
+
+
+def table(out):
+    return pl.read_parquet(out / "tables" / "until.parquet")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table with the fake engine's answers as labels, and a run with another prompt, whose answers are random."""
+    out = tmp_path_factory.mktemp("until")
+    rows = [(n, f"text {n} of {n * n}", "ab"[n % 2]) for n in range(N_ROWS)]
+    classify(written(rows, out / "first.csv"), out / "first")
+    prompts = open_built(out / "first").built.store.requests_with_prompts().select("prompt_id", "prompt").collect()
+    answers = pl.read_parquet(out / "first" / "tables" / "predictions.parquet").select("position", "query_id", "pred")
+    requests = open_built(out / "first").built.store.requests().select("position", "prompt_id").collect()
+    texts = requests.join(prompts.unique(), on="prompt_id").join(answers, on="position")
+    label = {
+        int(re.search(r"text (\d+) of", text)[1]): "ab"[pred] for text, pred in texts.select("prompt", "pred").rows()
+    }
+    written([(n, text, label.get(n, gold)) for n, text, gold in rows], out / "t.csv")
+    classify(out / "t.csv", out / "base", "--instruction", "Guess.")
+    return out
+
+
+def test_a_run_stops_when_it_is_better_and_every_output_says_so(folder, tmp_path):
+    out = tmp_path / "out"
+    shown = classify(folder / "t.csv", out, "--until", "better", "--against", folder / "base")
+    row = table(out).row(0, named=True)
+    assert (row["decision"], row["n_queries"]) == ("better", N)
+    assert row["n_scored"] == row["saving"] * -N + N <= N / 4
+    assert row["n_scored"] % block_size(N) == 0
+    assert read_scores(out).collect().height == row["n_scored"]  # nothing else was asked
+    base = pl.read_parquet(folder / "base" / "tables" / "predictions.parquet")
+    truth = 1 - (base["pred"] == base["gold"]).mean()
+    assert 0 < row["low"] <= truth <= row["high"]
+    sentence = f"t: better than base, after {row['n_scored']} of {N} queries ({row['saving']:.0%} saved)"
+    assert sentence in shown
+    page = (out / "report.html").read_text()
+    assert sentence in page
+    for text in (shown, page):
+        assert "A sequential test chose the number of queries." in text
+    metrics = pl.read_parquet(out / "tables" / "metrics.parquet")
+    assert metrics["ci_given"].str.contains("where a sequential test stopped").all()
+    for words in (("compare", out, folder / "base", "--out", tmp_path / "c"), ("export", out, "--format", "csv")):
+        assert "stopped early" in command(*words, exits=2)
+    assert "stopped early" in command("threshold", out, exits=2)
+    command("verify", out)
+
+
+def test_the_decision_is_the_same_when_it_is_repeated_interrupted_or_all_answers_are_there(folder, tmp_path):
+    words = ("--until", "better", "--against", folder / "base")
+    classify(folder / "t.csv", tmp_path / "a", *words)
+    expected = table(tmp_path / "a")
+    classify(folder / "t.csv", tmp_path / "a", *words)
+    command("measure", tmp_path / "a")
+    assert table(tmp_path / "a").equals(expected)
+    classify(folder / "t.csv", tmp_path / "all")
+    classify(folder / "t.csv", tmp_path / "b", *words, "--store", tmp_path / "all")
+    assert table(tmp_path / "b").equals(expected)
+    config = RunConfig(
+        suites=("staicc-normal",),
+        data=DataOptions(paths=(folder / "t.csv",), columns=TableColumns()),
+        n_shots=0,
+        definitions=("paper",),
+        until=UntilOptions(goal="better", against=folder / "base"),
+    )
+    stages = pipeline.run(config, ModelConfig(model="fake", engine="fake"), tmp_path / "c")
+    next(progress for progress in stages if progress.stage == "Scoring" and progress.done)
+    stages.close()
+    assert read_run(tmp_path / "c").measures is None
+    finish(pipeline.run(config, ModelConfig(model="fake", engine="fake"), tmp_path / "c"))
+    assert table(tmp_path / "c").equals(expected)
+    # Without --until the same folder gets the other answers, and is a run like any other.
+    classify(folder / "t.csv", tmp_path / "a")
+    assert read_run(tmp_path / "a").measures.decisions == []
+    assert "until it is shown" in classify(folder / "t.csv", tmp_path / "a", *words, exits=2)
+
+
+def test_worse_equivalent_certified_refuted_and_undecided(folder, tmp_path):
+    def decided(name, *words):
+        classify(folder / "t.csv", tmp_path / name, *words)
+        return table(tmp_path / name)["decision"].item()
+
+    better = folder / "better"
+    classify(folder / "t.csv", better)  # right throughout
+    guess = ("--instruction", "Guess.")
+    assert decided("worse", *guess, "--until", "better", "--against", better) == "worse"
+    within = ("--until", "equivalent", "--margin")
+    assert decided("equal", "--instruction", "Think.", *within, "0.3", "--against", folder / "base") == "equivalent"
+    assert decided("beyond", *within, "0.1", "--against", folder / "base") == "better"
+    assert decided("same", "--until", "better", "--against", better) == "undecided"
+    assert table(tmp_path / "same").row(0)[2:5] == (N, N, 0.0)
+    assert read_run(tmp_path / "same").measures.is_stopped is False
+    certify = ("--until", "certified", "--threshold", "0.01", "--target")
+    assert decided("certified", *certify, "0.8") == "certified"
+    assert decided("refuted", *guess, *certify, "0.8") == "refuted"
+
+
+def test_what_cannot_stop_early_is_refused_before_anything_is_scored(folder, tmp_path):
+    def refused(*words, path=folder / "t.csv"):
+        return classify(path, tmp_path / "out", *words, exits=2)
+
+    against = ("--against", folder / "base")
+    assert "--until better takes --against, got none" in refused("--until", "better")
+    assert "takes --against and --margin" in refused("--until", "equivalent", *against)
+    assert "without --until takes no further option" in refused(*against)
+    assert "--margin must be above 0" in refused("--until", "equivalent", *against, "--margin", "1.5")
+    until = ("--until", "better", *against)
+    assert "leave out --methods" in refused(*until, "--methods", "vanilla,batch_calibration")
+    other = written([(n, f"other {n}", "ab"[n % 2]) for n in range(N_ROWS)], tmp_path / "t.csv")
+    assert "did not answer the queries of t" in refused(*until, path=other)
+    words = ("run", "prompt-search", "--data", folder / "t.csv", "--model", "fake", "--engine", "fake", *until)
+    assert "takes one suite of classification" in command(*words, "--out", tmp_path / "s", exits=2)
+    assert not (tmp_path / "out" / "scores").exists()
