@@ -4,14 +4,16 @@ The field makes the option of commands, with its help and its row in the documen
 Python's functions, and the check of its value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from types import NoneType
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from evaluator.errors import ConfigError
+
+T = TypeVar("T")
 
 
 def option(
@@ -57,15 +59,12 @@ class Options:
 
 
 class OptionField(NamedTuple):
-    """A field that declares an option, and the type of the option's value, without None."""
+    """A field that declares an option."""
 
     field: "Field[Any]"
-    kind: Any
-
-    @property
-    def is_required(self) -> bool:
-        """Whether the field has no default."""
-        return self.field.default is MISSING and self.field.default_factory is MISSING
+    kind: Any  # type of the option's value, without None
+    flag: str  # name on the command line
+    is_required: bool  # whether the field has no default
 
 
 def option_name(entry: "Field[Any]") -> str:
@@ -90,9 +89,27 @@ def _option_fields(kind: Any) -> Iterator[tuple[str, OptionField]]:
         if is_dataclass(hint):
             yield from _option_fields(hint)
         elif entry.metadata:
-            yield option_name(entry), OptionField(entry, hint)
+            name, is_required = option_name(entry), entry.default is MISSING and entry.default_factory is MISSING
+            yield name, OptionField(entry, hint, flag(name), is_required)
 
 
 def _without_none(hint: Any) -> Any:
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     return reduce(or_, kinds) if NoneType in get_args(hint) else hint
+
+
+def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:
+    """Make a dataclass of options, and those within it, of the values of a command's options.
+
+    Args:
+        kind: the dataclass.
+        given: option -> value; None: the field's default.
+        fixed: field -> value, for those that are not read from one option.
+    """
+    values, hints = dict[str, Any](), get_type_hints(kind)
+    for entry in fields(kind):  # type: ignore[arg-type]
+        if is_dataclass(hints[entry.name]):
+            values[entry.name] = from_options(hints[entry.name], given)
+        elif entry.metadata and (value := given.get(option_name(entry))) is not None:
+            values[entry.name] = value
+    return kind(**(values | fixed))

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import FOLDER, NAMES, UserPath, from_options, options_of
+from evaluator.cli.options import FOLDER, NAMES, UserPath, options_of
 from evaluator.cli.terminal import draw, echo
 from evaluator.decisions.endpoint import EndpointOptions
 from evaluator.errors import ConfigError
+from evaluator.options import from_options
 
 
 @click.command()

@@ -5,15 +5,14 @@ Make configurations from the values of options.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from evaluator.config import BASE_ALONE, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
 from evaluator.errors import ConfigError
-from evaluator.options import OptionField, flag, option_fields, option_name
+from evaluator.options import OptionField, flag, from_options, option_fields
 from evaluator.redaction import control_code
 from evaluator.schemas import DEFINITIONS
 
@@ -93,7 +92,7 @@ def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for name, declared in reversed(option_fields(kind).items()):
             help_text = " ".join(filter(None, (declared.field.metadata["help"], more_help.get(name))))
-            command = click.option(flag(name), help=help_text or None, **_settings(declared))(command)
+            command = click.option(declared.flag, help=help_text or None, **_settings(declared))(command)
         return command
 
     return decorate
@@ -123,23 +122,6 @@ def _value_type(kind: Any) -> Any:
     return UserPath() if kind is Path else kind
 
 
-def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:
-    """Make a dataclass of options, and those within it, of the values of a command's options.
-
-    Args:
-        kind: the dataclass.
-        given: option -> value; None: the field's default.
-        fixed: field -> value, for those that are not read from one option.
-    """
-    values, hints = dict[str, Any](), get_type_hints(kind)
-    for entry in fields(kind):  # type: ignore[arg-type]
-        if is_dataclass(hints[entry.name]):
-            values[entry.name] = from_options(hints[entry.name], given)
-        elif entry.metadata and (value := given.get(option_name(entry))) is not None:
-            values[entry.name] = value
-    return kind(**(values | fixed))
-
-
 class SuiteCommand(click.Command):
     """A command that also has the options of all suites that are registered when it is used."""
 
@@ -162,7 +144,7 @@ def suite_parameters(stage: OptionStage, defined: set[str | None]) -> Iterator[c
         if name not in defined:
             helps = dict.fromkeys(declared.field.metadata["help"] for declared in by_suite.values())
             first = next(iter(by_suite.values()))
-            yield click.Option([flag(name)], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first))
+            yield click.Option([first.flag], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first))
 
 
 def fields_by_option(stage: OptionStage) -> dict[str, dict[str, OptionField]]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import UserPath, from_options, options_of, run_folder
+from evaluator.cli.options import UserPath, options_of, run_folder
 from evaluator.cli.terminal import draw, echo
 from evaluator.config import ReceiptConfig, ThresholdOptions
 from evaluator.files.whole import size_text
+from evaluator.options import from_options
 from evaluator.schemas import DEFINITIONS
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from evaluator.cli.options import (
     MeasureCommand,
     SuiteCommand,
     force_option,
-    from_options,
     model_configs,
     options_of,
     run_config,
@@ -22,6 +21,7 @@ from evaluator.cli.options import (
 from evaluator.cli.terminal import draw, echo
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import ConfigError
+from evaluator.options import from_options
 from evaluator.preflight.devices import Assumptions
 
 suites = click.argument("suites", nargs=-1, required=True, metavar="SUITE...")

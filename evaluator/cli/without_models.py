@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import FOLDER, Listed, UserPath, force_option, from_options, options_of
+from evaluator.cli.options import FOLDER, Listed, UserPath, force_option, options_of
 from evaluator.cli.terminal import draw, echo
 from evaluator.config import ImportColumns
 from evaluator.errors import ConfigError
+from evaluator.options import from_options
 from evaluator.reproductions import REPRODUCTIONS
 
 

@@ -212,22 +212,20 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         scaling = Legend(SCALING_KEYS), TEXTS["scaling_note"], large
         yield section("scaling", title.capitalize(), "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
     for number, measure in enumerate(judged, 1):
-        over_vanilla = _against_vanilla(data, differences[measure])
-        if over_vanilla:
+        if over_vanilla := _against_vanilla(data, differences[measure]):
             methods = [column.title for column in over_vanilla.columns[1:]]
             panels = [improvement_panels(points, lines, measure, methods)] if has_sizes else []
             subtitle = f"{titles[measure]}, after figure 5"
-            shown: list[Block] = [over_vanilla, *panels]
-            yield section(f"over-vanilla-{number}", "Methods against vanilla", subtitle, "Methods", *shown)
+            title = "Methods against vanilla"
+            yield section(f"over-vanilla-{number}", title, subtitle, "Methods", over_vanilla, *panels)
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
         table = _model_table(data, vanilla, "measure", list(titles), caption, titles=titles)
         subtitle, panels = ("and by size, after figure 7", [small]) if has_sizes else ("of each model", [])
         yield section("measures", "Every measure", subtitle, "Every measure", table, *panels)
-    correlations = data.rank_correlations.filter(definition=definition)
     if has_sizes:
-        ranks = _rank_correlations(data, correlations, titles, definition)
+        ranks = _rank_correlations(data, data.rank_correlations.filter(definition=definition), titles, definition)
         yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     title = "Model against model"
     for number, measure in enumerate(judged if data.against is None else [], 1):

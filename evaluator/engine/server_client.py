@@ -18,7 +18,7 @@ from functools import partial
 from itertools import pairwise
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import urllib3
@@ -372,17 +372,13 @@ def answer_all(
     slots = [_Slot(server) for _ in range(min(concurrency, len(jobs))) for server in range(len(servers))]
     results: SimpleQueue[tuple[_Slot, int, AnswerT | BaseException]] = SimpleQueue()
 
-    def send(slot: _Slot, job: int) -> None:
-        try:
-            results.put((slot, job, ask(servers[slot.server], jobs[job])))
-        except BaseException as error:  # handed over to the caller's thread, not swallowed
-            results.put((slot, job, error))
-
     def fill_slots(now: float) -> None:
         for slot in slots:
             if slot.free_from_s <= now and (job := work.take(slot.server, now)) is not None:
                 slot.free_from_s = math.inf
-                Thread(target=send, args=(slot, job), daemon=True).start()  # so that Ctrl-C never waits for one
+                asked = partial(ask, servers[slot.server], jobs[job])
+                # A daemon, so that Ctrl-C never waits for one.
+                Thread(target=_send, args=(results, slot, job, asked), daemon=True).start()
 
     n_answered = 0
     while n_answered < len(jobs):
@@ -403,6 +399,14 @@ def answer_all(
             n_answered += 1
             fill_slots(slot.free_from_s)  # servers go on while the caller is at work
             yield jobs[job], result
+
+
+def _send(results: "SimpleQueue[Any]", slot: "_Slot", job: int, ask: Callable[[], object]) -> None:
+    """Put the answer to a job, or the error in its place, into the queue."""
+    try:
+        results.put((slot, job, ask()))
+    except BaseException as error:  # handed over to the caller's thread, not swallowed
+        results.put((slot, job, error))
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The model of the fake engine: it has no files, and a tokenizer that splits words."""
 
 import hashlib
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -108,3 +109,18 @@ def uniform_hash(prefix: Sequence[int], rest: Sequence[int]) -> float:
     """Return a number in [0, 1) that looks random and is the same for the same tokens in every process."""
     hashed = hashlib.blake2b(np.array([len(prefix), *prefix, *rest], np.int32).tobytes(), digest_size=8)
     return int.from_bytes(hashed.digest(), "little") / 2**64
+
+
+def token_log_probs(context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Return the log-probabilities of the tokens of each continuation, of which some tokens are always likelier.
+
+    Each is at most 1 / VOCAB_SIZE, so that no probabilities sum to more than one.
+    """
+
+    def log_prob(prefix: Sequence[int], token: int) -> float:
+        return -math.log(VOCAB_SIZE) - 2 * uniform_hash(prefix, [token]) - uniform_hash([], [token])
+
+    return [
+        [log_prob([*context, *continuation[:place]], token) for place, token in enumerate(continuation)]
+        for continuation in continuations
+    ]

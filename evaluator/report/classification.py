@@ -246,7 +246,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     columns = [DATASET]
     for name in names:
         column = metric_column(name, texts)
-        columns.append(replace(column, bold=lambda _cell: True))
+        columns.append(replace(column, bold=True))
         columns += baseline_columns(name) if name == "accuracy" else []
     columns += [
         Column("Labels", "n_labels"),

@@ -119,7 +119,7 @@ class Column:
     interval: tuple[str, str] | None = None  # columns of both ends of the interval, which is shown below the value
     below: str | Sequence[Callable[[Row], str]] = ()  # column, or texts, below the value; an empty one is left out
     tip: Callable[[Row], str] | None = None  # text for the pointer
-    bold: Callable[[Row], bool] = lambda _row: False
+    bold: bool | Callable[[Row], bool] = False  # whether cells are bold, or which are
     style: str | Callable[[Row], str] = "number"  # CSS classes of the cells
     head: str = ""  # CSS class of the title
     data: Mapping[str, str] = field(default_factory=dict)  # data attribute -> column
@@ -235,7 +235,8 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
         ),
     }
     shown = column.cell(fields) if column.cell else column.show(value)
-    return ShownCell(shown, below, column.bold(fields), attributes)
+    is_bold = column.bold(fields) if callable(column.bold) else column.bold
+    return ShownCell(shown, below, is_bold, attributes)
 
 
 def _attributes(data: Mapping[str, object]) -> dict[str, object]:

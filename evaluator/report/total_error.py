@@ -26,7 +26,7 @@ ROW = [DATASET, text_column("Metric", "title"), text_column("Method", "method"),
 
 TOTALS = [
     *ROW,
-    Column("Value", "value", bold=lambda _row: True),
+    Column("Value", "value", bold=True),
     Column(
         "Interval",
         "ci_low",

@@ -94,8 +94,8 @@ def compare(
             points=points,
             lines=tables["scaling"],
             texts=texts,
-            equivalence=margins.get("equivalence"),
-            against=against.get("against"),
+            **margins,
+            **against,
         )
         added = [section for each in suite_comparisons for section in each.sections]
         sections = [*added, *comparison_sections(data), runs_section(data, notes)]

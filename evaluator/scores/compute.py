@@ -213,12 +213,8 @@ def score_rows(
     """
     record, kind = plan.record, plan.key.kind
     if record.reused_prompts:
-        yield Progress(
-            stage="Reused from earlier runs",
-            done=record.reused_prompts,
-            total=record.reused_prompts + record.prompts,
-            unit="prompts",
-        )
+        total = record.reused_prompts + record.prompts
+        yield Progress(stage="Reused from earlier runs", done=record.reused_prompts, total=total, unit="prompts")
     if str(plan.key) not in table.manifest.plans:
         table, plan = yield from _write_plan(plan, table, loader)
     _remove_kept(table)

@@ -73,7 +73,7 @@ COLUMNS = [
         "best_accuracy",
         note="correct",
         below=(line("best_correct", str), lambda row: interval(row["best_low"], row["best_high"])),
-        bold=lambda _row: True,
+        bold=True,
     ),
     Column("Chance", "chance", note="tail", below=(line("log10_standard_tail", probability),)),
     Column("Max random", "max_random", note="tail", below=(line("log10_tail", probability),)),
