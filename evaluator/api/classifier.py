@@ -42,14 +42,13 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
-from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import labels_in_turn
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
-from evaluator.run.resolved_models import ResolvedModel, prompt_form
+from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form
 from evaluator.run.score import LOGS, check_capabilities, score_run
 from evaluator.store.prompt_store import as_request_rows, open_intact_store, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of

@@ -231,8 +231,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     for number, measure in enumerate(judged if data.against is None else [], 1):
         pairs = _pairs(data, differences[measure])
         yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
-    margins = None if data.equivalence is None else data.equivalence.filter(definition=definition)
-    if margins is not None and not margins.is_empty():
+    if data.equivalence is not None and not (margins := data.equivalence.filter(definition=definition)).is_empty():
         blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS))
         yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)
 

@@ -70,9 +70,7 @@ def compare(
     margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
-    # Correlations and line fits count a model once, in the first of its settings.
-    weights = [run.record.model.weights_fingerprint for run in runs]
-    once = headlines.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
+    once = _first_settings(headlines, runs)
     points = scaling_points(once, differences)
     tables = {
         "comparison": comparison,
@@ -103,6 +101,12 @@ def compare(
         page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     return Compared(page, notes, tables, answer)
+
+
+def _first_settings(rows: pl.DataFrame, runs: Sequence[ComparedRun]) -> pl.DataFrame:
+    """Return the rows of each model in the first of its settings: correlations and line fits count a model once."""
+    weights = [run.record.model.weights_fingerprint for run in runs]
+    return rows.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
 
 
 def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:

@@ -13,7 +13,6 @@ from evaluator.config import ChatConfig, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
-from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.findings import engine_findings, finding, in_order
@@ -43,7 +42,7 @@ from evaluator.preflight.queries import (
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import ResolvedModel, prompt_form, with_chat
+from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form, with_chat
 from evaluator.run.score import check_capabilities
 from evaluator.run.tokenise import BLOCK_TOKENS, Examined, examine
 from evaluator.store.prompt_store import PromptStore

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 
 from evaluator.config import ChatConfig
 from evaluator.errors import ConfigError, ModelError
-from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
+from evaluator.run.resolved_models import chat_form
 from evaluator.tokens.chat import ChatForm
 from tests.chat_models import ANY_ROLE, DATED, NO_SYSTEM, SPACED, THINKING, chat_tokenizer
 

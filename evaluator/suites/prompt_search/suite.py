@@ -1,11 +1,21 @@
 """Define the suite prompt-search: find the best of many prompts on one set of queries.
 
 Source: Yauney & Mimno 2024, section 5.1.
+
+Choose prompts by successive halving: score all on a few queries, the better half on twice as many, and so on.
+
+A stopped prompt still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of
+SEARCH_PROMPTS says whether a prompt would have reached the best accuracy with all its remaining queries right.
+
+Decide the answers of a prompt search: draw among tied choices, and mark each answer as right or wrong.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import RunConfig
@@ -20,11 +30,171 @@ from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import tables
-from evaluator.suites.prompt_search.halving import answers, break_ties, planned, rounds
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests
-from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
+from evaluator.suites.prompt_search.schema import (
+    SEARCH,
+    SEARCH_EXAMPLES,
+    SEARCH_GROUP,
+    TRIED_PROMPTS,
+    TRIED_PROMPTS_KEY,
+)
 from evaluator.suites.prompt_search.tables import comparison
 from evaluator.templates.template import LABEL_SPACE
+
+ANSWERS = pl.Schema(
+    {
+        **SEARCH,
+        "prompt_number": pl.Int64(),
+        "place": pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
+        "prompt_id": pl.String(),
+        "is_correct": pl.Boolean(),  # the predicted choice is one of the correct choices
+        "is_tied": pl.Boolean(),  # the prediction was drawn among several equally probable choices
+    }
+)
+
+_GAMMA, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
+    """Return every request of a search as TRIED_PROMPTS_KEY, place, prompt_id and position, sorted by prompt and place.
+
+    Args:
+        requests, examples: schemas.REQUESTS and SEARCH_EXAMPLES of one store. Requests that methods add are left out,
+            because they belong to no query.
+    """
+    # The number of a prompt within its part and number of shots is in the column that differs between prompts.
+    prompt_number = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
+    rows = requests.filter(pl.col("query_id").is_not_null()).with_columns(prompt_number=prompt_number)
+    with_places = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
+    columns = [*TRIED_PROMPTS_KEY, "place"]
+    return with_places.select(*columns, "prompt_id", "position").sort(columns).collect()
+
+
+def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFrame) -> pl.DataFrame:
+    """Return ANSWERS of all methods, sorted by search, prompt and place.
+
+    Args:
+        predictions: schemas.PREDICTIONS with `n_tied`, as returned by break_ties.
+        plan: as returned by planned(); a request without a prediction has no row in the result.
+        examples: SEARCH_EXAMPLES.
+    """
+    key = ["part", "dataset", "position"]
+    joined = (
+        predictions.lazy()
+        .select(*key, "method", "query_id", "pred", "n_tied")
+        .join(plan.lazy(), on=key)
+        .join(examples.select("dataset", "query_id", "correct"), on=["dataset", "query_id"])
+        .with_columns(is_correct=pl.col("correct").list.contains(pl.col("pred")), is_tied=pl.col("n_tied") > 1)
+    )
+    return joined.select(ANSWERS.names()).sort(*SEARCH_GROUP, "prompt_number", "place").collect()
+
+
+def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Return the frame with `pred` drawn among the most probable choices of each row, and `n_tied`, their number.
+
+    The draw depends only on the seed and the row's `position`, not on the other rows. A classifier that ties everywhere
+    then has the accuracy of chance, whatever the order of the choices.
+    """
+    most_probable = pl.col("label_probs").list.eval((pl.element() == pl.element().max()).arg_true())
+    draw = pl.lit(pl.Series(uniform(predictions["position"].to_numpy(), seed)))
+    with_ties = predictions.with_columns(tied=most_probable, n_tied=most_probable.list.len().cast(pl.Int64))
+    drawn = pl.col("tied").list.get((draw * pl.col("n_tied")).floor().cast(pl.Int64))
+    return with_ties.with_columns(pred=drawn.cast(pl.Int64)).drop("tied")
+
+
+def uniform(keys: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
+    """Return a pseudo-random number in [0, 1) for each key, by the mixing steps of SplitMix64."""
+    mixed = _mix(_mix(keys.astype(np.uint64) * _GAMMA) + np.uint64(seed % 2**64))
+    return (mixed >> np.uint64(11)) / 2.0**53  # the upper 53 bits, as many as a float holds exactly
+
+
+def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    state = (state ^ (state >> np.uint64(30))) * _FIRST
+    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    return state ^ (state >> np.uint64(31))
+
+
+MIN_QUERIES = 16
+"""Smallest number of queries of the first round: with fewer, a good prompt is too often in the worse half."""
+
+
+def round_sizes(n_queries: int) -> list[int]:
+    """Return the number of queries a prompt is scored on up to each round: half of the next number, rounded up."""
+    sizes = [n_queries]
+    while (half := math.ceil(sizes[0] / 2)) >= MIN_QUERIES:
+        sizes.insert(0, half)
+    return sizes
+
+
+def rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
+    """Yield prompt_id of the requests of each round, given the scores of earlier rounds.
+
+    Without halving there is one round with all requests. Requests that methods add belong to the first round.
+    """
+    options, requests = run.config.options_of(SearchOptions), run.store.requests()
+    if not options.halving:
+        yield requests.select("prompt_id").collect()
+        return
+    examples = run.store.table("search_examples", SEARCH_EXAMPLES)
+    plan = _with_rounds(planned(requests, examples))
+    untied = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), options.seed)
+    for number, rows in enumerate(rows_of_rounds(plan, answers(untied, plan, examples))):
+        prompts = rows.select("prompt_id")
+        if not number:
+            of_methods = requests.filter(pl.col("query_id").is_null()).select("prompt_id").collect()
+            prompts = pl.concat([prompts, of_methods])
+        yield prompts
+
+
+def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of `plan` of each round, without rows of prompts that earlier rounds stopped.
+
+    The rows of a round depend only on the answers of earlier rounds, so that an interrupted run chooses the same
+    prompts when it is resumed.
+
+    Args:
+        plan: as returned by answers.planned, with the `round` in which each query is first scored.
+        answers_so_far: answers.ANSWERS of one method, with all rows of the rounds before the yielded round.
+    """
+    n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
+    remaining = plan.select(TRIED_PROMPTS_KEY).unique()
+    for number in range(int(plan["round"].to_numpy().max()) + 1):
+        yield plan.filter(round=number).join(remaining, on=TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
+        scored = plan.filter(pl.col("round") <= number).join(remaining, on=TRIED_PROMPTS_KEY, how="semi")
+        so_far = answers_so_far.join(scored, on=[*TRIED_PROMPTS_KEY, "place"], how="semi")
+        remaining = better_half(so_far, n_queries)
+
+
+def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
+    """Keep the better half of each search (rounded up, ties included), minus prompts that can no longer be the best.
+
+    A prompt can no longer be the best if it would have fewer right answers than the currently best one even with all
+    its remaining answers right.
+
+    Args:
+        answers_so_far: answers.ANSWERS of the prompts that were not stopped, all with equally many queries.
+        n_queries: `dataset` and `n_queries`, the number of queries of the full search.
+
+    Returns TRIED_PROMPTS_KEY of the prompts that are kept.
+    """
+    search = TRIED_PROMPTS_KEY[:-1]
+    counts = answers_so_far.group_by(TRIED_PROMPTS_KEY).agg(n_correct=pl.col("is_correct").sum(), n_answered=pl.len())
+    half = (pl.len() + 1) // 2
+    # The count of the last prompt in the better half; others with the same count are kept as well.
+    threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
+    highest_count = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
+    is_kept = (pl.col("n_correct") >= threshold) & (highest_count >= pl.col("n_correct").max().over(search))
+    return counts.join(n_queries, on="dataset").filter(is_kept).select(TRIED_PROMPTS_KEY)
+
+
+def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
+    """Add `round`, in which each query is first scored, to the rows of answers.planned."""
+    frames = []
+    for rows in plan.partition_by("dataset", maintain_order=True):
+        places = rows["place"].to_numpy()
+        number = np.searchsorted(round_sizes(len(np.unique(places))), places, side="right")
+        frames.append(rows.with_columns(round=pl.Series(number)))
+    return pl.concat(frames).sort(*TRIED_PROMPTS_KEY, "place")
 
 
 def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:

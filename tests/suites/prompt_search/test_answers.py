@@ -1,7 +1,7 @@
 import numpy as np
 import polars as pl
 
-from evaluator.suites.prompt_search.halving import break_ties, uniform
+from evaluator.suites.prompt_search.suite import break_ties, uniform
 
 
 def splitmix64(state: int) -> int:

@@ -3,7 +3,7 @@ from itertools import islice, product
 import polars as pl
 import pytest
 
-from evaluator.suites.prompt_search.halving import ANSWERS, better_half, round_sizes, rows_of_rounds
+from evaluator.suites.prompt_search.suite import ANSWERS, better_half, round_sizes, rows_of_rounds
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from evaluator.schemas import PREDICTIONS
-from evaluator.suites.prompt_search.halving import ANSWERS, answers, planned
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
     SEARCH_EXAMPLES,
@@ -17,6 +16,7 @@ from evaluator.suites.prompt_search.schema import (
     SEARCH_RESULTS,
     TRIED_PROMPTS,
 )
+from evaluator.suites.prompt_search.suite import ANSWERS, answers, planned
 from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table, search_held_out
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
