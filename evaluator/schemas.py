@@ -234,6 +234,25 @@ GRADED = (
     )
 )
 
+BASELINES_KEY = ["suite", "part", "dataset", "method", "definition", "baseline"]
+BASELINES = pl.Schema(  # accuracies of cheap classifiers beside that of a method, in the suite decide
+    {
+        "suite": pl.String(),
+        "part": pl.String(),
+        "dataset": pl.String(),
+        "method": pl.String(),
+        "definition": pl.String(),
+        "baseline": pl.String(),
+        "accuracy": pl.Float64(),  # of the baseline
+        "ci_low": pl.Float64(),  # 95%, exact
+        "ci_high": pl.Float64(),
+        "difference": pl.Float64(),  # the method's accuracy, less the baseline's on the same queries
+        "difference_low": pl.Float64(),
+        "difference_high": pl.Float64(),
+        "p_value": pl.Float64(),  # statistics.paired.paired_test
+    }
+)
+
 GROUP_METRICS_KEY = [
     "suite",
     "part",

@@ -6,7 +6,7 @@ order statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, an
 
 Every function returns a number for one setting, and an array for arrays of settings, which broadcast:
 
-- n, from 1 to 1,000,000, and tries, from 1 to 1e15: whole numbers, which may be floats.
+- n, from 1 to 10,000,000, and tries, from 1 to 1e15: whole numbers, which may be floats.
 - chance, between 0 and 1. With one n: a number; or a sequence of n numbers, one per example; or counts per number of
   choices, {2: 50, 5: 30}. With an array of n: numbers that broadcast with it, one per setting. A list of sequences or
   of counts is one per setting, whatever n is.

@@ -174,8 +174,8 @@ ChoiceCounts: TypeAlias = Mapping[int, int]
 Chance: TypeAlias = Numbers | ChoiceCounts | Sequence[Numbers | ChoiceCounts]
 """One number; one per example; counts per number of choices; or several of these, one per setting (max_random.py)."""
 
-MAX_EXAMPLES = 10**6
-"""Up to this number probabilities have a relative error below 1e-9, and a setting takes a fraction of a second."""
+MAX_EXAMPLES = 10**7
+"""Up to this number probabilities have a relative error below 1e-9, and a setting takes seconds; a million, 0.2 s."""
 
 MAX_TRIES = 10**15
 """Up to this number every whole number is exactly representable as a float."""

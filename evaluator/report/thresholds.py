@@ -100,6 +100,8 @@ def _routing_lines(routing: Routing) -> Iterator[str]:
     small, large = (signed_interval(*ends) for ends in (routing.versus_small, routing.versus_large))
     alone = f"always small costs {routing.cost_small:.4g} (difference {small})"
     yield f"  {alone}, always large {routing.cost_large:.4g} ({large}), a perfect router {routing.cost_oracle:.4g}"
+    right = percent(routing.accuracy_small), percent(routing.accuracy_large)
+    yield "  always small is right in {}, always large in {}".format(*right)
 
 
 def coverage_sections(

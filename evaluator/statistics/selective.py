@@ -359,6 +359,8 @@ class Routing(NamedTuple):
     threshold: float  # below which the large model is asked; chosen on all rows; 0: never, 2: always
     share_large: float  # of rows that it is asked about, at thresholds from other rows
     accuracy: float
+    accuracy_small: float  # of always the small model
+    accuracy_large: float
     cost: float  # mean of a row
     cost_small: float
     cost_large: float
@@ -410,6 +412,8 @@ def route(
         threshold=_cheapest(scores, always_small - asked_large),
         share_large=float(is_large.mean()),
         accuracy=float(np.where(is_large, large_right, small_right).mean()),
+        accuracy_small=float(small_right.mean()),
+        accuracy_large=float(large_right.mean()),
         cost=float(routed.mean()),
         cost_small=float(always_small.mean()),
         cost_large=float(always_large.mean()),

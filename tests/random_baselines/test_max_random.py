@@ -125,7 +125,7 @@ def test_the_baseline_of_two_thousand_coin_flips_is_that_of_exact_arithmetic() -
     assert exact.relative_error(max_random_accuracy(2_000, 0.5, 200), expected) < TOLERANCE
 
 
-@pytest.mark.parametrize("n", [10_000, 10**6])
+@pytest.mark.parametrize("n", [10_000, 10**6, 10**7])
 def test_large_n_agrees_with_scipys_incomplete_beta_function(n: int) -> None:
     deviations = np.array([-2, 0, 1, 3, 10, 20, 30]) * math.sqrt(n / 4)
     correct = (n // 2 + deviations).astype(int)

@@ -97,11 +97,11 @@ def test_whole_numbers_may_be_floats() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 0.5), r"n must be a whole number from 1 to 1,000,000; received 0\."),
+        ((0, 0.5), r"n must be a whole number from 1 to 10,000,000; received 0\."),
         ((-3, 0.5), "n must be a whole number"),
         ((10.5, 0.5), r"n must be a whole number .* received 10\.5"),
         ((float("nan"), 0.5), "n must be a whole number .* received nan"),
-        ((10**7, 0.5), "from 1 to 1,000,000; received 10000000"),
+        ((10**8, 0.5), "from 1 to 10,000,000; received 100000000"),
         (("10", 0.5), "n must be a number or an array of numbers; received '10'"),
         ((None, 0.5), "received None"),
         ((True, 0.5), "received True"),

@@ -298,6 +298,7 @@ def test_routing_is_shown_where_the_small_model_knows_when_it_is_wrong() -> None
     assert found.threshold == pytest.approx(0.75, abs=0.03)
     assert found.cost < found.cost_small
     assert found.cost_oracle < found.cost < found.cost_large
+    assert (found.accuracy_small, found.accuracy_large) == (small.sum() / 4_000, large.sum() / 4_000)
     hand = np.where(scores < found.threshold, 11 + 100 * ~large, 1 + 100 * ~small).mean()
     assert found.cost == pytest.approx(hand, rel=0.1)
     assert route(scores, large, small, (1, 10, 100)).verdict == "always small"

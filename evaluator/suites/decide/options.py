@@ -20,6 +20,10 @@ class DecideOptions(Options):
     shots: tuple[int, ...] = option((0,), "Demonstrations in a prompt, of the training table or drawn from --data.")
     seed: int = option(42, "Seed of demonstrations and of drawn orders of options.")
 
+    group_column: str | None = option(
+        None, "Column of the table: rows with the same cell, of one user say, share a fold of the TF-IDF baseline."
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.shots) != 1 or self.shots[0] < 0:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
+from evaluator.datasets.tables import read_texts
 from evaluator.decisions.answers import NO, YES
 from evaluator.decisions.forms import Asked, Form, asked
 from evaluator.decisions.questions import Question, QuestionKind
@@ -34,6 +36,12 @@ ORDER, WORDING, NEGATION, SPACING, AMONG = "order", "wording", "negation", "spac
 VARIED = (ORDER, WORDING, NEGATION, SPACING, AMONG)
 """Parts in which something changes that should not matter; `template` 0 is the question as it is."""
 
+ZERO_SHOT = "zero-shot"
+"""Part of runs with demonstrations: the questions without any."""
+
+INPUTS = pl.Schema(  # side table: inputs of queries; `group` is null without --group-column
+    {"dataset": pl.String(), "query_id": pl.Int64(), "input": pl.String(), "group": pl.String()}
+)
 QUESTION_KINDS = pl.Schema({"dataset": pl.String(), "kind": pl.String()})  # side table: QuestionKind
 SOFT_GOLD = pl.Schema(  # side table: queries whose gold is a distribution
     {"dataset": pl.String(), "query_id": pl.Int64(), "soft_gold": pl.List(pl.Float64())}
@@ -66,8 +74,19 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     tables = {
         "question_kinds": pl.DataFrame([(dataset.name, dataset.question.kind)], schema=QUESTION_KINDS, orient="row"),
         "soft_gold": soft.select(SOFT_GOLD.names()).cast(SOFT_GOLD),
+        "inputs": _inputs(dataset, queries, options.group_column),
     }
     return Requests(_all_rows(dataset, queries, options), tables)
+
+
+def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str | None) -> pl.DataFrame:
+    """Return INPUTS. Raises DatasetError for a table without the column of groups."""
+    inputs = queries.select("input", query_id="row", dataset=pl.lit(dataset.name))
+    if group_column is None:
+        return inputs.with_columns(group=pl.lit(None, pl.String)).select(INPUTS.names())
+    cells, rows, _ = read_texts(Path(dataset.source), [group_column], "Say which with --group-column.")
+    groups = pl.DataFrame({"query_id": rows, "group": cells[group_column]})
+    return inputs.join(groups, on="query_id", how="left", maintain_order="left").select(INPUTS.names()).cast(INPUTS)
 
 
 def with_demonstrations(dataset: DecisionDataset, n_shots: int, seed: int) -> DecisionDataset:
@@ -93,6 +112,9 @@ def _all_rows(dataset: DecisionDataset, queries: pl.DataFrame, options: DecideOp
     plain = Variation(question.instructions)
     for form in options.forms:
         yield from request_rows(dataset, queries, form, form, [plain])
+    if options.shots[0]:
+        alone = replace(dataset, demonstrations=dataset.demonstrations.clear())
+        yield from request_rows(alone, queries, ZERO_SHOT, main, [plain])
     for part, variations in varied(dataset, main, options.seed).items():
         yield from request_rows(dataset, queries, part, main, [plain, *variations])
 

@@ -9,7 +9,7 @@ from evaluator.report.classification import classification_sections, datasets_of
 from evaluator.report.notes import missing_class_notes
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.table import Column, MetricTexts, Table, percent, text_column
+from evaluator.report.table import Column, MetricTexts, Table, p_text, percent, signed, text_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
@@ -24,6 +24,10 @@ EFFECTS_NOTE = (
 NO_RECEIPT = (
     "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again in other batches, "
     "and says here which changes are above that noise."
+)
+BASELINES_NOTE = (
+    "Logistic regression on TF-IDF of the inputs' words is fitted on four fifths of the rows and answers the others. "
+    "Differences are those of the method, on the same rows, with their exact p-value."
 )
 GRADED_NOTE = (
     "Levels count from 0. Several yes-or-no questions about a table are labels of its rows, yes from a probability of "
@@ -55,6 +59,9 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
             )
         )
         sections += total_error_sections(run, datasets_of(run), texts=titles)
+    if not (baselines := run.table("baselines")).is_empty():
+        table = Table(baselines, BASELINES, data={"table": "baselines"})
+        sections.append(Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines"))
     if not graded.is_empty():
         table = Table(
             graded.with_columns(title=pl.col("metric").str.replace_all("_", " ")), GRADED, data={"table": "graded"}
@@ -119,6 +126,15 @@ EFFECTS = [
     _share("First option named", FIRST),
     Column("Share in total error", "share", show=percent),
     text_column("Above repeat noise", "above"),
+]
+BASELINES = [
+    text_column("Question", "dataset"),
+    text_column("Asked as", "part"),
+    text_column("Method", "method"),
+    text_column("Baseline", "baseline"),
+    Column("Accuracy of it", "accuracy", interval=("ci_low", "ci_high")),
+    Column("Method less it", "difference", show=signed, interval=("difference_low", "difference_high")),
+    Column("p", "p_value", show=p_text),
 ]
 GRADED = [
     text_column("Question", "dataset"),

@@ -29,14 +29,17 @@ from evaluator.suites.base import (
     classification_tables,
     described,
 )
+from evaluator.suites.decide.baselines import Baselines
 from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, VariedAnswers
 from evaluator.suites.decide.options import DecideOptions
 from evaluator.suites.decide.prompts import (
+    INPUTS,
     ONE_BY_ONE,
     ORDER_AVERAGED,
     QUESTION_KINDS,
     SOFT_GOLD,
     VARIED,
+    ZERO_SHOT,
     added_orders,
     added_single_options,
     decide_requests,
@@ -118,15 +121,19 @@ def describe(config: RunConfig) -> Described:
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
-    graded, varied = _Graded(run), VariedAnswers(run.config.options_of(DecideOptions).forms[0])
+    options = run.config.options_of(DecideOptions)
+    graded, varied = _Graded(run), VariedAnswers(options.forms[0])
+    baselines = Baselines(run.store.table("inputs", INPUTS), options.seed, options.forms)
 
     def read(group: PredictionGroup) -> None:
         graded.add(group)
         varied.add(group)
+        baselines.add(group)
 
     yield from classification_tables(run, DIAGNOSTICS, further=read)
     yield "graded", graded.table()
     yield from varied.tables().items()
+    yield "baselines", baselines.table()
 
 
 class _Graded:
@@ -141,7 +148,7 @@ class _Graded:
 
     def add(self, group: PredictionGroup) -> None:
         """Score a group of a part that is no variation."""
-        if group.key["part"] in VARIED:
+        if group.key["part"] not in FORMS:
             return
         rows = group.rows
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
@@ -205,7 +212,7 @@ METRIC_TEXTS = {
 
 DECIDE = Suite(
     summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
-    parts={form: Part() for form in FORMS} | {part: Part(kind="diagnostic") for part in VARIED},
+    parts={form: Part() for form in FORMS} | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED)},
     methods=METHODS,
     own_methods=OWN_METHODS,
     definitions=("paper",),

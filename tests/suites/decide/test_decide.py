@@ -9,7 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.special import softmax
+from scipy.stats import binomtest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, cohen_kappa_score
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
@@ -294,6 +299,42 @@ def test_the_page_and_the_terminal_say_what_changes_answers(run):
     assert "of answers change" in run[2]
     assert "every file is as it was written" in command("verify", run[0])
     assert export(run[0], "csv", run[0].parent / "exported")
+
+
+@pytest.mark.parametrize("group_column", [None, "user"])
+def test_words_and_no_demonstrations_are_baselines_on_the_same_rows(tmp_path, group_column):
+    draw, n, users = np.random.default_rng(3), 100, 20
+    user = np.arange(n) % users
+    gold = draw.integers(2, size=users)[user]  # the name of a user tells it, unless the user is left out as a whole
+    texts = [f"{name} writes number {place}" for place, name in enumerate(np.array(list("abcdefghijklmnopqrst"))[user])]
+    answer = np.array(["spam", "post"])[gold]
+    pl.DataFrame({"text": texts, "kind": answer, "user": user}).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(
+        '[kind]\ntype = "choice"\ninstructions = "Which?"\noptions = ["spam", "post"]\ngold = "kind"\n'
+    )
+    words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--engine", "fake", "--model", "fake")
+    grouped = ("--group-column", group_column) if group_column else ()
+    command("run", "decide", *words, *grouped, "--shots", 4, "--out", tmp_path / "run")
+    run = (tmp_path / "run",)
+    rows, _ = probabilities(run, "letters", "kind")
+    queries, own = rows["query_id"].to_numpy(), (rows["pred"] == rows["gold"]).to_numpy()
+    folds = GroupKFold(5, shuffle=True, random_state=42)
+    groups = [f"group {user[query]}" if group_column else f"row {query}" for query in queries]
+    model = make_pipeline(TfidfVectorizer(token_pattern=r"\w+|[^\w\s]"), LogisticRegression(max_iter=1000))
+    predicted = cross_val_predict(model, np.array(texts)[queries], gold[queries], cv=folds, groups=groups)
+    right = predicted == gold[queries]
+    assert right.mean() > 0.9 if group_column is None else right.mean() < 0.75
+    found = {row["baseline"]: row for row in table(run, "baselines").iter_rows(named=True)}
+    by_words = found["TF-IDF with logistic regression"]
+    assert by_words["accuracy"] == right.mean()
+    assert by_words["difference"] == pytest.approx(own.mean() - right.mean())
+    n_better, n_worse = (own & ~right).sum(), (right & ~own).sum()
+    assert by_words["p_value"] == pytest.approx(binomtest(int(n_better), int(n_better + n_worse)).pvalue)
+    none_shown, _ = probabilities(run, "zero-shot", "kind")
+    assert found["zero-shot"]["accuracy"] == (none_shown["pred"] == none_shown["gold"]).mean()
+    prompts = requests(run).filter(part="zero-shot")["prompt"]
+    assert prompts.str.count_matches("Question: ").to_list() == [1] * 96
+    assert "Cheap baselines" in (tmp_path / "run/report.html").read_text()
 
 
 def test_demonstrations_are_no_queries(tmp_path):
