@@ -9,10 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+import polars as pl
 import pytest
 
+import evaluator
 from evaluator.cli.main import cli
 from tests import option_table
+from tests.command_line import command
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -82,3 +85,25 @@ def test_the_pages_build_a_site_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "docs"
     assert {page.stem for page in site.glob("*.html")} == {page.stem for page in (ROOT / "docs").glob("*.md")}
     assert "InContextClassifier" in (site / "api.html").read_text("utf-8")
+
+
+def test_the_tutorial_gives_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "tutorial-threshold.md"
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(console|text|toml)\n(.*?)```", page.read_text(), re.DOTALL)
+    shown = {kind: block for kind, block in blocks if kind != "console"}
+    assert (ROOT / "docs" / "tutorial" / "tickets.csv").read_text().startswith(shown["text"])
+    assert (ROOT / "docs" / "tutorial" / "questions.toml").read_text() == shown["toml"]
+    for block in (block for kind, block in blocks if kind == "console"):
+        for typed in re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n)*)", block, re.MULTILINE):
+            name, *words = shlex.split(typed[0].replace("\\\n", " "))
+            assert name == "evaluator"
+            printed = command(*words).splitlines()
+            assert [line for line in typed[1].splitlines() if line != "..." and line not in printed] == []
+    answers = pl.read_parquet(tmp_path / "runs" / "tickets" / "tables" / "predictions.parquet")
+    used = answers.filter(pl.col("label_probs").list.max() >= 0.5227)
+    assert (used.height, (used["pred"] == used["gold"]).sum()) == (103, 100)  # 0.343 and 0.971 of the page
+    readers = pl.read_csv("docs/tutorial/tickets.csv")["reader"].n_unique()
+    report = evaluator.threshold_report("runs/tickets", target=0.9, group_column="reader")
+    assert [each.n_groups for each in report.file.thresholds] == [readers]

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.config import ImportColumns, ThresholdOptions
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import column_names, parsed, read_rows
 from evaluator.errors import ConfigError, StoreError, unknown_name
@@ -139,15 +139,20 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
     tables = []
     for source in dataset_sources(config.datasets, config.data):
         dataset = source.load(query_every_row=every_row)
-        if not isinstance(dataset, ClassificationDataset) or not Path(source.origin).is_file():
+        path = Path(dataset.source if isinstance(dataset, DecisionDataset) else source.origin)
+        if isinstance(dataset, MultipleChoiceDataset) or not path.is_file():
             raise ConfigError(f"{source.name} is no labelled table of your own: it has no column {[*named.values()]}.")
-        taken = SUITES[config.suites[0]].take(dataset, config)  # in the order of the suite's queries
-        queries = (taken if isinstance(taken, ClassificationDataset) else dataset).test.select(row="source_row")
-        own = _cells(Path(source.origin), named)
-        cells = queries.join(own, on="row", how="left", maintain_order="left").drop("row")
-        tables.append(cells.with_row_index("query_id").with_columns(dataset=pl.lit(source.name)))
-    joined = pl.concat(tables, how="vertical_relaxed").with_columns(pl.col("query_id").cast(pl.Int64))
-    return rows.join(joined, on=["dataset", "query_id"], how="left", maintain_order="left")
+        own = _cells(path, named)
+        if isinstance(dataset, DecisionDataset):  # queries have the numbers of the rows
+            cells = own.rename({"row": "query_id"})
+        else:
+            taken = SUITES[config.suites[0]].take(dataset, config)  # in the order of the suite's queries
+            queries = (taken if isinstance(taken, ClassificationDataset) else dataset).test.select(row="source_row")
+            cells = queries.join(own, on="row", how="left", maintain_order="left").drop("row")
+            cells = cells.with_row_index("query_id").with_columns(pl.col("query_id").cast(pl.Int64))
+        tables.append(cells.with_columns(dataset=pl.lit(source.name)))
+    cells_of_all = pl.concat(tables, how="diagonal_relaxed")
+    return rows.join(cells_of_all, on=["dataset", "query_id"], how="left", maintain_order="left")
 
 
 def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.DataFrame:
