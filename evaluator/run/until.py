@@ -17,7 +17,7 @@ from evaluator.run.folders import read_run
 from evaluator.schemas import UNTIL, UNTIL_KEY
 from evaluator.statistics.betting import Planned, log_capitals, mean_interval
 from evaluator.statistics.paired import LEVEL
-from evaluator.suites import SUITES, chosen_methods
+from evaluator.suites import SUITES, chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 
 N_BLOCKS, MIN_BLOCK = 20, 16
@@ -35,7 +35,7 @@ Rounds = Callable[[ScoredRun], Iterator[pl.DataFrame]]
 
 def rounds_of(config: RunConfig) -> Rounds | None:
     """Return the function that yields prompt_id of each round (suites.base.Family.rounds); None: all are scored."""
-    return until_rounds if config.until.goal else SUITES[config.suites[0]].family.rounds
+    return until_rounds if config.until.goal else families_of(config.suites)[0].rounds
 
 
 def check_until(config: RunConfig) -> None:
