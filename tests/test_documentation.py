@@ -70,7 +70,7 @@ def test_the_table_of_options_is_what_the_commands_take() -> None:
     assert option_table.with_table(page) == page  # `make golden` writes it again
 
 
-@pytest.mark.parametrize("name", ["metrics", "methods"])
+@pytest.mark.parametrize("name", ["metrics", "methods", "confidences"])
 def test_worked_numbers_are_what_the_code_gives(name: str) -> None:
     result = doctest.testfile(str(ROOT / "docs" / f"{name}.md"), module_relative=False)
     assert result.attempted > 0
