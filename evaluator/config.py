@@ -481,6 +481,9 @@ class ImportColumns(Options):
         None, "Query of a row, which several may share; a column `query_id`, else each its own.", name="id_column"
     )
     prompt: str | None = option(None, "What was asked; a column `prompt`, if there is one.", name="prompt_column")
+    invalid: Literal["wrong", "drop"] | None = option(
+        None, "Predictions that name no label: count them as wrong, or leave their rows out; an error if left out."
+    )
 
 
 def cache_folder() -> Path:

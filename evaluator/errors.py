@@ -25,6 +25,10 @@ from difflib import get_close_matches
 class EvaluatorError(Exception):
     """Base of all errors that the user can fix; shown as a message without a traceback."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython and notebooks show in place of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60

@@ -28,12 +28,14 @@ from evaluator.files.whole import write_bytes
 from evaluator.options import flag
 from evaluator.progress import Stage, finish
 from evaluator.record import MeasuredRecord
+from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
 from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
 from evaluator.run.folder import open_built
 from evaluator.run.report import PAGE, MeasuredFolder, summary_lines
 from evaluator.run_log import started_as
+from evaluator.schemas import MEAN_OVER_DATASETS
 
 T = TypeVar("T")
 
@@ -80,6 +82,15 @@ class Run(Results):
     def metrics(self) -> pl.DataFrame:
         """Return every metric with its 95% interval and baselines (schemas.METRICS)."""
         return self.table("metrics")
+
+    @property
+    def summary(self) -> pl.DataFrame:
+        """Return the accuracy of each dataset and method: 95% interval, baselines and verdict, under one definition."""
+        rows = first_definition(self.metrics.filter(metric="accuracy"))
+        one = ~pl.col("dataset").eq(MEAN_OVER_DATASETS)
+        rows = rows.filter(one | (one.sum().over("suite", "part", "method") > 1))
+        shown = ("ci_low", "ci_high", "chance", "majority", "verdict", "n_queries")
+        return rows.select("suite", "part", "dataset", "method", pl.col("value").alias("accuracy"), *shown)
 
     @property
     def predictions(self) -> pl.DataFrame:

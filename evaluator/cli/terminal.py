@@ -1,13 +1,14 @@
 """Show progress: requests and tokens per second, share of tokens from the cache, time left, and arithmetic rate.
 
 A line is printed every ten seconds, with or without a terminal, also while a stage has nothing new to say. A terminal
-has progress bars below these lines, with fewer numbers.
+has progress bars below these lines, with fewer numbers. A notebook has one line, replaced, empty at the end.
 """
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from threading import Event, Lock, Thread
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
@@ -67,9 +68,20 @@ def draw(stage: Stage[T]) -> T:
     console = Console(file=cast(IO[str], LossyStream(sys.stderr)))
     if console.is_terminal:
         return _draw_bars(stage, console)
-    lines = _Lines(console, ends_are_shown=True)
-    with _repeating(lines):
-        return finish(stage, lines.show)
+    line = _notebook_line() if console.is_jupyter else None
+    lines = _Lines(console, ends_are_shown=True, show_line=line)
+    try:
+        with _repeating(lines):
+            return finish(stage, lines.show)
+    finally:
+        if line:
+            line("")
+
+
+def _notebook_line() -> Callable[[str], None]:
+    """Show a line below a cell of a notebook, and return a function that replaces it."""
+    shown = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: shown.update({"text/plain": text}, raw=True)
 
 
 def _draw_bars(stage: Stage[T], console: "Console") -> T:
@@ -105,8 +117,11 @@ class _Lines:
     Stages such as loading a model report nothing for minutes: a thread repeats their last line with the time they took.
     """
 
-    def __init__(self, console: "Console", *, ends_are_shown: bool) -> None:
+    def __init__(
+        self, console: "Console", *, ends_are_shown: bool, show_line: Callable[[str], None] | None = None
+    ) -> None:
         self._console, self._ends_are_shown = console, ends_are_shown
+        self._show_line = show_line or self._print_line
         self._last: Progress | None = None
         self._is_new = False  # whether the last progress differs from what was shown
         self._began = self._printed = time.monotonic()
@@ -114,7 +129,7 @@ class _Lines:
 
     def show(self, now: Progress) -> None:
         if now.line:
-            self._console.print(printable(now.line), highlight=False, soft_wrap=True, markup=False)
+            self._print_line(printable(now.line))
             return
         with self._lock:
             begins = self._last is None or now.stage != self._last.stage
@@ -136,7 +151,10 @@ class _Lines:
     def _print(self, now: Progress, more: str = "") -> None:
         self._printed, self._is_new = time.monotonic(), False
         line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}"
-        self._console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
+        self._show_line(printable(line))
+
+    def _print_line(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

@@ -20,10 +20,13 @@ from evaluator.imports.answers import IMPORTED, ImportedDataset, Reported, answe
 from evaluator.imports.decision_logs import log_kind, read_log
 from evaluator.redaction import name_fault
 
+PREDICTED = "pred"
+"""Column of predicted labels, if none is named."""
+
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",
     "label_probs": "probabilities",
-    "pred": "labels",
+    PREDICTED: "labels",
 }
 """Columns that hold answers if none is named, and what they hold."""
 
@@ -105,6 +108,7 @@ class _Columns(NamedTuple):
     scores: tuple[str, ...]
     numbers: Numbers
     labels: tuple[str, ...] | None  # None: in the column LABEL_NAMES
+    invalid: str | None  # ImportColumns.invalid
     dataset: str | None
     query: str | None
     prompt: str | None
@@ -134,20 +138,26 @@ def _chosen_columns(path: Path, given: ImportColumns) -> _Columns:
         raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels, in their order.")
     defaults = {"dataset": given.dataset, "query_id": given.query, "prompt": given.prompt}
     optional = [name or (default if default in present else None) for default, name in defaults.items()]
-    return _Columns(given.gold, scores, numbers, labels, *optional)
+    return _Columns(given.gold, scores, numbers, labels, given.invalid, *optional)
 
 
 def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> ImportedDataset:
-    labels = columns.labels or _label_names(rows[0])
+    labels, note = columns.labels or _label_names(rows[0]), tuple[str, ...]()
     for row in rows:
         if not columns.labels and (names := _label_names(row)) != labels:
             raise row.error(LABEL_NAMES, f"the labels of the dataset's first row, {list(labels)}", list(names))
-    label_columns = [columns.gold, *(columns.scores if columns.numbers == "labels" else ())]
-    indices = _label_indices(rows, label_columns, labels)
     if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
-        predicted = indices[columns.scores[0]]
+        valid, note = _valid_predictions(rows, columns, labels)
+        rows = valid if columns.invalid == "drop" else rows
+        indices = _label_indices({columns.gold: rows, columns.scores[0]: valid}, labels)
+        of_valid = dict(zip((row.number for row in valid), indices[columns.scores[0]], strict=True))
+        predicted = [
+            of_valid.get(row.number, (gold + 1) % len(labels))  # an invalid one: another than the true label
+            for row, gold in zip(rows, indices[columns.gold], strict=True)
+        ]
         numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
     else:
+        indices = _label_indices({columns.gold: rows}, labels)
         numbers = [_table_numbers(row, labels, columns) for row in rows]
     reported = Reported(numbers)
     if columns.numbers == "probabilities":
@@ -162,37 +172,56 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         [labels] * len(rows),
         reported.log_likelihoods,
     )
-    return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, reported.notes)
+    return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, (*note, *reported.notes))
+
+
+def _valid_predictions(
+    rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]
+) -> tuple[Sequence[_Row], tuple[str, ...]]:
+    """Return the rows whose prediction names a label, and a note that counts the others; all rows without --invalid."""
+    if columns.invalid is None:
+        return rows, ()
+    column = columns.scores[0]
+    readings = [
+        [row for row in rows if _named(str(row.cells[column]), labels) != NO_LABEL],
+        [row for row in rows if _numbered(row.cells[column], labels) != NO_LABEL],
+    ]
+    valid = max(readings, key=len)  # names, unless more cells are numbers
+    if not valid:
+        raise rows[0].error(column, f"one of {', '.join(labels)}: no row has a label", rows[0].cells[column])
+    counted = "left out" if columns.invalid == "drop" else "counted as wrong"
+    note = f"{len(rows) - len(valid)} of {len(rows)} predictions name no label and are {counted}"
+    return valid, (note,) if len(valid) < len(rows) else ()
 
 
 def _label_names(row: _Row) -> tuple[str, ...]:
     cell = row.cells[LABEL_NAMES]
     names = parsed(cell) if isinstance(cell, str) else cell
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise row.error(LABEL_NAMES, "a list of texts", cell)
+        raise row.error(LABEL_NAMES, 'a list of texts, in CSV as JSON: ["no", "yes"]', cell)
     return tuple(names)
 
 
-def _label_indices(rows: Sequence[_Row], columns: Sequence[str], labels: Sequence[str]) -> dict[str, list[int]]:
-    """Return the indices of the labels in some columns, which hold names of labels or indices.
+def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, list[int]]:
+    """Return the indices of the labels in some columns, each of the rows given, which hold names of labels or indices.
 
     Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
     only where this fails is each column read by itself.
     """
-    cells = {column: [row.cells[column] for row in rows] for column in columns}
-    named = {column: [_named(str(cell), labels) for cell in cells[column]] for column in columns}
-    numbered = {column: [_numbered(cell, labels) for cell in cells[column]] for column in columns}
+    named = {column: [_named(str(row.cells[column]), labels) for row in rows[column]] for column in rows}
+    numbered = {column: [_numbered(row.cells[column], labels) for row in rows[column]] for column in rows}
     for indices in (named, numbered):
         if not any(NO_LABEL in column for column in indices.values()):
             return indices
-    for column in columns:
+    for column in rows:
         if NO_LABEL in named[column] and NO_LABEL in numbered[column]:
-            raise _not_a_label(rows, column, named[column], numbered[column], labels)
-    return {column: numbered[column] if NO_LABEL in named[column] else named[column] for column in columns}
+            raise _not_a_label(rows[column], column, named[column], numbered[column], labels)
+    return {column: numbered[column] if NO_LABEL in named[column] else named[column] for column in rows}
 
 
 def _named(text: str, labels: Sequence[str]) -> int:
-    return labels.index(text) if text in labels else NO_LABEL
+    """Return the index of the label of this name, where 1.0 is also 1, or NO_LABEL."""
+    return next((labels.index(each) for each in (text, text.removesuffix(".0")) if each in labels), NO_LABEL)
 
 
 def _numbered(cell: object, labels: Sequence[str]) -> int:
@@ -208,7 +237,10 @@ def _not_a_label(
     allowed = f"one of {', '.join(labels)}"
     for row, *indices in zip(rows, named, numbered, strict=True):
         if {*indices} == {NO_LABEL}:
-            return row.error(column, f"{allowed}, or a number from 0 to {len(labels) - 1}", row.cells[column])
+            allowed = f"{allowed}, or a number from 0 to {len(labels) - 1}"
+            if column == PREDICTED:
+                allowed += "; --invalid wrong counts other answers as wrong, and --invalid drop leaves them out"
+            return row.error(column, allowed, row.cells[column])
     row = rows[named.index(NO_LABEL)]
     return row.error(column, f"{allowed}, since other rows have names", row.cells[column])
 
@@ -221,9 +253,14 @@ def _table_numbers(row: _Row, labels: Sequence[str], columns: _Columns) -> list[
     if not isinstance(values, list) or len(values) != len(labels):
         raise row.error(where, f"{len(labels)} numbers, one for each of {', '.join(labels)}", cell)
     numbers = [_number(value) for value in values]
-    if columns.numbers == "log-likelihoods" and not all(-math.inf < value <= 0 for value in numbers):
-        raise row.error(where, "log-likelihoods in nats: finite numbers of at most 0", cell)
+    if columns.numbers == "log-likelihoods" and not _are_log_likelihoods(numbers):
+        raise row.error(where, "log-likelihoods in nats: numbers of at most 0, not all -inf", cell)
     return numbers
+
+
+def _are_log_likelihoods(numbers: Sequence[float]) -> bool:
+    """Return whether numbers are log-likelihoods; -inf stands for probability 0."""
+    return all(value <= 0 for value in numbers) and max(numbers) > -math.inf
 
 
 def _number(value: Any) -> float:
@@ -278,8 +315,8 @@ def _sample_log_likelihoods(row: _Row, n_labels: int) -> list[float]:
         numbers = [float(repeats[0][0]) for repeats in row.cells["resps"]]
     except (TypeError, ValueError, IndexError, KeyError, OverflowError):
         numbers = []
-    if len(numbers) != n_labels or not all(-math.inf < value <= 0 for value in numbers):
-        raise row.error("resps", f"{n_labels} log-likelihoods, finite and at most 0", row.cells["resps"])
+    if len(numbers) != n_labels or not _are_log_likelihoods(numbers):
+        raise row.error("resps", f"{n_labels} log-likelihoods of at most 0, not all -inf", row.cells["resps"])
     return numbers
 
 

@@ -23,7 +23,8 @@ def verdict_lines(metrics: pl.DataFrame) -> list[str]:
 
     The line has the mean accuracy, the baselines, and the number of datasets with each verdict, which is by the tests
     against uniform guessing and the majority label, after correction for all tests of the run; the table has the mean
-    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line.
+    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line. One dataset has
+    its own accuracy and verdict.
     Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
     there are no lines.
     """
@@ -61,16 +62,16 @@ def _part_lines(key: tuple[object, ...], rows: pl.DataFrame) -> Iterator[str]:
     for method in [REFERENCE_METHOD] if has_vanilla else methods:
         yield _line((*key, method), rows.filter(method=method))
     if has_vanilla:
-        yield from _other_methods(rows.filter(dataset=MEAN_OVER_DATASETS))
+        yield from _other_methods(rows.filter(dataset=MEAN_OVER_DATASETS), rows["dataset"].n_unique() > 2)
 
 
-def _other_methods(means: pl.DataFrame) -> Iterator[str]:
+def _other_methods(means: pl.DataFrame, of_several: bool) -> Iterator[str]:
     accuracies = dict(means.select("method", "value").iter_rows())
     vanilla = accuracies.pop(REFERENCE_METHOD, None)
     if vanilla is None or not accuracies:
         return
     width = max(len(name) for name in ("method", *accuracies))
-    yield f"  {'method':{width}}  mean accuracy  minus vanilla"
+    yield f"  {'method':{width}}  {'mean accuracy' if of_several else 'accuracy':>13}  minus vanilla"
     for method, value in accuracies.items():
         yield f"  {method:{width}}  {value:13.3f}  {value - vanilla:+13.3f}"
 
@@ -78,16 +79,18 @@ def _other_methods(means: pl.DataFrame) -> Iterator[str]:
 def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
     suite, part, method = key
     datasets = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    mean, what = rows.filter(dataset=MEAN_OVER_DATASETS), "mean accuracy"
     counts = ", ".join(f"{verdict} on {datasets.filter(verdict=verdict).height}" for verdict in VERDICTS)
-    means = [
-        f"mean accuracy {value:.3f}, chance {chance:.3f}, majority label {majority:.3f}; "
-        for value, chance, majority in rows.filter(dataset=MEAN_OVER_DATASETS)
-        .select("value", "chance", "majority")
-        .iter_rows()
+    counts += f" of {plural(datasets.height, 'dataset')}"
+    if datasets.height == 1:
+        mean, what, counts = datasets, f"accuracy on {datasets['dataset'].item()}", datasets["verdict"].item()
+    numbers = [
+        f"{what} {value:.3f}, chance {chance:.3f}, majority label {majority:.3f}; "
+        for value, chance, majority in mean.select("value", "chance", "majority").iter_rows()
     ]
     n_tests = datasets["n_tests"].item(0)
     corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {plural(n_tests, 'test')}"
-    return f"{suite} / {part}, {method}: {''.join(means)}{counts} of {plural(datasets.height, 'dataset')} ({corrected})"
+    return f"{suite} / {part}, {method}: {''.join(numbers)}{counts} ({corrected})"
 
 
 SMALL_LABEL_MASS = 0.1

@@ -38,6 +38,22 @@ def test_the_command_that_would_do_the_same_is_recorded(run):
     assert "--datasets sst5,trec --queries 4 --model fake --engine fake" in typed
 
 
+def test_a_summary_has_the_accuracies_of_datasets_and_no_mean_over_one(run):
+    rows = run.metrics.filter(metric="accuracy", definition="paper")
+    assert run.summary["accuracy"].to_list() == rows["value"].to_list()
+    assert set(run.summary["dataset"]) == {"sst5", "trec", "mean"}
+    one = evaluator.evaluate("staicc-normal", **(SMALL | {"datasets": ["sst5"]}))
+    assert set(one.metrics["dataset"]) == {"sst5", "mean"}
+    assert one.summary["dataset"].to_list() == ["sst5"]
+    assert "normal, vanilla: accuracy on sst5 " in str(one)
+
+
+def test_a_notebook_shows_an_error_of_ours_as_its_message():
+    with pytest.raises(ConfigError) as refused:
+        evaluator.evaluate("clasify", model="embedded")
+    assert refused.value._render_traceback_() == [f"ConfigError: {refused.value}"]
+
+
 def test_a_run_without_a_folder_leaves_none_behind():
     run = evaluator.evaluate("staicc-normal", **SMALL)
     folder = run.folder

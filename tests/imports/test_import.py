@@ -154,7 +154,12 @@ GOOD = {"gold": "no", "label_log_likelihoods": [-1.0, -2.0], "label_names": ["no
         ({"gold": "perhaps"}, "gold", "'perhaps'", "one of no, yes, or a number from 0 to 1"),
         ({"gold": 2}, "gold", "2", "one of no, yes"),
         ({"label_log_likelihoods": [-1.0]}, "label_log_likelihoods", "[-1.0]", "2 numbers, one for each of no, yes"),
-        ({"label_log_likelihoods": [0.5, -1.0]}, "label_log_likelihoods", "[0.5, -1.0]", "finite numbers of at most 0"),
+        (
+            {"label_log_likelihoods": [0.5, -1.0]},
+            "label_log_likelihoods",
+            "[0.5, -1.0]",
+            "numbers of at most 0, not all -inf",
+        ),
         ({"label_log_likelihoods": ["x", -1.0]}, "label_log_likelihoods", "['x', -1.0]", "log-likelihoods in nats"),
         ({"label_names": "no"}, "label_names", "'no'", "a list of texts"),
         ({"label_names": ["yes", "no"]}, "label_names", "['yes', 'no']", "the labels of the dataset's first row"),
@@ -171,7 +176,7 @@ def test_a_cell_that_does_not_fit_is_named_with_what_is_allowed(tmp_path, change
 @pytest.mark.parametrize(
     ("changed", "column", "allowed"),
     [
-        ({"resps": [[["-1", "False"]]]}, "resps", "2 log-likelihoods, finite and at most 0"),
+        ({"resps": [[["-1", "False"]]]}, "resps", "2 log-likelihoods of at most 0, not all -inf"),
         ({"arguments": {"gen_args_0": {"arg_0": "x", "arg_1": {}}}}, "arguments", "a multiple-choice task"),
         ({"target": "c"}, "target", "one of 1, 2, or a number from 0 to 1"),
     ],
@@ -280,3 +285,39 @@ def test_an_imported_dataset_has_not_the_name_of_the_mean(scored, tmp_path):
     pl.DataFrame(columns).write_parquet(tmp_path / "mean.parquet")
     said = command("import", tmp_path / "mean.parquet", "--out", tmp_path / "out", exits=2)
     assert "a dataset cannot be called 'mean'" in said
+
+
+@pytest.mark.parametrize(("invalid", "counted"), [("wrong", "counted as wrong"), ("drop", "left out")])
+def test_predictions_that_name_no_label_count_as_wrong_or_are_left_out(scored, tmp_path, invalid, counted):
+    gold = np.array(LABELS)[scored[1]]
+    pred = np.where(np.arange(N) % 3 == 0, "I cannot say", np.roll(gold, 1))
+    table = pl.DataFrame({"gold": gold, "pred": pred}).with_columns(
+        pred=pl.when(pl.int_range(pl.len()) == 4).then(None).otherwise("pred")  # a missing one
+    )
+    table.write_csv(tmp_path / "said.csv")
+    words = ("import", tmp_path / "said.csv", "--labels", ",".join(LABELS), "--out", tmp_path / "out")
+    refused = command(*words, exits=2)
+    assert "row 0 (from 0), column 'pred': found 'I cannot say'; allowed is one of no, yes, maybe" in refused
+    assert "--invalid wrong counts other answers as wrong" in refused
+    command(*words, "--invalid", invalid)
+    valid = (pred != "I cannot say") & (np.arange(N) != 4)
+    answered = valid if invalid == "drop" else np.full(N, True)
+    expected = accuracy_score(gold[answered], np.where(valid, pred, "")[answered])
+    assert metrics(tmp_path / "out", "said")["accuracy"] == pytest.approx(expected)
+    assert f"11 of 30 predictions name no label and are {counted}" in (tmp_path / "out/report.html").read_text()
+
+
+def test_labels_that_are_whole_numbers_are_read_with_a_decimal_point_too(tmp_path):
+    (tmp_path / "floats.csv").write_text("gold,pred\n0.0,1\n1.0,1.0\n0,0.0\n1.0,1\n")
+    command("import", tmp_path / "floats.csv", "--labels", "1,0", "--out", tmp_path / "out")
+    assert metrics(tmp_path / "out", "floats")["accuracy"] == 0.75
+
+
+def test_a_log_likelihood_of_minus_infinity_is_probability_zero(tmp_path):
+    row = {"gold": 1, "label_log_likelihoods": [-1.0, -math.inf], "label_names": ["a", "b"]}
+    rows = [row, row | {"gold": 0}]
+    (tmp_path / "zero.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    command("import", tmp_path / "zero.jsonl", "--out", tmp_path / "out")
+    measured = metrics(tmp_path / "out", "zero")
+    assert (measured["accuracy"], measured["true_label_probability"], measured["log_loss"]) == (0.5, 0.5, math.inf)
+    assert measured["label_mass_median"] == pytest.approx(math.exp(-1))

@@ -44,8 +44,8 @@ def test_without_vanilla_there_is_a_line_a_method_under_the_first_definition_tha
     rows = [row("a", UNIFORM, "published"), row("a", BOTH, "released")]
     methods = [entry | {"method": method} for method in ("topk", "batch") for entry in rows]
     counted = (
-        "better than guessing on 1, better than uniform guessing on 0, not better than uniform guessing on 0 "
-        "of 1 dataset (5% level, Holm's correction for 1,200 tests)"
+        "accuracy on a 0.500, chance 0.250, majority label 0.750; better than guessing "
+        "(5% level, Holm's correction for 1,200 tests)"
     )
     assert verdict_lines(pl.DataFrame(methods, schema=METRICS)) == [
         f"s / p, topk: {counted}",
