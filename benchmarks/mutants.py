@@ -1,0 +1,236 @@
+"""Change one piece of the code at a time and count the changes that a test notices: make mutants.
+
+Draws 20 changes each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in evaluator/ and
+kernels/; makes each in a copy of the last commit, and runs tests until one fails: the mirror file of the module, then
+files that import it, directly or through others. The same command goes on where it was stopped. Survivors listed with
+a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
+folder and run the same tests for every mutant.
+"""
+
+import argparse
+import ast
+import csv
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness import RESULTS, ROOT, append_rows, code_commit
+
+N_DRAWN = dict.fromkeys(("metrics", "statistics", "methods", "random_baselines", "suites"), 20) | {"elsewhere": 100}
+MAX_FILES = 8  # of tests a mutant
+MAX_TIMES_LIMIT = 10  # of wall time, where other programs have the processor
+IMPORTED_ONCE = ("altair", "hypothesis", "pyarrow", "scipy.optimize", "selenium.webdriver", "torch")
+PAIRS = (("Lt", "LtE"), ("Gt", "GtE"), ("Eq", "NotEq"), ("Is", "IsNot"), ("In", "NotIn"), ("And", "Or"), ("Add", "Sub"))
+PAIRS += (("Mult", "Div"), ("BitAnd", "BitOr"))
+OTHER: dict[type, Any] = {getattr(ast, a): getattr(ast, b) for x, y in PAIRS for a, b in ((x, y), (y, x))}
+OTHER |= {ast.FloorDiv: ast.Div, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
+UNCHANGED = {"annotation", "returns", "decorator_list", "pattern"}
+
+Mutant = dict[str, Any]  # path, line, kind, start and end in bytes, before, after
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seed", type=int, default=0, help="of the draw")
+    arguments.add_argument("--commit", default=code_commit().rstrip("+"), help="whose code is changed and tested")
+    arguments.add_argument("--limit", type=int, default=60, help="seconds of processor time a mutant")
+    arguments.add_argument("--hours", type=float, default=24, help="stop after these")
+    options = arguments.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its tests
+    folder = Path(tempfile.gettempdir()) / f"evaluator-mutants-{options.commit}"
+    tree, kept, stop = folder / "tree", folder / f"judged-{options.seed}.jsonl", time.monotonic() + 3600 * options.hours
+    if not tree.exists():
+        tree.mkdir(parents=True)
+        archive = subprocess.run(["git", "archive", options.commit], cwd=ROOT, check=True, capture_output=True).stdout  # noqa: S607
+        subprocess.run(["tar", "x"], cwd=tree, input=archive, check=True)  # noqa: S607
+    for name in IMPORTED_ONCE:
+        importlib.import_module(name)
+    judged = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    drawn, importers = draw(tree, options.seed), importers_of(tree)
+    for number, mutant in enumerate(drawn[len(judged) :], len(judged) + 1):
+        if time.monotonic() > stop:
+            break
+        judged.append(
+            mutant | {"verdict": judge(mutant, related_tests(mutant["path"], importers, tree), tree, options.limit)}
+        )
+        with kept.open("a") as file:
+            file.write(json.dumps(judged[-1]) + "\n")
+        print(f"{number:4} {mutant['path']}:{mutant['line']} {mutant['kind']}: {judged[-1]['verdict']}", flush=True)
+    # A test that fails without a mutant kills none.
+    broken = run_tests(
+        ["tests/test_main.py", *sorted({row["verdict"] for row in judged if "::" in row["verdict"]})], tree, 3600
+    )
+    if broken != "survived":
+        sys.exit(f"{broken} fails in {tree} without a mutant, too. Mend it, commit, and run again.")
+    for part in ("core", "elsewhere"):
+        append_rows(
+            "mutants", part, ["pytest"], [score([row for row in judged if part_of(row["path"]) == part], options)]
+        )
+
+
+def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
+    """Print the survivors; return counts, and the share of killed mutants among those that are not equivalent."""
+    with (RESULTS / "mutants_equivalent.csv").open(newline="") as file:
+        equivalent = {(row["path"], row["before"], row["after"]) for row in csv.DictReader(file)}
+    count = Counter[str]()
+    for row in judged:
+        verdict = "killed" if "." in row["verdict"] else row["verdict"]
+        if verdict != "killed" and (row["path"], row["before"], row["after"]) in equivalent:
+            verdict = "equivalent"
+        elif verdict != "killed":
+            print(f"{verdict}: {row['path']}:{row['line']}: {row['before']} -> {row['after']}")
+        count[verdict] += 1
+    left = {"out_of_time": count["out of time"], "equivalent": count["equivalent"]}
+    share = count["killed"] / max(count["killed"] + count["survived"], 1)
+    return {
+        "seed": options.seed,
+        "killed": count["killed"],
+        "survived": count["survived"],
+        **left,
+        "score": round(share, 4),
+    }
+
+
+def part_of(path: str) -> str:
+    return "core" if path.split("/")[1] in N_DRAWN else "elsewhere"
+
+
+def draw(tree: Path, seed: int) -> list[Mutant]:
+    """Return the drawn mutants in the order in which they are judged: any first part of it is a sample."""
+    rng, parts = random.Random(seed), {part: list[Mutant]() for part in N_DRAWN}
+    for path in sorted([*(tree / "evaluator").rglob("*.py"), *(tree / "kernels").rglob("*.py")]):
+        part = parts.get(path.relative_to(tree).parts[1], parts["elsewhere"])
+        part += mutants(str(path.relative_to(tree)), path.read_bytes())
+    chosen = [mutant for part, n in N_DRAWN.items() for mutant in rng.sample(parts[part], n)]
+    return rng.sample(chosen, len(chosen))
+
+
+def mutants(path: str, source: bytes) -> Iterator[Mutant]:
+    """Yield every change of one node that this program knows, in the order of the source."""
+    lines = source.splitlines(keepends=True)
+    for kind, node, after in changes(ast.parse(source)):
+        start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
+        end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
+        place = {"path": path, "line": node.lineno, "start": start, "end": end}
+        yield place | {"kind": kind, "before": source[start:end].decode(), "after": after}
+
+
+def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yield kind, node and new text. Texts, annotations, decorators and patterns stay as they are."""
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in OTHER:
+            yield "comparison", node, f"({ast.unparse(ast.Compare(node.left, [OTHER[type(op)]()], node.comparators))})"
+        case ast.BinOp(op=op) if type(op) in OTHER:
+            yield "arithmetic", node, f"({ast.unparse(ast.BinOp(node.left, OTHER[type(op)](), node.right))})"
+        case ast.BoolOp(op=op):
+            yield "boolean", node, f"({ast.unparse(ast.BoolOp(OTHER[type(op)](), node.values))})"
+        case ast.UnaryOp(op=ast.USub() | ast.Not()):
+            yield "arithmetic", node, f"({ast.unparse(node.operand)})"
+        case ast.Constant(value=bool() | int() | float() as value):
+            yield "constant", node, f"({not value if isinstance(value, bool) else value + 1})"
+        case ast.Call(args=[first, second, *rest]) if not any(isinstance(a, ast.Starred) for a in node.args):
+            yield "arguments", node, f"({ast.unparse(ast.Call(node.func, [second, first, *rest], node.keywords))})"
+        case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            yield "statement", node, "pass"
+        case ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break():
+            yield "statement", node, "pass"
+    for test in node.ifs if isinstance(node, ast.comprehension) else [getattr(node, "test", None)]:
+        if test and ast.unparse(test) != "TYPE_CHECKING":
+            yield "condition", test, f"(not ({ast.unparse(test)}))"
+    for name, value in ast.iter_fields(node):
+        for child in (value if isinstance(value, list) else [value]) if name not in UNCHANGED else ():
+            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.Assert):
+                yield from changes(child)
+
+
+def importers_of(tree: Path) -> dict[str, set[str]]:
+    """Return the files that import each module, by its dotted name: files of tests, too."""
+    found: dict[str, set[str]] = {}
+    for path in [path for top in ("evaluator", "kernels", "tests") for path in (tree / top).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ImportFrom):
+                names = [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+            else:
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                found.setdefault(name, set()).add(str(path.relative_to(tree)))
+    return found
+
+
+def related_tests(path: str, importers: dict[str, set[str]], tree: Path) -> list[str]:
+    """Return the files of tests of a module: its mirror, then by the number of imports between, at most MAX_FILES."""
+    mirror = Path("tests", *Path(path).parts[1:-1], f"test_{Path(path).stem}.py")
+    tests, seen, level = [str(mirror)] if (tree / mirror).exists() else [], {path}, {path}
+    while level and len(tests) < MAX_FILES:
+        modules = {name.removeprefix("kernels/").removesuffix(".py").removesuffix("/__init__") for name in level}
+        level = {file for name in modules for file in importers.get(name.replace("/", "."), ())} - seen
+        seen |= level
+        near = sorted(level, key=lambda file: (Path(file).parent != mirror.parent, file))
+        tests += [file for file in near if Path(file).name.startswith("test_") and file not in tests]
+    return tests[:MAX_FILES]
+
+
+def judge(mutant: Mutant, tests: list[str], tree: Path, limit_s: int) -> str:
+    """Return the test that fails with the mutant, or `survived`, or `out of time`."""
+    file, source = tree / mutant["path"], (tree / mutant["path"]).read_bytes()
+    try:
+        file.write_bytes(source[: mutant["start"]] + mutant["after"].encode() + source[mutant["end"] :])
+        return run_tests(tests, tree, limit_s)
+    finally:
+        file.write_bytes(source)
+
+
+def run_tests(tests: list[str], tree: Path, limit_s: int) -> str:
+    """Run tests until the first fails, in a fork of this process that imports the copy."""
+    (failure := tree.parent / "failure").unlink(missing_ok=True)
+    process = multiprocessing.get_context("fork").Process(target=_pytest, args=(tests, tree, failure, limit_s))
+    process.start()
+    process.join(MAX_TIMES_LIMIT * limit_s)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)  # what tests have started, too
+    process.join()
+    if failure.exists():
+        return failure.read_text()
+    return {0: "survived", -signal.SIGKILL: "out of time"}.get(process.exitcode or 0, "pytest.exit")
+
+
+def _pytest(tests: list[str], tree: Path, failure: Path, limit_s: int) -> None:
+    class FirstFailure:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.failed:
+                failure.write_text(report.nodeid)
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed:
+                failure.write_text(report.nodeid + "::import")
+
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
+    os.chdir(tree)
+    for name in [name for name in sys.modules if name.split(".")[0] in {"benchmarks", "evaluator", "tests"}]:
+        del sys.modules[name]
+    os.environ["PYTHONPATH"] = f"{tree}{os.pathsep}{tree / 'kernels'}"
+    sys.path[:0] = [str(tree), str(tree / "kernels")]
+    os.dup2(os.open(tree.parent / "pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    options = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", "-m", "not gpu and not exhaustive and not slow"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    os._exit(pytest.main([*options, *tests], plugins=[FirstFailure()]) not in {0, 5})
+
+
+if __name__ == "__main__":
+    main()
