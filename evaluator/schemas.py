@@ -180,6 +180,12 @@ TEST_OF_GUESSING: dict[str, pl.DataType] = {  # of an accuracy; random_baselines
     "n_needed": pl.Int64(),  # queries that tell an accuracy of that bound from guessing with 80% power, corrected
 }
 
+TEST_OF_MAJORITY: dict[str, pl.DataType] = {  # of an accuracy; metrics/guessing.py has the rules
+    "p_majority": pl.Float64(),  # one-sided, paired: not more accurate than the best constant answer
+    "p_majority_holm": pl.Float64(),  # corrected together with p_value
+    "better_than_guessing": pl.Boolean(),  # p_holm and p_majority_holm are 0.05 at most
+}
+
 METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition"]
 METRICS = pl.Schema(
     {
@@ -207,9 +213,7 @@ METRICS = pl.Schema(
         "log10_tail": pl.Float64(),  # log10 of the probability that a random classifier is at least as accurate
         "verdict": pl.String(),  # metrics.guessing.VERDICTS, by both tests
         **TEST_OF_GUESSING,  # both tests of all accuracies of the run under this definition
-        "p_majority": pl.Float64(),  # one-sided, paired: not more accurate than always the most frequent gold label
-        "p_majority_holm": pl.Float64(),  # corrected together with p_value
-        "better_than_guessing": pl.Boolean(),  # p_holm and p_majority_holm are 0.05 at most
+        **TEST_OF_MAJORITY,
         # 95% Bayesian interval of the accuracy under Jeffreys' prior, for n_queries independent queries:
         "credible_low": pl.Float64(),
         "credible_high": pl.Float64(),

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import betaincinv
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Bools, Floats
 from evaluator.errors import MetricError
 from evaluator.random_baselines.max_random import (
     TAIL_TO_TELL,
@@ -37,7 +37,7 @@ from evaluator.random_baselines.max_random import (
     verdict,
     with_tests,
 )
-from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY
 from evaluator.statistics.paired import paired_test
 
 VERDICTS = ("better than guessing", "better than uniform guessing", "not better than uniform guessing")
@@ -174,19 +174,17 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     rows = rows.with_columns(
         n_chosen_from=1, tail="log10_tail", log10_tail=pl.when(~pl.col("is_repeat")).then("log10_tail")
     )
-    rows = rows.with_columns(p_majority=pl.Series(map(_majority_test, *rows.select(_TESTED)), dtype=pl.Float64))
-    rows = with_tests(rows, ["definition"], ["p_majority"])
-    both = pl.col("better_than_uniform") & (pl.col("p_majority_holm") <= TAIL_TO_TELL)
+    rows = rows.with_columns(p_majority=pl.Series(map(_test_of_mean, *rows.select(_TESTED)), dtype=pl.Float64))
+    rows = with_both_tests(rows, ["definition"])
     rows = rows.with_columns(
-        better_than_guessing=both,
-        verdict=pl.when(both)
+        verdict=pl.when("better_than_guessing")
         .then(pl.lit(VERDICTS[0]))
         .when("better_than_uniform")
         .then(pl.lit(VERDICTS[1]))
         .when(pl.col("p_holm").is_not_null())
         .then(pl.lit(VERDICTS[2])),
     )
-    names = (*TEST_OF_GUESSING, "p_majority", "p_majority_holm", "better_than_guessing", "verdict")
+    names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict")
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
@@ -198,10 +196,40 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     )
 
 
+def with_both_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
+    """Add TEST_OF_GUESSING and TEST_OF_MAJORITY, corrected together, to the rows of significance.with_tests.
+
+    Args:
+        rows: p_majority, too: of one prompt. Each of the prompts that an accuracy is chosen from is tested at its share
+            of the level (Bonferroni), so that the result holds for whichever is best.
+        family: as for with_tests.
+    """
+    of_best = (pl.col("p_majority") * pl.col("n_chosen_from")).clip(upper_bound=1.0)
+    tested = with_tests(rows.with_columns(p_majority=of_best), family, ["p_majority"])
+    both = pl.col("better_than_uniform") & (pl.col("p_majority_holm") <= TAIL_TO_TELL)
+    return tested.with_columns(better_than_guessing=both)
+
+
+def majority_test(is_right: Bools, constants: Bools) -> dict[str, float]:
+    """Return `majority` and `p_majority` of one prompt, tested against the best constant answer.
+
+    Args:
+        is_right: [queries], of the prompt's answers.
+        constants: [answers, queries], whether each constant answer is right.
+
+    Of constant answers that are right equally often it takes the one that is hardest to tell from, as guesses() does.
+    """
+    n_right = constants.sum(axis=1)
+    most_frequent = constants[n_right == n_right.max()]
+    hardest = most_frequent[(most_frequent != is_right).sum(axis=1).argmax()]
+    p_value = paired_test(is_right - hardest.astype(np.float64), one_sided=True).p_value
+    return {"majority": float(hardest.mean()), "p_majority": p_value}
+
+
 _TESTED = ("log10_tail", "margins", "margin_counts")
 
 
-def _majority_test(log10_tail: float | None, margins: pl.Series, counts: pl.Series) -> float | None:
+def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Series) -> float | None:
     """Return the one-sided p-value of the best constant answer; None without a test against uniform guessing."""
     if log10_tail is None:
         return None

@@ -14,7 +14,7 @@ from evaluator.errors import MetricError
 from evaluator.metrics import METRICS
 from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.metrics.guessing import prompts_tried
-from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING
+from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING, TEST_OF_MAJORITY
 from tests.metrics.measured import metrics_of
 
 COLUMNS = ["chance", "majority", "max_random", "tries", "log10_tail", "verdict", "n_needed"]
@@ -214,7 +214,7 @@ def test_a_mean_over_six_prompts_is_tested_with_the_power_of_one_classifier_and_
 def test_a_mean_over_one_dataset_is_the_test_of_that_dataset_again() -> None:
     table = metrics_of(answers([[YES], [YES], [NO]])).filter(metric="accuracy")
     assert table["n_tests"].to_list() == [2, 2]
-    tests = [*TEST_OF_GUESSING, "p_majority", "p_majority_holm", "better_than_guessing", "verdict"]
+    tests = [*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict"]
     assert table.select(tests).unique().height == 1
 
 

@@ -21,15 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Floats, Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax_of
-from evaluator.metrics.guessing import GUESSES, prompts_tried, with_baselines
+from evaluator.metrics.guessing import GUESSES, majority_test, prompts_tried, with_baselines, with_both_tests
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
 from evaluator.prompts.rows import variations
-from evaluator.random_baselines.max_random import with_tests
 from evaluator.statistics.paired import paired_interval
 from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import schema
@@ -281,7 +280,8 @@ def demonstrations_table(
     """Compare every source of demonstrations with the suite's sets: schema.PVI_DEMONSTRATIONS, sorted by its key.
 
     The best set is compared with guessing: the maximum random baseline is for as many tries as there are different sets
-    (Yauney & Mimno 2024, section 3). The best sets of all rows are tested together.
+    (Yauney & Mimno 2024, section 3), and with the majority label of the same queries. The best sets of all rows are
+    tested together.
 
     Args:
         pvi: schema.PVI.
@@ -298,14 +298,14 @@ def demonstrations_table(
     if not records:
         return schema.PVI_DEMONSTRATIONS.to_frame()
     floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
-    types = {**floats, **dict.fromkeys(_PAIRED, pl.Float64()), **GUESSES}
+    types = {**floats, **dict.fromkeys([*_PAIRED, "p_majority"], pl.Float64()), **GUESSES}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types).with_columns(
         definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
     )
     rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")
     # with_baselines judges the column `value` over `n_requests` queries.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
-    tested = with_tests(judged.with_columns(n_chosen_from="tries"))
+    tested = with_both_tests(judged.with_columns(n_chosen_from="tries"))
     table = _with_intervals(tested).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
     return declared(table, schema.PVI_DEMONSTRATIONS, schema.PVI_DEMONSTRATIONS_KEY)
 
@@ -373,6 +373,8 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     sources = rows["demonstrations"].unique().sort().to_list()
     (reference,) = set(sources) - {*schema.PVI_ORDERS}  # the source of the suite's sets
     right, bits = (_values_by_set(rows, value) for value in ("correct", "pvi_bits"))
+    answered = rows.filter(pl.col("correct").is_not_null().all().over("query_id"))
+    gold = answered.unique("query_id").sort("query_id")["gold"].to_numpy()
     n_rows = rows["query_id"].n_unique()
     for source in sources:
         n_queries, n_sets = right[source].shape
@@ -387,10 +389,17 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "v_information": _mean(bits[source]),
             "n_correct": int(right[source].sum(axis=0).max()) if n_queries else None,
             "best_accuracy": float(right[source].mean(axis=0).max()) if n_queries else None,
+            **(_majority(right[source], gold) if n_queries else {"majority": None, "p_majority": None}),
             **_difference("accuracy", right[source], right[reference], is_reference=is_reference),
             **dict(zip(_PAIRED, _paired_ends(right[source], right[reference], is_reference), strict=True)),
             **_difference("v_information", bits[source], bits[reference], is_reference=is_reference),
         }
+
+
+def _majority(right: Floats, gold: Ints) -> dict[str, float]:
+    """Test the best set of [query, set] against the majority label."""
+    best = right[:, right.sum(axis=0).argmax()] == 1
+    return majority_test(best, np.unique(gold)[:, None] == gold)
 
 
 _PAIRED = ("accuracy_low", "accuracy_high")

@@ -28,6 +28,7 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import (
     DATASET,
+    MAJORITY_TESTED,
     NEEDED,
     POSITION,
     TESTED,
@@ -302,7 +303,9 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
             difference("accuracy"),
             Column("Best set", "best_accuracy", note="max random", below="max_random"),
             replace(POSITION, note="tail", below=(line("log10_tail", probability),)),
+            Column("Majority", "majority"),
             TESTED,
+            MAJORITY_TESTED,
             NEEDED,
             Column("V-information", "v_information", note="bits"),
             difference("v_information"),

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY
 from evaluator.statistics.variance_components import ONE_WAY, REPEATED_MEASURES
 
 PviDefinition = Literal["paper", "label_space", "released"]
@@ -217,11 +217,13 @@ PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared 
         "accuracy": pl.Float64(),  # mean over sets
         "best_accuracy": pl.Float64(),  # highest of any set
         "chance": pl.Float64(),
+        "majority": pl.Float64(),  # share of the most frequent gold label of these queries
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers on n_queries
         "tries": pl.Int64(),  # different sets of demonstrations
         "log10_tail": pl.Float64(),  # log10 of the probability that guessing reaches best_accuracy
         "verdict": pl.String(),  # Verdict of random_baselines/max_random.py on best_accuracy
         **TEST_OF_GUESSING,  # of best_accuracy, over all rows of this table
+        **TEST_OF_MAJORITY,
         "v_information": pl.Float64(),  # mean over sets, bits
         "n_measured": pl.Int64(),  # queries with a PVI after every set of this many shots; v_information is over these
         # Minus the value of the suite's sets on the same queries; null for the suite's sets. 95% intervals are over

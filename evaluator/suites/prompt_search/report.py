@@ -1,6 +1,7 @@
 """Build the report sections of a prompt search from its tables. Nothing is computed here."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import polars as pl
@@ -22,6 +23,7 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import (
     DATASET,
+    MAJORITY_TESTED,
     NEEDED,
     POSITION,
     POSITION_MARKS,
@@ -76,9 +78,11 @@ COLUMNS = [
         bold=True,
     ),
     Column("Chance", "chance", note="tail", below=(line("log10_standard_tail", probability),)),
+    Column("Constant", "majority"),
     Column("Max random", "max_random", note="tail", below=(line("log10_tail", probability),)),
     POSITION,
     TESTED,
+    replace(MAJORITY_TESTED, title="Better than constant"),
     NEEDED,
     Column("Ties", "n_ties"),
 ]
@@ -128,9 +132,8 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
         rows = in_order(results.filter(part=part, method=method), order, "n_shots")
-        note = marked(
-            TEXTS["note"], VARIED[part], TAIL_TO_TELL, f"{rows['n_tests'][0]:,}", TEXTS["halved"] if is_halved else ""
-        )
+        halved = TEXTS["halved"] if is_halved else ""
+        note = marked(TEXTS["note"], VARIED[part], f"{rows['n_tests'][0]:,}", TAIL_TO_TELL, halved)
         table = Table(
             rows,
             [*COLUMNS, STOPPED] if is_halved else COLUMNS,

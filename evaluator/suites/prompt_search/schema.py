@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.random_baselines.held_out import HELD_OUT_KEY, HELD_OUT_PREDICTION, HELD_OUT_TRIALS
-from evaluator.schemas import TEST_OF_GUESSING
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY
 
 SEARCH_EXAMPLES_KEY = ["dataset", "place"]
 SEARCH_EXAMPLES = pl.Schema(  # the queries of a prompt search; in its store
@@ -77,11 +77,13 @@ SEARCH_RESULTS = pl.Schema(
         "best_correct": pl.Int64(),
         "best_prompt_numbers": pl.List(pl.Int64()),  # all different prompts with this accuracy
         "chance": pl.Float64(),  # the standard random baseline: mean of the queries' chances
+        "majority": pl.Float64(),  # share of queries to which the best constant answer, one text, is correct
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
         "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
         "verdict": pl.String(),  # random_baselines.significance.Verdict
         **TEST_OF_GUESSING,  # over all searches of the run; the lower bound is of the best prompt's true accuracy
+        **TEST_OF_MAJORITY,  # of the best prompt, at its share of the tries
     }
 )
 

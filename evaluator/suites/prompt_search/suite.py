@@ -23,6 +23,7 @@ from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.errors import ConfigError, LabelError
 from evaluator.methods.base import predict
+from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
@@ -243,7 +244,7 @@ def explain(error: LabelError, store: PromptStore) -> LabelError:
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a search; with halving, of the requests that were scored in its rounds.
 
-    Choices differ from query to query, so no label has a frequency, and `metrics` has no rows. search_held_out has one
+    Choices differ from query to query, so `metrics` has no rows. search_held_out has one
     row a trial, search_held_out_prediction four predictors over all trials of the run, for each number of tries.
     """
     seed = run.config.options_of(SearchOptions).seed
@@ -257,7 +258,9 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     yield "metrics", METRICS.to_frame()
     yield "predictions", predictions.select(PREDICTIONS.names())
     yield "search_prompts", prompts
-    yield "search_results", tables.with_mean_intervals(tables.results_table(prompts, queries), total["total_error"])
+    constants = tables.constant_answers(run.store.requests(), queries)
+    results = tables.results_table(prompts, queries, search_answers, constants)
+    yield "search_results", tables.with_mean_intervals(results, total["total_error"])
     yield "search_curves", tables.curves_table(prompts, queries)
     yield "search_held_out", trials
     yield "search_held_out_prediction", held_out_prediction(trials, ["tries"])
@@ -277,19 +280,19 @@ def query_numbers(run: MeasuredRun) -> QueryNumbers:
 
 
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield a line for each dataset, number of shots and method: the best prompt's accuracy and the random baselines,
-    and whether it is better than uniform guessing.
+    """Yield a line for each dataset, number of shots and method: the best prompt's accuracy, baselines and verdict.
 
     Args:
         run: with the table search_results.
     """
     for row in run.table("search_results").iter_rows(named=True):
-        p_value = f"{row['p_holm']:.3f}" if row["p_holm"] >= 0.001 else "< 0.001"
+        p_values = [f"{p:.3f}" if p >= 0.001 else "< 0.001" for p in (row["p_holm"], row["p_majority_holm"])]
+        verdict = VERDICTS[0 if row["better_than_guessing"] else 1 if row["better_than_uniform"] else 2]
         yield (
             f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of {row['n_prompts']:,} "
-            f"prompts {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, max random {row['max_random']:.3f}: "
-            f"{'' if row['better_than_uniform'] else 'not '}better than uniform guessing, p {p_value} after "
-            f"Holm's correction for {row['n_tests']:,} test{'s' * (row['n_tests'] != 1)}"
+            f"prompts {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, max random {row['max_random']:.3f}, "
+            f"constant answer {row['majority']:.3f}: {verdict}, p {p_values[0]} against uniform guessing and "
+            f"{p_values[1]} against the constant answer after Holm's correction for {row['n_tests']:,} tests"
         )
 
 

@@ -16,6 +16,7 @@ from scipy.special import betaincinv
 from evaluator.arrays import Floats
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
+from evaluator.metrics.guessing import majority_test, with_both_tests
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL
 from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
 from evaluator.random_baselines.calculator import expected_curve, log_spaced
@@ -26,7 +27,6 @@ from evaluator.random_baselines.max_random import (
     max_random_accuracy,
     max_random_tail,
     verdict,
-    with_tests,
 )
 from evaluator.suites.base import Comparison, declared
 from evaluator.suites.prompt_search import schema
@@ -86,22 +86,42 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     return declared(rows.collect(), schema.SEARCH_PROMPTS, schema.SEARCH_PROMPTS_KEY)
 
 
-def results_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return schema.SEARCH_RESULTS: the best of the different prompts of each search, with both random baselines.
+def constant_answers(requests: pl.LazyFrame, examples: pl.DataFrame) -> pl.DataFrame:
+    """Return dataset, answer and place of every query to which a constant answer, the text of a choice, is correct.
+
+    Args:
+        requests: REQUESTS of the store.
+        examples: SEARCH_EXAMPLES.
+    """
+    choices = requests.select("dataset", "query_id", "label_names").unique().collect()
+    rows = examples.select("dataset", "query_id", "place", "correct").join(choices, on=["dataset", "query_id"])
+    answer = pl.col("label_names").list.get(pl.col("correct"))
+    return rows.explode("correct").select("dataset", "place", answer=answer).unique().sort("dataset", "answer", "place")
+
+
+def results_table(
+    prompts: pl.DataFrame, examples: pl.DataFrame, answers: pl.DataFrame, constants: pl.DataFrame
+) -> pl.DataFrame:
+    """Return schema.SEARCH_RESULTS: the best of the different prompts of each search, with its baselines and tests.
 
     Args:
         prompts: as returned by prompts_table.
         examples: SEARCH_EXAMPLES.
+        answers: as returned by answers.answers.
+        constants: as returned by constant_answers.
 
     The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
     stopped ones included, by the rule of metrics/guessing.py. The best prompts of all searches of the run are tested
-    together.
+    together, against uniform guessing and against the best constant answer.
 
     Source: Yauney & Mimno 2024, equations 8 to 11.
     """
-    rows = pl.DataFrame([_result(search) for search in _searches(prompts, examples)], infer_schema_length=None)
+    rows = pl.DataFrame(
+        [_result(search) | _majority(search, answers, constants) for search in _searches(prompts, examples)],
+        infer_schema_length=None,
+    )
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
-    tested = with_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
+    tested = with_both_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
     return declared(tested, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
 
 
@@ -164,6 +184,16 @@ def _result(search: Search) -> dict[str, Any]:
         "log10_standard_tail": float(max_random_tail(best, n_queries, search.chances, log10=True)),
         "log10_tail": float(max_random_tail(best, n_queries, search.chances, tries, log10=True)),
     }
+
+
+def _majority(search: Search, answers: pl.DataFrame, constants: pl.DataFrame) -> dict[str, float]:
+    """Test the first of the best prompts of a search against the best constant answer."""
+    best = search.distinct.filter(~pl.col("is_stopped")).sort("n_correct", "prompt_number", descending=[True, False])
+    is_right = answers.filter(**search.key, prompt_number=best["prompt_number"][0]).sort("place")["is_correct"]
+    places = (
+        constants.filter(dataset=search.key["dataset"]).group_by("answer", maintain_order=True).agg("place")["place"]
+    )
+    return majority_test(is_right.to_numpy(), np.array([np.isin(np.arange(len(is_right)), at) for at in places]))
 
 
 def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[float, float]:

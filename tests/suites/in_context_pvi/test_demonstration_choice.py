@@ -137,6 +137,10 @@ def test_the_interval_over_sets_covers_the_true_difference_whatever_the_choice_v
 
 def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() -> None:
     pvi, right, _ = drawn_runs(7)
+    gold = np.random.default_rng(1).integers(0, 2, 30) * np.random.default_rng(2).integers(0, 2, 30)
+    pvi = pvi.with_columns(
+        gold=pl.col("query_id").replace_strict(dict(enumerate(gold.tolist())), return_dtype=pl.Int64)
+    )
     found = table_of(pvi)
     for source, n_sets in (("random", 4), ("hardest", 2)):
         row = row_of(found, source)
@@ -154,12 +158,38 @@ def test_the_best_set_is_compared_with_the_best_of_as_many_random_classifiers() 
         assert row["p_value"] == pytest.approx(1 - stats.binom.cdf(best - 1, 30, 0.5) ** n_sets)
         bound = stats.binomtest(best, 30, alternative="greater").proportion_ci(1 - 0.2 / n_sets, method="exact").low
         assert row["accuracy_lower_bound"] == pytest.approx(bound)
-    # Two tests: the smaller p-value counts twice, the larger once, but not less than the other.
-    p_values = found["p_value"].sort().to_list()
-    corrected = [min(1, 2 * p_values[0]), max(min(1, 2 * p_values[0]), p_values[1])]
-    assert found["p_holm"].sort().to_list() == pytest.approx(corrected)
-    assert found["n_tests"].to_list() == [2, 2]
+        # Against the majority label, McNemar's test of the first best set, times the sets.
+        constant = gold == np.bincount(gold).argmax()
+        is_right = right[source][:, right[source].sum(0).argmax()] == 1
+        better, worse = (is_right & ~constant).sum(), (~is_right & constant).sum()
+        single = stats.binomtest(better, better + worse, alternative="greater").pvalue
+        assert (row["majority"], row["p_majority"]) == pytest.approx((constant.mean(), min(1, n_sets * single)))
+    # Four tests: the smallest p-value counts four times, the next three times, but not less than the one before.
+    p_values = pl.concat([found["p_value"], found["p_majority"]]).sort().to_numpy()
+    corrected = np.minimum(np.maximum.accumulate(p_values * [4, 3, 2, 1]), 1)
+    assert pl.concat([found["p_holm"], found["p_majority_holm"]]).sort().to_list() == pytest.approx(corrected)
+    assert found["n_tests"].to_list() == [4, 4]
+    both = found.select(pl.max_horizontal("p_holm", "p_majority_holm") <= 0.05).to_series()
+    assert found["better_than_guessing"].to_list() == both.to_list()
     assert found["better_than_uniform"].to_list() == [p <= 0.05 for p in found["p_holm"]]
+
+
+def test_sets_after_which_one_label_is_always_answered_are_never_better_than_guessing() -> None:
+    random, uniform = np.random.default_rng(0), 0
+    for _ in range(20):
+        gold = (random.random(60) < random.uniform(0.1, 0.4)).astype(int)
+        bits = random.normal(size=60)
+        frames = [
+            run_table(bits, (gold == 0).tolist(), demonstrations=source, demonstration_set=number)
+            for source in ("random", "hardest")
+            for number in range(2)
+        ]
+        golds = pl.col("query_id").replace_strict(dict(enumerate(gold.tolist())), return_dtype=pl.Int64)
+        found = table_of(pl.concat(frames).with_columns(gold=golds).sort(PVI_KEY))
+        assert found["p_majority"].to_list() == [1.0, 1.0]
+        assert not found["better_than_guessing"].any()
+        uniform += found["better_than_uniform"].sum()
+    assert uniform > 15
 
 
 def test_the_suites_own_sets_have_no_difference_and_one_of_them_no_interval_over_draws() -> None:

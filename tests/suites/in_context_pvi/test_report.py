@@ -431,7 +431,7 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
     cells = [cell.text.replace("−", "-") for cell in row.find_elements(By.TAG_NAME, "td")]
     assert cells[:3] == ["hardest\n2", "2", "480\n8,551"]
     assert cells[3] == f"{table['accuracy']:.3f}\n20"
-    for cell, name in ((cells[4], "accuracy"), (cells[10], "v_information")):
+    for cell, name in ((cells[4], "accuracy"), (cells[12], "v_information")):
         ends = [table[f"{name}_{end}"] for end in ("low", "high", "two_way_low", "two_way_high")]
         shown = [
             f"{table[f'{name}_difference']:+.3f}",
@@ -443,8 +443,11 @@ def test_chosen_demonstrations_are_shown_beside_the_random_ones(browser: webdriv
         {"below both": "○", "between": "◐", "above both": "●"}[table["verdict"]] + f" {table['verdict']}",
         f"{10 ** table['log10_tail']:.3f}",
     ]
-    assert cells[7] == f"{'yes' if table['better_than_uniform'] else 'no'}\np {table['p_holm']:.3f}"
-    assert cells[8] == f"{table['n_needed'] or '–'}\n{table['accuracy_lower_bound']:.3f}"
+    assert cells[7] == f"{table['majority']:.3f}"
+    assert cells[8] == f"{'yes' if table['better_than_uniform'] else 'no'}\np {table['p_holm']:.3f}"
+    told = "yes" if table["p_majority_holm"] <= 0.05 else "no"
+    assert cells[9] == f"{told}\np {table['p_majority_holm']:.3f}"
+    assert cells[10] == f"{table['n_needed'] or '–'}\n{table['accuracy_lower_bound']:.3f}"
     own = page.find_element(By.CSS_SELECTOR, "table[data-table=demonstrations] tr[data-run='2 random']")
     assert [cell.text for cell in own.find_elements(By.CSS_SELECTOR, ".absent")] == ["–"] * 3
     listed = page.find_element(By.CSS_SELECTOR, "section#chosen details")

@@ -13,12 +13,11 @@ from evaluator.suites.prompt_search.report import comparison_section
 from evaluator.suites.prompt_search.tables import (
     SearchComparison,
     curves_table,
-    results_table,
     search_comparison,
     search_held_out,
 )
 from tests.command_line import command
-from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts
+from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts, results
 
 TRIALS = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
 
@@ -27,7 +26,7 @@ def found_run(number: int, table: pl.DataFrame) -> SimpleNamespace:
     """What a comparison reads of a run with these prompts."""
     tables = {
         "search_prompts": table,
-        "search_results": results_table(table, EXAMPLES),
+        "search_results": results(table),
         "search_curves": curves_table(table, EXAMPLES),
         "search_held_out_prediction": held_out_prediction(TRIALS, ["tries"]),
     }

@@ -17,7 +17,13 @@ from evaluator.suites.prompt_search.schema import (
     TRIED_PROMPTS,
 )
 from evaluator.suites.prompt_search.suite import ANSWERS, answers, planned
-from evaluator.suites.prompt_search.tables import curves_table, prompts_table, results_table, search_held_out
+from evaluator.suites.prompt_search.tables import (
+    constant_answers,
+    curves_table,
+    prompts_table,
+    results_table,
+    search_held_out,
+)
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 EXAMPLES = pl.DataFrame(
@@ -29,6 +35,12 @@ EXAMPLES = pl.DataFrame(
     schema=SEARCH_EXAMPLES,
 )
 CHANCES = [1 / 2, 1 / 2, 1 / 4, 2 / 4]
+# Texts of choices: "no" is correct for the first, the second and the fourth query, others for one each.
+CHOICES = [["no", "a"], ["b", "no"], ["c", "d", "e", "f"], ["no", "g", "h", "i"]]
+CONSTANTS = constant_answers(
+    pl.DataFrame({"dataset": "d", "query_id": [10, 11, 12, 13, 13], "label_names": [*CHOICES, CHOICES[3]]}).lazy(),
+    EXAMPLES,
+)
 # The choice of each prompt for each query; right are 0, 1, 2 and either 0 or 3.
 PICKED = [[0, 0, 2, 3], [0, 1, 2, 1], [1, 0, 0, 2], [0, 1, 2, 1]]
 CORRECT = [3, 3, 0, 3]
@@ -83,6 +95,14 @@ def prompts(rows: pl.DataFrame | None = None) -> pl.DataFrame:
     return prompts_table(answered(rows), TRIED.lazy(), EXAMPLES.lazy())
 
 
+def results(table: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFrame:
+    """SEARCH_RESULTS of a table of prompts, and of answers (all prompts answer alike at each number of shots)."""
+    if found is None:
+        shots = table["n_shots"].unique()
+        found = pl.concat([answered().with_columns(n_shots=pl.lit(n_shots, pl.Int64)) for n_shots in shots])
+    return results_table(table, EXAMPLES, found, CONSTANTS)
+
+
 def test_a_plan_leaves_out_what_methods_ask_besides():
     plan = planned(requests().lazy(), EXAMPLES.lazy())
     assert plan.height == 16
@@ -123,8 +143,8 @@ def random_count_masses() -> list[float]:
 
 
 def test_the_best_prompt_stands_beside_baselines_of_as_many_different_prompts():
-    (row,) = results_table(prompts(), EXAMPLES).to_dicts()
-    assert results_table(prompts(), EXAMPLES).schema == SEARCH_RESULTS
+    (row,) = results(prompts()).to_dicts()
+    assert results(prompts()).schema == SEARCH_RESULTS
     assert (row["n_prompts"], row["tries"], row["n_queries"], row["n_ties"]) == (4, 3, 4, 4)
     assert (row["best_correct"], row["best_accuracy"], row["best_prompt_numbers"]) == (3, 0.75, [0, 1])
     assert row["mean_accuracy"] == pytest.approx((0.75 + 0.75 + 0) / 3)
@@ -142,12 +162,12 @@ def test_the_best_prompt_stands_beside_baselines_of_as_many_different_prompts():
 
 def test_the_best_of_all_searches_are_tested_together_and_bounded_as_the_highest_of_their_prompts():
     other = prompts().with_columns(n_shots=pl.lit(2, pl.Int64), n_correct=pl.lit(2, pl.Int64))
-    one, two = results_table(pl.concat([prompts(), other]), EXAMPLES).to_dicts()
+    one, two = results(pl.concat([prompts(), other])).to_dicts()
     cumulative = np.cumsum(random_count_masses())
     p_values = [1 - cumulative[2] ** 3, 1 - cumulative[1] ** 3]
     assert [row["p_value"] for row in (one, two)] == pytest.approx(p_values)
-    assert [row["p_holm"] for row in (one, two)] == pytest.approx([min(1, 2 * p_values[0]), min(1, 2 * p_values[0])])
-    assert [(row["n_tests"], row["better_than_uniform"]) for row in (one, two)] == [(2, False)] * 2
+    assert [row["p_holm"] for row in (one, two)] == pytest.approx([min(1, 4 * p_values[0]), min(1, 4 * p_values[0])])
+    assert [(row["n_tests"], row["better_than_uniform"]) for row in (one, two)] == [(4, False)] * 2
     # Three prompts share the error of a fifth.
     bound = stats.binomtest(3, 4, alternative="greater").proportion_ci(1 - 0.2 / 3, method="exact").low
     assert one["accuracy_lower_bound"] == pytest.approx(bound)
@@ -155,9 +175,63 @@ def test_the_best_of_all_searches_are_tested_together_and_bounded_as_the_highest
     assert one["n_needed"] is None
 
 
+def test_the_constant_answer_is_the_text_that_is_correct_for_most_queries_and_a_best_prompt_pays_for_its_tries():
+    assert CONSTANTS.filter(answer="no")["place"].to_list() == [0, 1, 3]
+    assert CONSTANTS.group_by("answer").len().sort("answer").rows() == [("e", 1), ("i", 1), ("no", 3)]
+    (row,) = results(prompts()).to_dicts()
+    assert row["majority"] == 0.75
+    # Prompt 0 is right on queries 0, 2 and 3, the constant answer on 0, 1 and 3: one better, one worse, p = 3/4, of
+    # three prompts.
+    assert row["p_majority"] == 1.0
+    assert (row["better_than_guessing"], row["n_tests"]) == (False, 2)
+
+
+def searched(right: np.ndarray, constant: np.ndarray) -> dict[str, object]:
+    """The row of a search with these [prompt, query] answers; one text is correct where `constant`, others once."""
+    n_prompts, n_queries = right.shape
+    rows = pl.DataFrame([SEARCH | {"method": "m", "prompt_number": i, "place": j} for i, j in np.ndindex(right.shape)])
+    found = rows.with_columns(is_correct=pl.Series(right.ravel()))
+    table = found.group_by(*SEARCH, "method", "prompt_number", maintain_order=True).agg(
+        n_queries=pl.len().cast(pl.Int64), n_correct=pl.col("is_correct").sum(), accuracy=pl.col("is_correct").mean()
+    )
+    more = {"n_ties": 0, "is_stopped": False, "could_have_won": False, "demonstrations": [], "text": "t"}
+    table = table.with_columns(first_alike="prompt_number", **{name: pl.lit(value) for name, value in more.items()})
+    examples = pl.DataFrame([{"dataset": "d", "place": j, "n_choices": 2, "correct": [0]} for j in range(n_queries)])
+    texts = [{"dataset": "d", "place": j, "answer": "no" if constant[j] else f"other {j}"} for j in range(n_queries)]
+    (row,) = results_table(table, examples, found, pl.DataFrame(texts)).to_dicts()
+    assert row["tries"] == n_prompts
+    return row
+
+
+def test_a_search_whose_prompts_answer_one_text_is_never_better_than_guessing():
+    rng, uniform = np.random.default_rng(0), 0
+    for _ in range(30):
+        constant = rng.random(80) < rng.uniform(0.5, 0.95)
+        others = rng.random((3, 80)) < 0.3
+        row = searched(np.vstack([others, constant]), constant)
+        assert row["p_majority"] == 1.0
+        assert not row["better_than_guessing"]
+        uniform += row["better_than_uniform"]
+    assert uniform > 15
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_prompt_is_better_than_guessing_where_mcnemars_test_times_its_tries_says_so(seed: int):
+    rng = np.random.default_rng(seed)
+    constant = rng.random(100) < 0.6
+    right = rng.random((4, 100)) < np.array([[0.5], [0.6], [0.7], [0.75 + 0.04 * seed]])
+    row = searched(right, constant)
+    best = right[right.sum(axis=1).argmax()]
+    better, worse = (best & ~constant).sum(), (~best & constant).sum()
+    expected = min(1, 4 * stats.binomtest(better, better + worse, alternative="greater").pvalue)
+    assert row["p_majority"] == pytest.approx(expected, rel=1e-9)
+    assert row["p_majority_holm"] == pytest.approx(max(expected, min(1, 2 * row["p_value"])))
+    assert row["better_than_guessing"] == (max(row["p_holm"], row["p_majority_holm"]) <= 0.05)
+
+
 def test_a_result_may_lie_between_the_baselines():
     fewer = prompts().with_columns(n_correct=pl.lit(2), accuracy=pl.lit(0.5))
-    (row,) = results_table(fewer, EXAMPLES).to_dicts()
+    (row,) = results(fewer).to_dicts()
     assert row["chance"] == 0.4375
     assert (row["best_accuracy"], row["verdict"]) == (0.5, "between")
 
@@ -169,7 +243,7 @@ def test_a_curve_counts_each_text_once():
     assert curve["tries"].to_list() == [1, 2, 3]
     # Counts 3, 3, 0: pairs have maxima 3, 3, 3.
     assert curve["expected_maximum"].to_list() == pytest.approx([0.5, 0.75, 0.75])
-    (result,) = results_table(prompts(), EXAMPLES).to_dicts()
+    (result,) = results(prompts()).to_dicts()
     assert curve["max_random"][2] == pytest.approx(result["max_random"], rel=1e-12)
     assert curve["max_random"][0] == pytest.approx(result["chance"], rel=1e-12)
 
@@ -199,7 +273,7 @@ def test_prompts_scored_in_part_say_so_and_stay_tries():
     assert table["is_stopped"].to_list() == [False, True, True, True]
     # The best has 3 of 4. Prompt 1 had 2 of 2 and two to go: 4. Prompt 2 had 0 of 2: 2 at most.
     assert table["could_have_won"].to_list() == [False, True, False, True]
-    (row,) = results_table(table, EXAMPLES).to_dicts()
+    (row,) = results(table, answered(partly())).to_dicts()
     assert (row["tries"], row["n_stopped"], row["n_could_have_won"]) == (3, 2, 1)
     assert (row["best_prompt_numbers"], row["best_correct"], row["mean_accuracy"]) == ([0], 3, None)
 

@@ -10,18 +10,22 @@ from tests.report.made_run import MadeRun
 
 
 @pytest.mark.parametrize(
-    ("p_holm", "n_tests", "words"),
+    ("p_uniform", "p_majority", "words"),
     [
-        (0.0312, 12, "better than uniform guessing, p 0.031 after Holm's correction for 12 tests"),
-        (0.3, 1, "not better than uniform guessing, p 0.300 after Holm's correction for 1 test"),
-        (1e-9, 1, "better than uniform guessing, p < 0.001 after Holm's correction for 1 test"),
+        (0.0312, 0.2, "better than uniform guessing, p 0.031 against uniform guessing and 0.200"),
+        (0.3, 0.01, "not better than uniform guessing, p 0.300 against uniform guessing and 0.010"),
+        (1e-9, 0.05, "better than guessing, p < 0.001 against uniform guessing and 0.050"),
     ],
 )
-def test_the_best_prompt_stands_with_what_guessing_gets_and_its_test(p_holm: float, n_tests: int, words: str) -> None:
+def test_the_best_prompt_stands_with_its_baselines_and_both_tests(
+    p_uniform: float, p_majority: float, words: str
+) -> None:
     row = {"part": "demonstrations", "method": "per_token", "dataset": "zoo", "n_shots": 4, "n_prompts": 1200}
-    numbers = {"best_accuracy": 0.75, "chance": 0.25, "max_random": 0.5, "verdict": "above both"}
-    tests = {"p_holm": p_holm, "n_tests": n_tests, "better_than_uniform": p_holm <= 0.05}
+    numbers = {"best_accuracy": 0.75, "chance": 0.25, "max_random": 0.5, "majority": 0.4, "verdict": "above both"}
+    tests = {"p_holm": p_uniform, "p_majority_holm": p_majority, "n_tests": 1_200}
+    tests |= {"better_than_uniform": p_uniform <= 0.05, "better_than_guessing": max(p_uniform, p_majority) <= 0.05}
     results = pl.DataFrame([row | numbers | tests], schema=SEARCH_RESULTS)
     assert list(summary_lines(MadeRun(record=made_record(), tables={"search_results": results}))) == [
-        f"demonstrations, per_token, zoo, 4-shot: best of 1,200 prompts 0.750, chance 0.250, max random 0.500: {words}"
+        f"demonstrations, per_token, zoo, 4-shot: best of 1,200 prompts 0.750, chance 0.250, max random 0.500, "
+        f"constant answer 0.400: {words} against the constant answer after Holm's correction for 1,200 tests"
     ]
