@@ -6,9 +6,10 @@ determine Pearson's. Section 5.2: analysis of variance (tables 3 and 15).
 
 Correlate PVI with how much human annotators agree about the same queries, and with PVI that was computed elsewhere.
 
-Lu et al. 2023, section 5.4. Files are matched with queries by text. Their layouts are those of ChaosNLI (Nie et al.
-2020, "What Can We Learn from Collective Human Opinions on Natural Language Inference Data?"), as Parquet or as
-released; of SNLI and MultiNLI as released, with five annotators a pair; and any table with the column `text`.
+Lu et al. 2023, section 5.4. Files are matched with queries by text, whatever its spaces. Their layouts are those of
+ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human Opinions on Natural Language Inference Data?"), as
+Parquet or as released; of SNLI and MultiNLI as released, with five annotators a pair; and any table with the column
+`text`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -235,6 +236,9 @@ ANNOTATORS = [f"label{number}" for number in range(1, 6)]
 FOREIGN, FOREIGN_PVI = "pvi", "foreign_pvi"
 """Column, and measure, of PVI that another program computed, such as that of a fine-tuned model (tables 4 and 5)."""
 
+MATCHED = pl.col("text").str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
+"""What is equal in texts of one query: spaces, line ends and the composition of accents differ between releases."""
+
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     """Read annotation files and measure how much annotators agree about each query.
@@ -248,7 +252,7 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
         DatasetError: a file that cannot be read or lacks columns, or a text with different annotations.
     """
     measured = pl.concat(_annotated(path) for path in paths).unique(maintain_order=True)
-    repeated = measured.filter(measured.select("text", "annotations", "measure").is_duplicated())["text"]
+    repeated = measured.filter(measured.select(MATCHED, "annotations", "measure").is_duplicated())["text"]
     if len(repeated):
         raise DatasetError(
             f"{', '.join(map(str, paths))}: {repeated.n_unique()} annotated texts have several rows that differ, the "
@@ -273,7 +277,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     Raises:
         DatasetError: no query is annotated.
     """
-    measures = queries.select(*PVI_QUERIES_KEY, "text").join(annotations, on="text").drop("text")
+    measures = queries.select(*PVI_QUERIES_KEY, MATCHED).join(annotations.with_columns(MATCHED), on="text").drop("text")
     foreign = measures.filter(measure=FOREIGN_PVI).with_columns(
         demonstrations="annotations", n_shots=0, demonstration_set=0, definition=pl.lit("paper"), pvi_bits="value"
     )
@@ -283,8 +287,8 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     if rows.is_empty():
         raise DatasetError(
             f"None of the {annotations['text'].n_unique()} annotated texts is a query of "
-            f"{', '.join(sorted(set(queries['dataset'])))}: texts must match exactly. Give annotations of these "
-            "datasets, or none."
+            f"{', '.join(sorted(set(queries['dataset'])))}. Give annotations of the same split: ChaosNLI has pairs of "
+            "snli_dev and multinli, and none of snli, which is SNLI's test set."
         )
     # `correlations` compares levels within one column: PVI and the measure become two levels of `source`.
     key = [*PVI_ANNOTATORS_KEY, "query_id"]

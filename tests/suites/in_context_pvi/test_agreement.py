@@ -207,3 +207,34 @@ def test_every_pair_of_chaosnli_is_found_and_has_the_entropy_that_the_file_state
     assert row["n_annotated"] == row["n"] == matched.height == published.height
     expected = stats.pearsonr(matched["value"], matched["entropy"])
     assert (row["pearson"], row["pearson_p"]) == pytest.approx(tuple(expected), abs=1e-9)
+
+
+def test_texts_match_whatever_their_spaces_and_the_composition_of_their_accents(tmp_path: Path) -> None:
+    given = read_annotations([annotations(tmp_path / "a.parquet")])
+    texts = given["text"].unique(maintain_order=True).to_list()
+    own = queries([[text] for text in texts])
+    spaced = own.with_columns(
+        text=" " + pl.col("text").str.replace_all(" ", "  ").str.replace_all("\n", " \r\n") + "\n"
+    )
+    assert not set(spaced["text"]) & set(texts)
+    table = run_table([float(number) for number in range(len(texts))], [True] * len(texts))
+    found = annotators_table(table, spaced, given)
+    assert found["n_annotated"].min() > 0
+    assert found.equals(annotators_table(table, own, given))
+    composed, apart = ("caf\u00e9", "cafe\u0301")
+    accents = given.with_columns(text=pl.col("text") + composed)
+    assert annotators_table(table, own.with_columns(text=pl.col("text") + apart), accents).equals(found)
+
+
+def test_chaosnli_has_pairs_of_the_development_sets_and_none_of_the_test_set() -> None:
+    folder = shared_data("pvi")
+    given = read_annotations([folder / "chaosnli_snli.parquet"])
+    for source, n_annotated in (("snli_dev", 70), ("snli_test", 0)):  # among the first 400 rows, counted by hand
+        rows = pl.read_parquet(folder / f"{source}.parquet").head(400)
+        own = queries(rows.select("sentence1", "sentence2").rows())
+        table = run_table(np.random.default_rng(0).normal(size=400).tolist(), [True] * 400)
+        if n_annotated:
+            assert set(annotators_table(table, own, given)["n_annotated"]) == {n_annotated}
+        else:
+            with pytest.raises(DatasetError, match="ChaosNLI has pairs of snli_dev and multinli, and none of snli"):
+                annotators_table(table, own, given)
