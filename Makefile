@@ -28,7 +28,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model $(call quoted,$(MODEL))
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench bench-throughput faults fuzz test test-runners test-vllm test-gpu check pythons dist audit models golden docs
+  staicc prompt-search pvi report bench bench-throughput faults fuzz mutants test test-runners test-vllm test-gpu check pythons dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -121,6 +121,10 @@ faults: setup ## kill, damage and starve runs of every suite, and count what sur
 
 fuzz: setup ## a million damaged inputs for every parser together (ARGS='--inputs 10000' for fewer)
 	$(BIN)/python -m benchmarks.faults.fuzz $(ARGS)
+
+mutants: export HF_HUB_OFFLINE = 1
+mutants: setup ## change 200 pieces of the code, one at a time, and count the changes that tests notice (hours; goes on where it was)
+	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 test: export HF_HUB_OFFLINE = 1
 test: setup ## the whole test suite, on the CPU, in JOBS processes (ARGS='-k prefix' for some)

@@ -1,5 +1,6 @@
 """High-throughput evaluation of in-context classification. Importing this loads neither torch nor vllm."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,13 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     # Loaded on first use, so that `evaluator --help` does not wait for Polars.
     if name in _MODULES:
+        if sys.flags.optimize > 1:
+            from evaluator.errors import ConfigError
+
+            raise ConfigError(
+                f"evaluator.{name}: Python's -OO takes docstrings away, which libraries of figures read. Start Python "
+                "with -O, or with PYTHONOPTIMIZE=1."
+            )
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'evaluator' has no attribute {name!r}")
 

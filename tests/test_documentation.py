@@ -63,6 +63,10 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_commands_are_found_in_blocks_and_sentences() -> None:
     found = [name for page in PAGES for name, *_ in commands(page, "evaluator")]
     assert {"run", "compare", "verify", "reproduce"} <= {*found}
+    for page in PAGES:  # every line that is typed in a block is parsed
+        typed = re.findall(r"^\$ (?:\.venv/bin/)?(?:evaluator|make|python) ", page.read_text(), re.MULTILINE)
+        parsed = [words for program in ("evaluator", "make", "python") for words in commands(page, program)]
+        assert len(parsed) >= len(typed), page
 
 
 def test_the_table_of_options_is_what_the_commands_take() -> None:

@@ -4,7 +4,8 @@ Each case draws many samples from a model whose true value is known, makes the i
 those that hold the truth. Cases are the hard ones: perfectly calibrated models, few queries, accuracies near 0 and 1,
 ties, one demonstration set, few templates and sets, differences of which all favour one side. Rows go to
 results/coverage.csv, one for each case and number of queries; a simulation that was stopped goes on at the same commit.
-`python -m benchmarks.columnar.coverage --table` writes the page again without simulating.
+The page has the last simulation of each case, with its commit. `--missing` simulates the cases without any, and `python
+-m benchmarks.columnar.coverage --table` none: it writes the page again.
 """
 
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from benchmarks.columnar import coverage_of_metrics as of_metrics
 from benchmarks.columnar.coverage_samples import (
     Simulate,
     accuracy,
@@ -53,8 +55,13 @@ class Case:
 
 
 AT_LEAST, NOT_TOTAL = "at least 95%", "95%, for these training prompts"
+FEW_QUERIES, BIASED = "95%, less on few queries", "95%, less where it is not 0"
 FEW_DIFFER = "95%, less where few queries differ"
 ECE, BIAS, MEAN_OF_TEMPLATES = "calibration error", "empirical bias", "accuracy, mean over templates"
+LINE_ERRORS = {
+    "normal errors": lambda rng, n: rng.normal(0, 0.05, n),
+    "errors of Student's t with 5 degrees": lambda rng, n: 0.05 * rng.standard_t(5, n),
+}
 CASES = (
     *(Case(value="accuracy", model=f"{share}, one demonstration set", simulate=accuracy(share), printed=AT_LEAST)
       for share in (0.005, 0.02, 0.05, 0.2, 0.5, 0.8, 0.95, 0.98, 0.995)),
@@ -98,13 +105,34 @@ CASES = (
     *(Case(value=f"variance component: {name}", model="right and wrong answers", sizes=(64, 512), printed=AT_LEAST,
            simulate=component(name, truth))
       for name, truth in (("query", 0.04), ("level", 0.01), ("draw", 0.01), ("residual", 0.19))),
+    *(Case(value=name, model=f"{model} model", simulate=of_metrics.mean_metric(name, model),
+           printed=FEW_QUERIES if model == "good" and name in ("Brier score", "log loss") else "95%")
+      for name in ("probability of the true label", "Brier score", "log loss") for model in of_metrics.MODELS),
+    *(Case(value="macro-F1", model=f"{model} model", simulate=of_metrics.macro_f1(model),
+           printed=FEW_QUERIES if model == "good" else "95%") for model in of_metrics.MODELS),
+    *(Case(value="consistency", model=f"{n} prompts, a query's label pulls by {pull}", sizes=(64, 512),
+           simulate=of_metrics.consistency(n, pull)) for n, pull in ((8, 0.0), (8, 3.0), (9, 1.0))),
+    *(Case(value="label mass", model=f"quantile {share}", printed=AT_LEAST, simulate=of_metrics.label_mass(share))
+      for share in (0.05, 0.5)),
+    *(Case(value="slope of accuracy", model=f"{lost} of 0.8 are lost", simulate=of_metrics.accuracy_slope(lost))
+      for lost in (0.0, 0.3)),
+    *(Case(value="slope of calibration error", model=f"confidence up to {shift} too high", sizes=(64, 512),
+           simulate=of_metrics.calibration_slope(shift), printed=BIASED if shift else AT_LEAST)
+      for shift in (0.0, 0.3)),
+    *(Case(value="accuracy above a chosen threshold", model=f"scores {shift} too high", sizes=(64, 128, 512),
+           simulate=of_metrics.above_threshold(shift), printed=AT_LEAST) for shift in (0.0, 0.1)),
+    *(Case(value="area of risk and coverage", model=f"scores {shift} too high", sizes=(64, 128, 512),
+           simulate=of_metrics.area(shift), printed=FEW_QUERIES) for shift in (0.0, 0.1)),
+    *(Case(value="further model, from a line through as many models", model=name, sizes=(32,),
+           simulate=of_metrics.further_model(errors)) for name, errors in LINE_ERRORS.items()),
 )  # fmt: skip
 
 
 def main() -> None:
     if "--table" not in sys.argv:
         commit = code_commit()
-        known = {*read_rows(TABLE).filter(commit=commit).select("value", "model").rows()}
+        done = pl.lit(True) if "--missing" in sys.argv else pl.col("commit") == commit
+        known = {*read_rows(TABLE).filter(done).select("value", "model").rows()}
         for place, case in enumerate(CASES):
             if (case.value, case.model) in known:
                 continue  # of a simulation that was stopped
@@ -121,22 +149,25 @@ def main() -> None:
 def last_table() -> str:
     """Return a Markdown table of the last simulation: a row for each value and model, coverage by number of queries."""
     rows = read_rows(TABLE)
-    return "\n".join([*_lines(rows.filter(pl.col("commit") == pl.col("commit").last())), ""])
+    last = rows.filter(pl.col("commit") == pl.col("commit").last().over("value", "model"))
+    cases = pl.DataFrame([(case.value, case.model) for case in CASES], ["value", "model"], orient="row")
+    return "\n".join([*_lines(cases.join(last, on=["value", "model"], maintain_order="left_right")), ""])
 
 
 def _lines(rows: pl.DataFrame) -> Iterator[str]:
-    n_runs, commit = rows.select(pl.col("runs").max(), pl.col("commit").first()).row(0)
+    n_runs = rows.select(pl.col("runs").max()).item()
     yield (
-        f"Coverage in %, {n_runs:,} samples each, at commit {commit}; of accuracies with one set exact. Columns: "
-        "number of queries.\n"
+        f"Coverage in %, {n_runs:,} samples each; of accuracies with one set exact. Columns: number of queries, and "
+        "the commit of the simulation.\n"
     )
     sizes = sorted(rows["n_queries"].unique())
-    yield "| value | model | printed as | " + " | ".join(map(str, sizes)) + " |"
-    yield "|---|---|---|" + "---:|" * len(sizes)
-    keys = ["value", "model", "printed"]
-    for (value, model, printed), group in rows.partition_by(keys, as_dict=True, maintain_order=True).items():
+    yield "| value | model | printed as | " + " | ".join(map(str, sizes)) + " | commit |"
+    yield "|---|---|---|" + "---:|" * len(sizes) + "---|"
+    keys = ["value", "model", "printed", "commit"]
+    for (value, model, printed, commit), group in rows.partition_by(keys, as_dict=True, maintain_order=True).items():
         shares = {size: f"{100 * share:.1f}" for size, share in group.select("n_queries", "coverage").iter_rows()}
-        yield f"| {value} | {model} | {printed} | " + " | ".join(shares.get(size, "") for size in sizes) + " |"
+        cells: list[object] = [value, model, printed, *(shares.get(size, "") for size in sizes), commit]
+        yield f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

@@ -38,15 +38,25 @@ def held(low: npt.ArrayLike, high: npt.ArrayLike, truth: float) -> Coverage:
 
 
 def limits(
-    value: Floats, error: Floats, degrees: npt.ArrayLike, n_queries: int, form: str = "score"
+    value: Floats,
+    error: Floats,
+    degrees: npt.ArrayLike,
+    n_queries: int,
+    form: str = "score",
+    ends: tuple[float, float] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return the limits that metrics.intervals gives to shares, or with form "symmetric" to any numbers."""
+    """Return the limits that metrics.intervals gives to shares, or with form "symmetric" to any numbers.
+
+    Args:
+        ends: least and largest possible value; 0 and 1 if left out, or with "symmetric" none.
+    """
+    lowest, highest = ends or ((0.0, 1.0) if form == "score" else (-np.inf, np.inf))
     rows = pl.DataFrame({"value": value, "standard_error": error}).with_columns(
         degrees_of_freedom=pl.Series(np.broadcast_to(np.asarray(degrees, dtype=np.float64), value.shape)),
         n_queries=pl.lit(float(n_queries)),
         interval=pl.lit(form),
-        lowest=pl.lit(0.0 if form == "score" else -np.inf),
-        highest=pl.lit(1.0 if form == "score" else np.inf),
+        lowest=pl.lit(lowest),
+        highest=pl.lit(highest),
     )
     low, high = with_intervals(rows).select("ci_low", "ci_high")
     return low.to_numpy(), high.to_numpy()
@@ -340,7 +350,7 @@ def over_prompts(spread: float, *, best: bool) -> Simulate:
     """A search over 50 prompts: their mean accuracy, or the accuracy that the best one has on all queries."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        inside = []
+        inside, means = [], []
         for _ in range(n_runs):
             of_prompt = spread * rng.choice([-1.0, 1.0], 50)
             cells = crossed_answers(rng, n, of_prompt, 0.2).astype(np.float64)
@@ -349,10 +359,11 @@ def over_prompts(spread: float, *, best: bool) -> Simulate:
                 low, high = simultaneous_limits(int(cells[:, winner].sum()), n, 50)
                 inside.append(low <= 0.6 + of_prompt[winner] <= high)
             else:
-                error, degrees = two_way_standard_error(cells)
-                ends = limits(np.array([cells.mean()]), np.array([error]), degrees, n)
-                inside.append(bool(held(*ends, 0.6).share))
-        return Coverage(float(np.mean(inside)), n_runs)
+                means.append((cells.mean(), *two_way_standard_error(cells)))
+        if best:
+            return Coverage(float(np.mean(inside)), n_runs)
+        value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*means, strict=True))
+        return held(*limits(value, error, degrees, n), 0.6)
 
     return simulate
 

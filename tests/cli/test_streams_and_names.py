@@ -193,6 +193,15 @@ def test_a_chart_of_names_with_control_codes_is_drawn() -> None:
     assert "a\\u2028b" in drawn
 
 
+def test_pythons_functions_without_docstrings_are_refused_in_a_sentence() -> None:
+    words = "import evaluator\nfor name in ('evaluate', 'InContextClassifier'):\n  try: getattr(evaluator, name)"
+    words += "\n  except evaluator.errors.ConfigError as error: print(error)"
+    done = subprocess.run([sys.executable, "-OO", "-c", words], check=True, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["evaluator.evaluate", "evaluator.InContextClassifier"]
+    assert all("Start Python with -O, or with PYTHONOPTIMIZE=1." in line for line in lines)
+
+
 @pytest.mark.parametrize("flags", ["-O", "-OO"])
 def test_a_run_without_asserts_and_docstrings_gives_the_same_tables(tmp_path: Path, flags: str) -> None:
     for name, words in {"plain": [], "optimised": [flags]}.items():

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,16 +24,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
 N = 400
 
 
-def run(folder: Path, name: str, **n_wrong: int) -> Path:
-    """A run with that many wrong answers on each dataset, the first queries; the others are right."""
+def run(folder: Path, name: str, parts: tuple[str, ...] = ("normal",), **n_wrong: int) -> Path:
+    """A run with that many wrong answers on each dataset, the first queries; the others are right.
+
+    In every further part the first quarter is wrong.
+    """
     rows = []
-    for dataset, wrong in n_wrong.items():
+    for part, (dataset, wrong_in_first) in product(parts, n_wrong.items()):
+        wrong = wrong_in_first if part == parts[0] else N // 4
         for query in range(N):
             gold, pred = query % 2, (query % 2) ^ (query < wrong)
             rows += [
-                {"suite": "staicc-normal", "part": "normal", "dataset": dataset, "method": "vanilla"}
+                {"suite": "staicc-normal", "part": part, "dataset": dataset, "method": "vanilla"}
                 | {"definition": definition, "position": query, "query_id": query, "demonstration_set": 0, "n_shots": 2}
-                | {"template": 0, "noise_rate": 0.0, "n_wrong_labels": 0, "prompt_id": f"{dataset} {query}"}
+                | {"template": 0, "noise_rate": 0.0, "n_wrong_labels": 0, "prompt_id": f"{part} {dataset} {query}"}
                 | {"gold": gold, "pred": pred, "label_names": ["no", "yes"]}
                 | {"label_probs": [0.8, 0.2] if pred == 0 else [0.2, 0.8]}
                 for definition in ("paper", "released")
@@ -63,6 +68,16 @@ def test_equal_answers_are_a_go_though_the_models_are_others(tmp_path, base):
     assert "a loss of 0.05 or more is ruled out" in found["reason"]
     (check,) = found["checks"]
     assert (check["dataset"], check["difference"], check["n_queries"]) == ("mean", 0.0, 800)
+
+
+@pytest.mark.parametrize(("part", "outcome", "exits"), [("normal", "NO-GO", 1), ("other", "GO", 0)])
+def test_a_policy_that_names_a_part_decides_on_that_part(tmp_path, part, outcome, exits):
+    run(tmp_path, "first", ("normal", "other"), mid=100, odd=100)
+    run(tmp_path, "new", ("normal", "other"), mid=160, odd=160)
+    found = decided(tmp_path, tmp_path / "first", exits, f'margin = 0.05\npart = "{part}"')
+    assert found["outcome"] == outcome
+    (check,) = found["checks"]
+    assert (check["part"], check["difference"]) == (part, pytest.approx(-0.15 if part == "normal" else 0.0))
 
 
 def test_a_loss_of_a_tenth_is_a_no_go_and_its_number_is_exact(tmp_path, base):

@@ -79,6 +79,7 @@ def test_a_run_ends_with_its_verdicts_and_the_place_of_its_report(tmp_path):
 
 def test_every_accuracy_of_a_run_is_tested_against_guessing_and_corrected_for_all_of_them(finished):
     accuracies = pl.read_parquet(finished / "tables" / "metrics.parquet").filter(metric="accuracy")
+    assert accuracies.height > 2
     for rows in accuracies.partition_by("definition"):
         assert rows["n_tests"].to_list() == [2 * rows.height] * rows.height
         assert rows["p_value"].to_list() == pytest.approx([10**tail for tail in rows["log10_tail"]])

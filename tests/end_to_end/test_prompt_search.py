@@ -125,6 +125,7 @@ def test_another_search_in_the_same_folder_never_takes_the_scores_of_the_first(t
     search(tmp_path / "a", data, "--tries", 2, "--shots", 1, *FAKE)
     search(tmp_path / "a", data, "--tries", 2, "--shots", 2, "--force", *FAKE)
     search(tmp_path / "b", data, "--tries", 2, "--shots", 2, *FAKE)
+    assert {*tables(tmp_path / "a")} == {*TABLES}
     for name, table in tables(tmp_path / "a").items():
         assert table.equals(tables(tmp_path / "b")[name])
 

@@ -44,6 +44,11 @@ def test_prompts_that_share_nothing_and_a_single_one_have_none():
     assert shared_prefixes([], UNIT) == []
 
 
+def test_the_property_below_is_about_prefixes_that_are_there():
+    contexts = sorted([[0] * 40, [0] * 36 + [1] * 4, [0] * 36 + [2] * 4, [1] * 40])
+    assert sum(map(len, shared_prefixes(contexts * 8, 4)))
+
+
 @given(st.lists(st.lists(st.integers(0, 1), max_size=8).map(lambda units: [u for u in units for _ in range(4)])))
 def test_every_prefix_begins_several_contexts_and_one_of_the_level_before(contexts):
     contexts = sorted(contexts)

@@ -44,6 +44,7 @@ def test_results_follow_the_schema(results):
 
 def test_every_row_follows_the_schema(samples):
     rows = validator("instance_level_eval")
+    assert samples
     for sample in samples:
         rows.validate(sample)
 

@@ -40,12 +40,15 @@ def test_results_have_the_documented_fields_and_types(results):
 def test_every_sample_has_the_documented_fields_and_types(samples):
     schema = json.loads((SCHEMAS / "lm_eval_sample.schema.json").read_text())
     validator = jsonschema.Draft7Validator(schema)
+    assert samples
+    assert all(samples.values())
     for sample in (sample for rows in samples.values() for sample in rows):
         validator.validate(sample)
         assert all(isinstance(sample[metric], float) for metric in sample["metrics"])
 
 
 def test_every_finite_metric_is_there_with_its_interval(run, results):
+    assert run.metrics["value"].is_finite().sum() > 10
     for row in run.metrics.iter_rows(named=True):
         value, low, high = row["value"], row["ci_low"], row["ci_high"]
         metric = "acc" if row["metric"] == "accuracy" else row["metric"]
@@ -69,22 +72,28 @@ def test_higher_is_better_but_for_errors(results):
 
 
 def test_samples_average_to_the_accuracy_of_their_task(results, samples):
+    n_averaged = 0
     for task, metrics in results["results"].items():
         rows = next((rows for name, rows in samples.items() if name.startswith(f"samples_{task}_")), [])
         for filtered in {row["filter"] for row in rows}:
             correct = [row["acc"] for row in rows if row["filter"] == filtered]
             assert sum(correct) / len(correct) == pytest.approx(metrics[f"acc,{filtered}"], abs=1e-15)
+            n_averaged += 1
+    assert n_averaged == sum(len({row["filter"] for row in rows}) for rows in samples.values()) > 2
     assert len(samples) == 2  # the diagnostic has no accuracy
 
 
 def test_the_likeliest_response_is_right_where_the_sample_says_so(samples):
+    n_raw = 0
     for row in (row for rows in samples.values() for row in rows):
         log_probs = [float(log_prob) for log_prob, _ in row["filtered_resps"]]
         best = row["doc"]["labels"][log_probs.index(max(log_probs))]
         assert (best == row["target"]) == bool(row["acc"])
+        n_raw += row["filter"] == "vanilla-paper"
         if row["filter"] == "vanilla-paper":
             raw = [float(responses[0][0]) for responses in row["resps"]]
             assert raw.index(max(raw)) == log_probs.index(max(log_probs))
+    assert n_raw > 0
 
 
 def test_a_method_that_scores_no_labels_has_no_raw_responses(samples):
@@ -97,6 +106,7 @@ def test_a_method_that_scores_no_labels_has_no_raw_responses(samples):
 
 
 def test_hashes_are_those_of_the_harness(results, samples):
+    assert samples
     for name, rows in samples.items():
         for row in rows:
             assert row["doc_hash"] == sha256(json.dumps(row["doc"], indent=2, ensure_ascii=False))

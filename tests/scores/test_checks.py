@@ -3,7 +3,7 @@ import pytest
 
 from evaluator.errors import PromptTooLongError, ScoreError
 from evaluator.schemas import SCORES, TOKENS
-from evaluator.scores.table import check_prompt_lengths, require_complete
+from evaluator.scores.table import check_prompt_lengths, require_complete, warn_if_equal
 
 REQUESTS = pl.LazyFrame(
     {
@@ -81,3 +81,29 @@ def test_a_text_without_labels_is_too_long_by_itself():
     check_prompt_lengths(tokens, prompts, context_length=51)
     with pytest.raises(PromptTooLongError, match=r"1 of 1 prompts .* 50 tokens.*\n  51 tokens: 'a text whose"):
         check_prompt_lengths(tokens, prompts, context_length=50)
+
+
+def equal_numbers(of_token: float = -1.5) -> pl.DataFrame:
+    """Scores of a server that gives every token of every prompt the same number; labels have one to three tokens."""
+    counts = [[1, 2], [1, 2], [3, 1], [3, 1], [1, 1, 2], [1, 1, 2]]
+    return pl.DataFrame(
+        {
+            "prompt_id": [str(number) for number in range(6)],
+            "label_log_likelihoods": [[of_token * n for n in of_labels] for of_labels in counts],
+            "last_token_log_probs": [[of_token] * len(of_labels) for of_labels in counts],
+            "label_token_counts": counts,
+        },
+        schema=SCORES,
+    )
+
+
+def test_equal_numbers_of_all_prompts_are_a_warning_whatever_the_lengths_of_their_labels(caplog):
+    same = equal_numbers()
+    warn_if_equal(same.lazy())
+    assert "All prompts have the same log-likelihoods of their labels" in caplog.text
+    caplog.clear()
+    # One prompt of six that says something else, and prompts of which no two have labels of the same lengths.
+    other = pl.when(prompt_id="5").then(pl.lit([-1.5, -1.5, -3.1])).otherwise("label_log_likelihoods")
+    warn_if_equal(same.with_columns(label_log_likelihoods=other).lazy())
+    warn_if_equal(same.gather_every(2).lazy())
+    assert not caplog.text
