@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from evaluator.metrics.label_mass import quantile_interval
-from evaluator.statistics.least_squares import least_squares
-from evaluator.suites.staicc.label_noise import NOISE_RATES, slope_weights
 from scipy import stats
 from scipy.special import softmax
 
 from benchmarks.columnar.coverage_samples import Coverage, Simulate, held, limits
 from evaluator.arrays import Floats, Ints
+from evaluator.metrics.table import quantile_interval
 from evaluator.statistics import selective
+from evaluator.statistics.correlation import least_squares
+from evaluator.suites.staicc.robustness import NOISE_RATES, slope_weights
 
 MODELS = {"good": (2.0, 1.5), "confident and poor": (0.5, 4.0)}
 """Model -> what the true label's score has more than others, and by how much scores are multiplied."""
