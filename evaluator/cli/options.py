@@ -144,7 +144,15 @@ def suite_parameters(stage: OptionStage, defined: set[str | None]) -> Iterator[c
         if name not in defined:
             helps = dict.fromkeys(declared.field.metadata["help"] for declared in by_suite.values())
             first = next(iter(by_suite.values()))
-            yield click.Option([first.flag], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first))
+            words = dict.fromkeys(word for each in by_suite.values() for word in _words(each.kind))
+            types = {"type": click.Choice([*words])} if words else {}
+            text = f"{', '.join(by_suite)}: {' '.join(helps)}"
+            yield click.Option([first.flag], help=text, **_settings(first) | types)
+
+
+def _words(kind: Any) -> tuple[str, ...]:
+    """Return the words that a type allows; none of other types."""
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def fields_by_option(stage: OptionStage) -> dict[str, dict[str, OptionField]]:
@@ -169,6 +177,10 @@ def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable
         # Suites without an option `shots` take one number of shots, from the RunConfig.
         if is_given and takers.keys().isdisjoint(by_suite) and name != "shots":
             raise ConfigError(f"{flag(name)} belongs to {', '.join(by_suite)}, not to {', '.join(suites)}.")
+        for suite in takers.keys() & by_suite.keys() if is_given else ():
+            words = _words(by_suite[suite].kind)
+            if words and value not in words:
+                raise ConfigError(f"{flag(name)} of {suite} is {' or '.join(words)}, got {value}.")
     return {suite: from_options(kind, given) for suite, kind in takers.items()}
 
 

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import polars as pl
 import pyarrow as pa
 
 from evaluator.config import cache_folder
+from evaluator.datasets.lcg import SEED
 from evaluator.decisions.questions import Question
 from evaluator.errors import DatasetError, WriteError
 from evaluator.files.digests import bytes_digest
@@ -27,6 +29,14 @@ EXAMPLES = pl.Schema(
 )
 
 
+class OwnDemonstrations(NamedTuple):
+    """How the demonstrations of one's own data are chosen: labels in turn, every label once, or the first rows."""
+
+    how: Literal["balanced", "cover", "first"] = "balanced"
+    n_sets: int = 2  # of each query
+    seed: int = SEED
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassificationDataset:
     """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
@@ -40,7 +50,7 @@ class ClassificationDataset:
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`; may include it
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
-    labels_in_turn: bool = False  # demonstrations of a prompt show each label as often as others
+    own_demonstrations: OwnDemonstrations | None = None  # None: drawn as the toolkit draws them
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 

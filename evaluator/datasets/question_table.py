@@ -152,15 +152,21 @@ def _distribution(value: Any, names: Sequence[str], where: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def drawn_demonstrations(examples: pl.DataFrame, n_shots: int, seed: int) -> list[int]:
-    """Return rows of examples with a gold option, drawn by the seed: of each option in turn, as many as n_shots."""
+def drawn_demonstrations(examples: pl.DataFrame, n_shots: int, seed: int, how: str = "balanced") -> list[int]:
+    """Return n_shots rows of examples with a gold option, or all if there are fewer.
+
+    Args:
+        seed: of the order of rows.
+        how: "balanced": of each option in turn; "cover": one of each option, then any; "first": the first rows.
+    """
     order = list(range(examples.height))
-    random.Random(f"demonstrations, seed {seed}").shuffle(order)
+    if how != "first":
+        random.Random(f"demonstrations, seed {seed}").shuffle(order)
     golds = examples["gold"].to_list()
     turns: dict[object, int] = {}
     ranked = []
     for row in order:
         if golds[row] is not None:
             turns[golds[row]] = turns.get(golds[row], 0) + 1
-            ranked.append((turns[golds[row]], row))
+            ranked.append(({"balanced": turns[golds[row]], "cover": min(turns[golds[row]], 2)}.get(how, 0), row))
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])[:n_shots]]

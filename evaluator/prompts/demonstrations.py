@@ -72,6 +72,43 @@ def labels_in_turn(
     return np.stack(sets)
 
 
+def labels_covered(
+    *, gold: Ints, n_shots: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS, seed: int = SEED
+) -> Ints:
+    """Draw the demonstrations of each prompt so that they show every label at least once, and others as often as drawn.
+
+    Of a random order of all rows, the first of each label and then the first others are shown, in this order. With
+    fewer shots than labels, they show different labels. Args, result and errors are those of labels_in_turn.
+    """
+    _require_enough(n_shots, len(gold))
+    sets = np.empty((n_demonstration_sets, n_queries, n_shots), np.int64)
+    for number in range(n_demonstration_sets):
+        draw = np.random.default_rng([seed, number])
+        for query in range(n_queries):
+            order = draw.permutation(len(gold))
+            firsts = np.sort(np.unique(gold[order], return_index=True)[1])
+            others = np.setdiff1d(np.arange(n_shots + len(firsts)), firsts)
+            sets[number, query] = order[np.sort(np.concatenate([firsts, others])[:n_shots])]
+    return sets
+
+
+def first_rows(
+    *,
+    gold: Ints,
+    n_shots: int,
+    n_queries: int,
+    n_demonstration_sets: int,
+    seed: int = SEED,  # noqa: ARG001  (as of the other choices)
+) -> Ints:
+    """Return the first rows, as they stand, for every query. Args, result and errors are those of labels_in_turn."""
+    _require_enough(n_shots, len(gold))
+    return np.tile(np.arange(n_shots), (n_demonstration_sets, n_queries, 1))
+
+
+OWN_DRAWS = {"balanced": labels_in_turn, "cover": labels_covered, "first": first_rows}
+"""How the demonstrations of one's own data are chosen (datasets.base.OwnDemonstrations)."""
+
+
 def domain_demonstrations(
     dataset: ClassificationDataset, label_domain: LabelDomain, *, n_shots: int, definition: Definition
 ) -> Ints:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, labels_in_turn, sample_demonstrations
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, OWN_DRAWS, sample_demonstrations
 from evaluator.schemas import PROMPTS
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -144,17 +144,23 @@ class PromptPlan:
     demonstration_ids: Ints  # [n, n_shots], rows of the demonstration split
 
 
+def n_sets(dataset: ClassificationDataset) -> int:
+    """Return the number of demonstration sets of each query."""
+    return dataset.own_demonstrations.n_sets if dataset.own_demonstrations else N_DEMONSTRATION_SETS
+
+
 def benchmark_plan(
-    dataset: ClassificationDataset, *, n_shots: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS
+    dataset: ClassificationDataset, *, n_shots: int, n_demonstration_sets: int | None = None
 ) -> PromptPlan:
     """Plan a prompt for every test query with each of its demonstration sets, all queries of the first set first.
 
-    Demonstrations are the toolkit's draws, or show labels in turn if the dataset says so. Raises TemplateError if there
+    Demonstrations are the toolkit's draws, or chosen as the dataset says. Raises TemplateError if there
     are too few of them.
     """
     n_test = dataset.test.height
-    if dataset.labels_in_turn:
-        sample = partial(labels_in_turn, gold=dataset.demonstration["gold"].to_numpy())
+    n_demonstration_sets = n_demonstration_sets or n_sets(dataset)
+    if own := dataset.own_demonstrations:
+        sample = partial(OWN_DRAWS[own.how], gold=dataset.demonstration["gold"].to_numpy(), seed=own.seed)
     else:
         sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
     demonstration_ids = sample(
@@ -175,7 +181,7 @@ def normal_requests(
     *,
     n_shots: int,
     n_queries: int | None,
-    n_demonstration_sets: int = N_DEMONSTRATION_SETS,
+    n_demonstration_sets: int | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Build a request for each prompt of benchmark_plan. Yields the frames of `requests`, and raises as both do."""
     plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets)

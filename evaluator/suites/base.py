@@ -198,6 +198,7 @@ class Suite:
     default_datasets: tuple[str, ...] = ()  # default of a run
     label_boundary: LabelBoundary = "separate"  # default of a run
     options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
+    joins_others: bool = False  # a run may have other suites as well, although this one has options
     plan: Plan = Plan()
 
     # What is measured and shown.
@@ -213,7 +214,7 @@ class Suite:
     @property
     def is_exclusive(self) -> bool:
         """Return whether a run has no other suite: one with options has prompts that others do not."""
-        return self.options is not None
+        return self.options is not None and not self.joins_others
 
 
 ANSWERED_METRICS = ("accuracy", "macro_f1")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.stats import hypergeom
 from StaICC.util.dataset_interface import demonstration_sampler
 
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
@@ -15,6 +16,8 @@ from evaluator.prompts import demonstrations
 from evaluator.prompts.demonstrations import (
     demonstration_sequences,
     domain_demonstrations,
+    first_rows,
+    labels_covered,
     labels_in_turn,
     sample_demonstrations,
 )
@@ -231,3 +234,30 @@ def test_rows_and_orders_that_show_labels_in_turn_are_equally_likely():
 def test_more_shots_than_demonstrations_that_show_labels_in_turn_are_refused():
     with pytest.raises(TemplateError, match="7 shots were asked for, but the demonstration split has 6 examples"):
         labels_in_turn(gold=np.zeros(6, dtype=np.int64), n_shots=7, n_queries=1)
+
+
+@pytest.mark.parametrize("n_shots", [0, 2, 3, 5, 40])
+def test_covering_demonstrations_show_every_label_and_are_the_same_for_fewer_queries_and_sets(n_shots):
+    gold = np.array([0] * 30 + [1] * 8 + [2] * 2)
+    drawn = labels_covered(gold=gold, n_shots=n_shots, n_queries=200, n_demonstration_sets=2, seed=3)
+    assert drawn.shape == (2, 200, n_shots)
+    for rows in drawn.reshape(400, n_shots):
+        assert len({*rows}) == n_shots
+        assert len({*gold[rows]}) == min(n_shots, 3)
+    fewer = labels_covered(gold=gold, n_shots=n_shots, n_queries=7, n_demonstration_sets=1, seed=3)
+    assert (fewer == drawn[:1, :7]).all()
+
+
+def test_labels_beyond_the_covered_are_as_frequent_as_in_the_rows():
+    gold = np.array([0] * 60 + [1] * 36 + [2] * 4)
+    drawn = labels_covered(gold=gold, n_shots=23, n_queries=2_000, n_demonstration_sets=1)
+    counts = np.array([(gold[drawn] == label).mean() * 23 for label in range(3)])
+    # Label 2 without a guarantee: hypergeometric, 23 of 100 rows; where none is drawn, it takes the place of another.
+    absent = hypergeom(100, 4, 23).pmf(0)
+    assert counts[2] == pytest.approx(23 * 0.04 + absent, abs=0.06)
+    assert counts[0] / counts[1] == pytest.approx(60 / 36, rel=0.03)
+
+
+def test_the_first_rows_are_shown_as_they_stand():
+    drawn = first_rows(gold=np.zeros(6, dtype=np.int64), n_shots=3, n_queries=2, n_demonstration_sets=1)
+    assert drawn.tolist() == [[[0, 1, 2], [0, 1, 2]]]

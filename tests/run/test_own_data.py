@@ -109,3 +109,57 @@ def test_an_instruct_model_is_asked_about_ones_own_data_through_its_chat_templat
     assert ("is an instruct model" in caplog.text) == (template == "auto")
     assert resolve_model(own, replace(model, chat=ChatConfig())).form.chat is None
     assert resolve_model(replace(own, datasets=("sst5",)), model).form == ("separate", None)
+
+
+def shown(out, n_shots):
+    requests = open_built(out).built.store.requests().filter(pl.col("n_shots") == n_shots)
+    return requests.sort("position").select("query_id", "demonstration_set", "demonstration_ids").collect()
+
+
+def test_sets_seed_and_choice_of_demonstrations(tmp_path):
+    path = table(tmp_path / "t.csv", 3, 90)
+    default, stated = (tmp_path / name for name in ("default", "stated"))
+    run(default, "classify", "--data", path)
+    run(stated, "classify", "--data", path, "--sets", 2, "--seed", 42, "--demonstrations", "balanced")
+    assert open_built(default).built.store.fingerprint == open_built(stated).built.store.fingerprint
+    record = run(tmp_path / "more", "classify", "--data", path, "--sets", 3)
+    more = shown(tmp_path / "more", 3)
+    assert more.filter(pl.col("demonstration_set") < 2).equals(shown(default, 3))
+    metrics = pl.read_parquet(tmp_path / "more" / "tables" / "metrics.parquet").filter(dataset="t", metric="accuracy")
+    row = metrics.row(0, named=True)
+    # Sets are drawn anew for each query, so that the interval over queries covers them.
+    assert (row["n_queries"], row["n_requests"], row["ci_over"]) == (66, 198, "queries")
+    assert record.prompts.requests == 3 * 66
+    other = run(tmp_path / "seed", "classify", "--data", path, "--seed", 7)
+    assert other.prompts.seeds == {"splits": 42, "demonstrations": 7}
+    assert not shown(tmp_path / "seed", 3).equals(shown(default, 3))
+    run(tmp_path / "first", "classify", "--data", path, "--demonstrations", "first", "--sets", 1, "--shots", 5)
+    assert shown(tmp_path / "first", 5)["demonstration_ids"].unique().to_list() == [[0, 1, 2, 3, 4]]
+
+
+def test_hundreds_of_demonstrations_and_a_learning_curve_with_one_set(tmp_path):
+    path = table(tmp_path / "t.csv", 2, 500)
+    words = ("--training-rows", 240, "--queries", 4, "--shots", 200)
+    run(tmp_path / "many", "classify", "--data", path, *words, "--demonstrations", "cover")
+    assert shown(tmp_path / "many", 200).height == 8
+    words = ("--training-rows", 60, "--queries", 10, "--shots", 12, "--sets", 1)
+    run(tmp_path / "curve", "staicc-learning-curve", "--data", path, *words, "--demonstrations", "cover")
+    curve = pl.read_parquet(tmp_path / "curve" / "tables" / "learning_curve.parquet")
+    points = curve.filter(dataset="t", metric="accuracy").sort("n_shots")
+    assert points["n_shots"].to_list() == [*range(13)]
+    assert points["n_requests"].to_list() == [10] * 13
+
+
+def test_choices_of_demonstrations_where_there_are_none_are_refused(tmp_path):
+    path = table(tmp_path / "t.csv", 2, 60)
+
+    def refused(*words):
+        return command("run", *words, *FAKE, "--out", tmp_path / "out", exits=2)
+
+    assert "StaICC's datasets" in refused("staicc-normal", "--datasets", "sst5", "--sets", 3)
+    assert "not for staicc-bias" in refused("staicc-normal", "staicc-bias", "--data", path, "--seed", 1)
+    assert "has one set" in refused("classify", "--data", path, "--demonstrations", "first")
+    assert "--demonstrations of staicc-normal is balanced or cover or first, got published" in refused(
+        "classify", "--data", path, "--demonstrations", "published"
+    )
+    assert "1 or more" in refused("classify", "--data", path, "--sets", 0)

@@ -18,6 +18,9 @@ class DecideOptions(Options):
         "(/v1/systemone, /v1/decisions), with --chat-template.",
     )
     shots: tuple[int, ...] = option((0,), "Demonstrations in a prompt, of the training table or drawn from --data.")
+    demonstrations: Literal["balanced", "cover", "first"] = option(
+        "balanced", "Each option in turn, each option at least once, or the first rows."
+    )
     seed: int = option(42, "Seed of demonstrations and of drawn orders of options.")
 
     group_column: str | None = option(

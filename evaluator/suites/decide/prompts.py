@@ -64,7 +64,7 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     Raises ConfigError for more queries than rows, DatasetError for too few demonstrations and too many options.
     """
     options = config.options_of(DecideOptions)
-    dataset = with_demonstrations(dataset, options.shots[0], options.seed)
+    dataset = with_demonstrations(dataset, options)
     n_rows = dataset.examples.height
     if config.n_queries is not None and config.n_queries > n_rows:
         raise ConfigError(f"--queries {config.n_queries}: {dataset.source} has {n_rows} rows. Ask for no more.")
@@ -89,13 +89,14 @@ def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str |
     return inputs.join(groups, on="query_id", how="left", maintain_order="left").select(INPUTS.names()).cast(INPUTS)
 
 
-def with_demonstrations(dataset: DecisionDataset, n_shots: int, seed: int) -> DecisionDataset:
+def with_demonstrations(dataset: DecisionDataset, options: DecideOptions) -> DecisionDataset:
     """Return the dataset with n_shots demonstrations: of its training rows, else rows that are then no queries.
 
     Raises DatasetError for too few rows with a gold option.
     """
     pool = dataset.examples if dataset.demonstrations.is_empty() else dataset.demonstrations
-    rows = drawn_demonstrations(pool, n_shots, seed)
+    n_shots = options.shots[0]
+    rows = drawn_demonstrations(pool, n_shots, options.seed, options.demonstrations)
     if len(rows) < n_shots:
         raise DatasetError(
             f"{dataset.source}: {n_shots} demonstrations need as many rows with a true option, found {len(rows)}."
@@ -261,6 +262,6 @@ def _asked_in(context: MethodContext) -> tuple[DecisionDataset, pl.DataFrame, Fo
     """Return dataset, queries and form of the part that a method answers."""
     assert isinstance(context.dataset, DecisionDataset), "the suite's own methods have its datasets"
     options = context.config.options_of(DecideOptions)
-    dataset = with_demonstrations(context.dataset, options.shots[0], options.seed)
+    dataset = with_demonstrations(context.dataset, options)
     form = next((form for form in options.forms if form == context.part), options.forms[0])
     return dataset, dataset.examples.head(context.config.n_queries or dataset.examples.height), form, options

@@ -1,20 +1,45 @@
 """Complete any labelled dataset with what StaICC's ten have: calibration rows, nine templates, instructions."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
 from evaluator.config import RunConfig
-from evaluator.datasets.base import AnyDataset, ClassificationDataset
+from evaluator.datasets.base import AnyDataset, ClassificationDataset, OwnDemonstrations
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc import SIZES
+from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
 from evaluator.methods import METHODS
+from evaluator.options import Options, option
 from evaluator.templates.template import INSTRUCTIONS, Alternatives, nine_templates
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemonstrationOptions(Options):
+    """How the demonstrations of one's own data are chosen."""
+
+    demonstrations: Literal["balanced", "cover", "first"] = option(
+        "balanced",
+        "Demonstrations of one's own data: each label as often as others, each at least once, or the first rows.",
+    )
+    sets: int = option(2, "Demonstration sets of one's own data; every query is shown after each set.", minimum=1)
+    seed: int = option(SEED, "Seed of everything that is drawn of one's own data for a query.", minimum=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.demonstrations == "first" and self.sets != 1:
+            raise ConfigError("--demonstrations first has one set, the first rows. Add --sets 1.")
+
+    @property
+    def chosen(self) -> OwnDemonstrations:
+        return OwnDemonstrations(self.demonstrations, self.sets, self.seed)
+
 
 MAX_OWN_QUERIES = 1000
 """Queries of each of one's own datasets in a run without --queries."""
@@ -57,7 +82,7 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
         calibration=calibration,
         demonstration=demonstration,
         test=test,
-        labels_in_turn=is_own,
+        own_demonstrations=config.options_of(DemonstrationOptions).chosen if is_own else None,
         alternative_templates=dataset.alternative_templates or nine_templates(dataset.template, Alternatives()),
         instructions=dataset.instructions or INSTRUCTIONS,
         notes=tuple(notes),

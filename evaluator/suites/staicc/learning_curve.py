@@ -19,8 +19,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_of_intervals, with_intervals
-from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
-from evaluator.prompts.rows import classification_prompts, normal_requests, of_parts, variations
+from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts, variations
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
 
 PART = "learning_curve"
@@ -62,7 +61,7 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
             "gold": dataset.demonstration["gold"].gather(asked),
         }
 
-    n_prompts = N_DEMONSTRATION_SETS * dataset.test.height
+    n_prompts = n_sets(dataset) * dataset.test.height
     return variations(((columns(n_before), [whole]) for n_before in range(n_shots)), n_prompts)
 
 

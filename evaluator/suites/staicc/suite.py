@@ -5,7 +5,6 @@ Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import get_args
 
 import polars as pl
@@ -23,6 +22,7 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 from evaluator.suites.base import (
     Comparison,
+    Described,
     Family,
     Part,
     Plan,
@@ -33,7 +33,7 @@ from evaluator.suites.base import (
     classification_tables,
     described,
 )
-from evaluator.suites.staicc.completed import completed
+from evaluator.suites.staicc.completed import DemonstrationOptions, completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
 from evaluator.suites.staicc.label_bias import bias_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
@@ -129,6 +129,7 @@ def staicc_suite(
     requests: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
     methods: tuple[str, ...] = ("vanilla",),
     plan: Plan | None = None,
+    options: type | None = None,
 ) -> Suite:
     """Return a suite with the given fields, and with the fields that all suites of StaICC share."""
     return Suite(
@@ -138,10 +139,33 @@ def staicc_suite(
         default_datasets=tuple(SOURCES),
         take=completed,
         requests=lambda dataset, config: Requests(requests(dataset, config)),
-        plan=plan or Plan(),
-        describe=partial(described, every_query="the whole test split", seeds={"splits and demonstrations": SEED}),
+        plan=plan or Plan(check=_check_demonstrations),
+        options=options,
+        joins_others=True,
+        describe=_describe,
         family=STAICC,
     )
+
+
+def _describe(config: RunConfig) -> Described:
+    seed = config.options_of(DemonstrationOptions).seed
+    seeds = {"splits and demonstrations": SEED} if seed == SEED else {"splits": SEED, "demonstrations": seed}
+    return described(config, every_query="the whole test split", seeds=seeds)
+
+
+def _check_demonstrations(config: RunConfig) -> None:
+    """Raise ConfigError for choices of demonstrations where the benchmark has its own."""
+    others = [name for name in config.suites if SUITES_OF_OWN_DATA.isdisjoint([name])]
+    if config.options_of(DemonstrationOptions) != DemonstrationOptions() and (others or not config.is_own_data):
+        where = ", ".join(others) or "StaICC's datasets, whose demonstrations are those of its toolkit"
+        raise ConfigError(
+            "--demonstrations, --sets and --seed choose the demonstrations of one's own data (--data) in "
+            f"{' and '.join(sorted(SUITES_OF_OWN_DATA))}; not for {where}. Leave them out."
+        )
+
+
+SUITES_OF_OWN_DATA = {"staicc-normal", "staicc-learning-curve"}
+"""Suites that take DemonstrationOptions."""
 
 
 def _normal_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -171,6 +195,7 @@ def _demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -
 
 
 def _require_shots(config: RunConfig) -> None:
+    _check_demonstrations(config)
     if config.n_shots == 0:
         raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
 
@@ -181,6 +206,7 @@ STAICC_SUITES = {
         parts={"normal": Part()},
         requests=_normal_requests,
         methods=INFERENCE_METHODS,
+        options=DemonstrationOptions,
     ),
     "staicc-bias": staicc_suite(
         summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
@@ -212,6 +238,7 @@ STAICC_SUITES = {
         parts={"normal": Part(), PART: Part(kind="null")},
         requests=learning_curve_requests,
         methods=INFERENCE_METHODS,
+        options=DemonstrationOptions,
         plan=Plan(check=_require_shots),
     ),
 }

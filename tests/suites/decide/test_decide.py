@@ -4,6 +4,7 @@ import csv
 import json
 import random
 import shutil
+from itertools import permutations
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
+from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.runs.export import export
 from evaluator.store.prompt_store import open_intact_store
 from tests.command_line import command
@@ -375,3 +377,14 @@ def test_what_does_not_fit_the_suite_is_refused_with_what_does(tmp_path):
     assert "Run decide, or drop --questions" in command("run", "classify", *data, *questions, *fake, exits=2)
     said = command("run", "decide", *data, *questions, "--methods", "contextual_calibration", *fake, exits=2)
     assert "contextual_calibration" in said
+
+
+def test_demonstrations_cover_the_options_or_are_the_first_rows():
+    examples = pl.DataFrame({"gold": [0] * 12 + [None] + [1] * 2 + [2] * 5})
+    balanced, cover, first = (drawn_demonstrations(examples, 8, 42, how) for how in ("balanced", "cover", "first"))
+    golds = [sorted(examples["gold"].gather(rows).to_list()) for rows in (balanced, cover, first)]
+    assert golds[0] == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert {*golds[1][:8]} == {0, 1, 2}
+    assert golds[1].count(0) > 3
+    assert first == list(range(8))
+    assert [examples["gold"][row] for row in cover[:3]] in [list(each) for each in permutations(range(3))]

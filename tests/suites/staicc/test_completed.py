@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, RunConfig
+from evaluator.datasets.base import OwnDemonstrations
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import load_staicc
 from evaluator.suites.staicc.completed import completed as completed_in
@@ -107,7 +108,7 @@ def test_without_a_method_that_calibrates_all_training_rows_of_a_table_of_ones_o
 ):
     dataset = completed(loaded(tmp_path, 300), replace(OWN, methods=methods))
     assert [split.height for split in (dataset.calibration, dataset.demonstration, dataset.test)] == [0, 30, 270]
-    assert dataset.labels_in_turn
+    assert dataset.own_demonstrations == OwnDemonstrations("balanced", 2, 42)
     halved = completed(loaded(tmp_path, 300))
     assert halved.calibration.height == 15
     assert halved.fingerprint != dataset.fingerprint  # other demonstrations: a run with them is no extension
@@ -126,4 +127,4 @@ def test_of_many_rows_a_thousand_are_queries_unless_more_are_asked_for(tmp_path)
 def test_of_named_datasets_nothing_of_this_holds(tmp_path):
     named = replace(OWN, datasets=("cola",))
     dataset = completed(loaded(tmp_path, 3000), named)
-    assert (dataset.calibration.height, dataset.test.height, dataset.labels_in_turn) == (150, 2700, False)
+    assert (dataset.calibration.height, dataset.test.height, dataset.own_demonstrations) == (150, 2700, None)
