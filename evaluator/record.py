@@ -297,6 +297,47 @@ class ReceiptRecord:
     changed_verdicts: list[str]  # table, row and both verdicts
 
 
+CheckStatus = Literal["agrees", "DISAGREES", "skipped", "measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRecord:
+    """What `evaluator doctor` found in one respect."""
+
+    name: str
+    status: CheckStatus  # "measured": nothing to agree with
+    text: str  # the numbers, or why the check was skipped
+    option: str = ""  # that avoids a disagreement
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorRecord:
+    """All that `evaluator doctor` found about a model on a machine."""
+
+    evaluator: str  # version
+    made: str  # time in ISO 8601, UTC
+    host: str
+    model: str
+    weights_fingerprint: str
+    engine: EngineRecord | None  # None: it could not be loaded
+    facts: dict[str, str]  # of the machine, and what is used of it
+    checks: list[CheckRecord]
+
+    def names(self, status: CheckStatus) -> list[str]:
+        """Return the names of the checks with a status."""
+        return [check.name for check in self.checks if check.status == status]
+
+    @property
+    def verdict(self) -> str:
+        """Return one line: whether all agrees, and what was skipped."""
+        wrong, right, skipped = (self.names(status) for status in ("DISAGREES", "agrees", "skipped"))
+        n = len(wrong) + len(right)
+        found = (
+            f"{len(wrong)} of {n} checks DISAGREE: {'; '.join(wrong)}" if wrong else f"the {n} checks that ran agree"
+        )
+        return f"{found}. " + (f"Skipped: {'; '.join(skipped)}." if skipped else "None was skipped.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """All of run.json; the section of a stage that has not been run yet is None."""
@@ -317,6 +358,7 @@ class RunRecord:
     receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # engine and dtype -> the last one
     receipt_table: str = ""  # SHA-256 of DIR/tables/receipt.parquet
     preflight: PreflightRecord | None = None
+    doctor: str = ""  # the last verdict of `evaluator doctor` about this model on this machine
 
 
 STOPPED_NOTE = (

@@ -21,7 +21,7 @@ import click
 from evaluator import __version__
 from evaluator.cli.ask import ask
 from evaluator.cli.compare import MISTAKE_IN_GATE, board, compare, gate
-from evaluator.cli.runs import clean, export, list_runs, receipt, show, threshold, verify
+from evaluator.cli.runs import clean, doctor, export, list_runs, receipt, show, threshold, verify
 from evaluator.cli.stages import build, measure, preflight, report, run, score
 from evaluator.cli.terminal import LossyStream, echo
 from evaluator.cli.without_models import datasets, engines, import_answers, methods, random_baseline, reproduce, suites
@@ -50,8 +50,8 @@ def cli() -> None:
 
 
 for command in (
-    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, compare, board, gate,
-    threshold, export, ask, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
+    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, doctor, compare, board,
+    gate, threshold, export, ask, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -1,4 +1,4 @@
-"""The commands about finished runs: `list`, `show`, `clean`, `verify`, `export`, `receipt` and `threshold`."""
+"""The command `doctor`, and those about finished runs: `list`, `show`, `clean`, `verify`, `export`, `receipt`, ..."""
 
 import json
 import sys
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import UserPath, options_of, run_folder
+from evaluator.cli.options import UserPath, model_configs, options_of, run_folder
 from evaluator.cli.terminal import draw, echo
-from evaluator.config import ReceiptConfig, ThresholdOptions
+from evaluator.config import ModelConfig, ReceiptConfig, ThresholdOptions
+from evaluator.errors import ConfigError
 from evaluator.files.whole import size_text
 from evaluator.options import from_options
 from evaluator.schemas import DEFINITIONS
@@ -210,6 +211,30 @@ def receipt(out: Path, **given: Any) -> None:
     name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
     for line in receipt_lines(name, made):
         echo(line)
+
+
+@click.command()
+@options_of(ModelConfig)
+def doctor(**given: Any) -> int:
+    """Measure whether a model's engine gives the right numbers on this machine, and how fast.
+
+    Compares 64 prompts with transformers in float32 and in the run's dtype, and prints a line for each check and a
+    verdict. The exit code is 1 where something disagrees; its line names the option that avoids it.
+    """
+    from evaluator.run.stage_records import doctor_file
+    from evaluator.runs.doctor import examine
+
+    model, *others = model_configs(given)
+    if others:
+        raise ConfigError("doctor examines one model: give one --model, --adapter and --chat-template.")
+    record = draw(examine(model))
+    for name, value in record.facts.items():
+        echo(f"{name:16}  {value}")
+    for check in record.checks:
+        echo(f"{check.status:9}  {check.name}: {check.text}{f'. Use {check.option}' if check.option else ''}")
+    echo(f"Written: {doctor_file(record.weights_fingerprint)}")
+    echo(f"{record.model}: {record.verdict}")
+    return int("DISAGREES" in {check.status for check in record.checks})
 
 
 FILE = UserPath(dir_okay=False)

@@ -117,7 +117,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._running[request.request_id] = running = _Running(request, block_ids)
         if not self._active:
             return
-        plan = self._plans.pop(request.request_id)
+        # vLLM does not ask what is cached for a request that is to read nothing from the cache.
+        plan = self._plans.pop(request.request_id, _Plan(0, None))
         target = plan.n_cached // self._block_tokens
         if num_external_tokens and block_ids[target] != plan.source:
             self._copies.append((plan.source, block_ids[target]))

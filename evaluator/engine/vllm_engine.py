@@ -155,6 +155,25 @@ class VllmEngine:
         taken = recording.take()
         return {index: taken[number] for index, number in numbers.items()}
 
+    def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
+        """Return what `vllm.LLM.generate` does with prompts of token ids, a token each; the cache is empty before."""
+        from vllm import SamplingParams
+
+        empty_cache(self._llm)
+        params = SamplingParams(max_tokens=1, temperature=0, detokenize=False, **options)
+        with self._refusals():
+            outputs: list[Any] = self._llm.generate(
+                [{"prompt_token_ids": [*tokens]} for tokens in prompts],
+                params,
+                use_tqdm=False,
+                lora_request=self._lora_request,
+            )
+        return outputs
+
+    def runner_at_work(self) -> str:
+        """Return which of vLLM's model runners computes, by its class: "V1" or "V2"."""
+        return str(self._llm.collective_rpc(_runner)[0])
+
     def close(self) -> None:
         with stopping_vllm(self._llm):
             del self._llm
@@ -336,6 +355,11 @@ class VllmEngine:
         how = f"by {signal.Signals(-codes[0]).name}" if codes[0] < 0 else f"with code {codes[0]}"
         note = ", as when memory runs out" if codes[0] == -signal.SIGKILL else ""
         return f"one of its {len(self._workers)} worker processes ended {how}{note}"
+
+
+def _runner(worker: Any) -> str:
+    module = type(getattr(worker, "worker", worker).model_runner).__module__  # vllm.v1.worker.gpu.model_runner is V2
+    return "V2" if module.endswith(".model_runner") else "V1"
 
 
 def _scores(index: int, request: ContinuationRequest, trie: ContinuationTrie) -> ContinuationScores:

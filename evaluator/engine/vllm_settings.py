@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
@@ -153,6 +154,18 @@ def import_vllm() -> None:
         # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
         # missing, and takes some seconds in the first run with each vocabulary size.
         torch.compiler.set_stance("force_eager")
+
+
+def interpret_triton() -> None:
+    """Let vLLM use its model runner V2 on a CPU, by Triton's interpreter: slowly, and before vLLM is imported.
+
+    vLLM's CPU build uses Triton only if it has a backend named "cpu"; interpreted kernels never ask that backend for
+    anything but its presence.
+    """
+    os.environ |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}  # read when triton and vllm are imported
+    from triton.backends import backends
+
+    backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
 
 
 def require_parts(missing: Sequence[str]) -> None:
@@ -296,7 +309,7 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
         weights //= n_devices
     else:
         cache *= n_devices
-    free = _free_bytes()
+    free = free_bytes()
     if weights + cache > free:
         raise ModelError(
             f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
@@ -304,7 +317,8 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
         )
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
+    """Return the memory that is free on the GPU, or where there is none on this machine."""
     import psutil
     import torch
 

@@ -53,6 +53,7 @@ def headline_facts(run: MeasuredRecord) -> Facts:
         "Engine": f"{engine.name} {version}" if version else engine.name,
         "Device": engine.device,
         "dtype": engine.dtypes,
+        **({"Doctor": run.doctor} if run.doctor else {}),
         "Shots": run.prompts.shots,
         "Prompts": _form(run),
         "Label boundary": run.scores.label_boundary,

@@ -78,7 +78,8 @@ def summary_lines(run: MeasuredRun) -> list[str]:
         *(line for family in families for line in family.summary_lines(run)),
     ]
     speed = throughput_line(run.record.scores)
-    return [*lines, *failed, *([speed] if speed else []), *warnings]
+    doctor = [f"Doctor: {run.record.doctor}"] if run.record.doctor else []
+    return [*lines, *failed, *([speed] if speed else []), *doctor, *warnings]
 
 
 def report_run(measured: MeasuredFolder) -> Stage[Path]:

@@ -5,6 +5,7 @@ Refuse to replace a finished run: a run takes its folder only if it extends it.
 
 import json
 import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from evaluator.config import RunConfig
+from evaluator.config import RunConfig, cache_folder
 from evaluator.datasets.base import AnyDataset
 from evaluator.errors import ConfigError
 from evaluator.files.digests import list_fingerprint
+from evaluator.files.json_files import read_manifest
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import (
     ChatRecord,
+    DoctorRecord,
     EngineRecord,
     ModelRecord,
     PromptsRecord,
@@ -122,9 +125,24 @@ def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Pa
         model=model,
         engine=scored.engine,
         scores=scores,
+        doctor=last_verdict(model.weights_fingerprint, scored.engine.device),
     )
     write_run(out, record)
     return record
+
+
+def doctor_file(weights_fingerprint: str) -> Path:
+    """Return where `evaluator doctor` keeps its last record of a model."""
+    return cache_folder() / "doctor" / weights_fingerprint / "doctor.json"
+
+
+def last_verdict(weights_fingerprint: str, device: str) -> str:
+    """Return the last verdict of `evaluator doctor` about a model on this machine, with its date; "" without one."""
+    record = read_manifest(doctor_file(weights_fingerprint), DoctorRecord)
+    if record is None or record.engine is None or (record.host, record.engine.device) != (platform.node(), device):
+        return ""
+    engine = record.engine
+    return f"{record.verdict} ({engine.name} in {engine.dtypes}, {record.made[:10]})"
 
 
 def _tokens_record(scored: Scored) -> TokensRecord:

@@ -7,7 +7,7 @@ and an engine begins each of them with an empty cache. With another engine or dt
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
@@ -19,9 +19,9 @@ import polars as pl
 
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig
 from evaluator.engine import ENGINES, find_source, with_devices
-from evaluator.engine.base import Engine, adapted
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, OneReplica
-from evaluator.errors import ConfigError, StoreError
+from evaluator.errors import ConfigError, ScoreError, StoreError
 from evaluator.files.whole import write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
@@ -59,7 +59,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
         scores = scores_section(record, out)
         engine, again = yield from _loaded_and_scored(record, parts, out, config)
         name = f"{engine.name} {engine.dtype}"
-        table = _drifts(again, parts, name)
+        table = drifts(again, _stored_scores(again, parts), name)
         built = folder.built.without(scores.left_out)
         yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
         run = complete_run(scored_run(built, parts), parts)
@@ -110,7 +110,7 @@ def _loaded_and_scored(
         replicas = yield from loader.replicas(max(find_requests(part.tokens.rows()).longest for part in parts))
         assert isinstance(replicas, OneReplica), "a receipt takes no option for more"
         engine = adapted(replicas.engine, source.adapter)
-        again = yield from _score_again(parts, engine, config.n_prompts, config.seed)
+        again = yield from score_shuffled(_scored_tokens(parts), engine, config.n_prompts, config.seed)
     return engine.facts, again
 
 
@@ -158,17 +158,8 @@ class ScoredAgain(NamedTuple):
     n_batches: int
 
 
-def _score_again(parts: Sequence[ScoredStore], engine: Engine, n_prompts: int, seed: int) -> Stage[ScoredAgain]:
-    """Score a sample of the prompts that a run has log-likelihoods of, in random order and batches of random sizes.
-
-    Args:
-        parts: stores of the run, scored.
-        engine: scores again.
-        n_prompts: size of the sample; all prompts if there are no more.
-        seed: of the sample, its order and its batches.
-
-    Raises ConfigError if there are no such prompts.
-    """
+def _scored_tokens(parts: Sequence[ScoredStore]) -> pl.DataFrame:
+    """Return schemas.TOKENS of all prompts that a run has log-likelihoods of."""
     scored = [
         part.tokens.tokens()
         .filter(pl.col("ask") != "state")
@@ -176,42 +167,79 @@ def _score_again(parts: Sequence[ScoredStore], engine: Engine, n_prompts: int, s
         .collect()
         for part in parts
     ]
-    tokens = pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True)
+    return pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True)
+
+
+def score_shuffled(tokens: pl.DataFrame, engine: Engine, n_prompts: int, seed: int) -> Stage[ScoredAgain]:
+    """Score a sample of prompts in random order and batches of random sizes.
+
+    Args:
+        tokens: schemas.TOKENS, without hidden states.
+        engine: scores again.
+        n_prompts: size of the sample; all prompts if there are no more.
+        seed: of the sample, its order and its batches.
+
+    Raises ConfigError if there are no prompts.
+    """
     prompts = tokens["prompt_id"].unique().sort()
     if prompts.is_empty():
         raise ConfigError("The run has no log-likelihoods, so there is nothing to score again.")
     rng = np.random.default_rng(seed)
     drawn = rng.permutation(len(prompts))[:n_prompts]
-    batches, token_scores, done = [], [], 0
+    batches, done = [], 0
     while done < len(drawn):
         yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
         end = done + int(rng.integers(1, MAX_BATCH + 1))
         chosen = pl.DataFrame({"prompt_id": prompts.gather(drawn[done:end])})
         # All rows of a prompt one after the other: its labels, and their last tokens.
         rows = chosen.join(tokens, on="prompt_id", maintain_order="left_right").select(tokens.columns)
-        requests = engine_requests(rows)
-        answers = {answer.index: answer.token_log_probs for answer in engine.log_likelihoods(requests)}
-        token_scores.append(score_frame(rows, [answers[index] for index in range(len(requests))]))
-        batches.append(rows)
+        batches.append(score_in_one_call(rows, engine.log_likelihoods))
         done += len(chosen)
     yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
-    sample = pl.concat(batches)
-    new = prompt_scores(sample.lazy(), pl.concat(token_scores).unique("token_id").lazy()).collect()
-    return ScoredAgain(sample, new, len(batches))
+    return ScoredAgain(
+        pl.concat([batch.tokens for batch in batches]), pl.concat([batch.scores for batch in batches]), len(batches)
+    )
 
 
-def _drifts(again: ScoredAgain, parts: Sequence[ScoredStore], name: str) -> pl.DataFrame:
+Score = Callable[[Sequence[ContinuationRequest]], Iterable[ContinuationScores]]
+
+
+def score_in_one_call(tokens: pl.DataFrame, score: Score) -> ScoredAgain:
+    """Score prompts in this order, in one call of an engine.
+
+    Args:
+        tokens: schemas.TOKENS, without hidden states.
+        score: log_likelihoods of the engine.
+
+    Raises ScoreError for answers that are missing, not finite, or of other continuations.
+    """
+    requests = engine_requests(tokens)
+    answers = {answer.index: answer.token_log_probs for answer in score(requests)}
+    for index, request in enumerate(requests):
+        received = [len(numbers) for numbers in answers.get(index, ())]
+        if received != [len(tokens) for tokens in request.continuations]:
+            raise ScoreError(f"The engine answered request {index} with {received} numbers for its continuations.")
+    frame = score_frame(tokens, [answers[index] for index in range(len(requests))])
+    return ScoredAgain(tokens, prompt_scores(tokens.lazy(), frame.unique("token_id").lazy()).collect(), 1)
+
+
+def _stored_scores(again: ScoredAgain, parts: Sequence[ScoredStore]) -> pl.LazyFrame:
+    """Return schemas.SCORES of a run for the prompts of a sample."""
+    tokens = again.tokens.lazy()
+    sampled = tokens.select("token_id").unique()
+    stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
+    return prompt_scores(tokens, stored.unique("token_id"))
+
+
+def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
     """Return the drift of each prompt of the sample: schemas.RECEIPT, sorted by its key.
 
     Args:
         again: the new scores.
-        parts: with the scores of the run.
+        before: schemas.SCORES of the same prompts, and maybe of others.
         name: of the receipt.
     """
     tokens = again.tokens.lazy()
-    sampled = tokens.select("token_id").unique()
-    stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
-    before = prompt_scores(tokens, stored.unique("token_id"))
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
     joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")

@@ -2,19 +2,14 @@
 
     python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm
 
-The kernels of V2 are written in Triton, which interprets them slowly with TRITON_INTERPRET=1. vLLM's CPU build uses
-Triton only if it has a backend named "cpu"; interpreted kernels never ask that backend for anything but its presence.
+The kernels of V2 are written in Triton, which interprets them slowly with TRITON_INTERPRET=1.
 """
 
 import importlib.metadata
-import os
-from types import SimpleNamespace
 
-os.environ |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}  # read when triton and vllm are imported
+from evaluator.engine.vllm_settings import interpret_triton
 
-from triton.backends import backends
-
-backends["cpu"] = SimpleNamespace(driver=SimpleNamespace(is_active=lambda: True), compiler=None)
+interpret_triton()
 
 # Before 0.32 vLLM reads whether it is the CPU build from the version of a distribution called vllm.
 _version = importlib.metadata.version

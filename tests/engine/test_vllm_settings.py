@@ -98,7 +98,7 @@ def test_engines_that_share_a_gpu_take_equal_parts_of_what_vllm_takes_of_one(tol
 )
 def test_memory_is_checked_where_it_is_taken(device, free_gib, refused, monkeypatch, tiny_source) -> None:
     monkeypatch.setattr(vllm_settings, "device_kind", lambda: device)
-    monkeypatch.setattr(vllm_settings, "_free_bytes", lambda: free_gib * 2**30)
+    monkeypatch.setattr(vllm_settings, "free_bytes", lambda: free_gib * 2**30)
     monkeypatch.setattr(vllm_settings, "loaded_bytes", lambda _source, _config: 64 * 2**30)
     config = ModelConfig(model="m", kv_cache_gib=10, devices=DevicesConfig(tensor_parallel=4))
     with pytest.raises(ModelError, match=r"needs .* for its weights") if refused else nullcontext():

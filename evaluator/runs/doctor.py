@@ -1,0 +1,495 @@
+"""`evaluator doctor`: measure whether a model's engine gives the right numbers on this machine, and how fast.
+
+Engines are loaded one after the other: transformers in float32, which is the reference, and in the run's dtype; the
+engine as a run would load it; in float32 with a small cache; on vLLM's other model runner; all replicas.
+"""
+
+import math
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from evaluator import __version__
+from evaluator.config import OWN_TEMPLATE, ChatConfig, DevicesConfig, ModelConfig, cache_folder
+from evaluator.engine import ENGINES, engine_name, find_machine, find_source, load_engine, with_devices
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine, adapted
+from evaluator.engine.devices import device_kind, head_dtype, is_batch_invariant, n_replicas
+from evaluator.engine.replicas import EngineLoader, Job
+from evaluator.engine.vllm_settings import free_bytes, interpret_triton
+from evaluator.errors import ConfigError, EvaluatorError, PromptTooLongError
+from evaluator.files.json_files import write_record
+from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
+from evaluator.models.weights import Adapter
+from evaluator.progress import Progress, Stage, finish
+from evaluator.record import CheckRecord, CheckStatus, DoctorRecord, EngineRecord
+from evaluator.run.stage_records import doctor_file
+from evaluator.run_log import now
+from evaluator.runs.doctor_prompts import CHAT, EVICTIONS, doctor_prompts
+from evaluator.runs.receipt import ScoredAgain, drifts, score_in_one_call, score_shuffled
+from evaluator.tokens.rows import block_floor, ragged, token_floor
+
+MAX_NATS = 0.002
+"""Largest difference in float32: sums over 40 tokens of a real model were up to 5.4e-4 nats off (docs/receipt.md)."""
+MAX_NATS_WITHOUT_REFERENCE = 1.0  # in 16 bits, where float32 is not there to say how much transformers itself is off
+ROUNDING = 0.125  # nats, in addition to twice what transformers is off in 16 bits: a step of logits from 16 to 32
+MAX_STATE_ERROR = 1e-3  # in float32, of the largest number of all hidden states
+SMALL_CACHE_TOKENS = 512  # fewer than prompts that return to their beginnings have
+SECONDS_FOR_REPLICAS = 900.0
+BASE = "base after the adapter"
+
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+
+Checks = Iterator[CheckRecord]
+
+
+class _SkippedError(Exception):
+    """Why a check is skipped."""
+
+
+class _Answers(NamedTuple):
+    """What an engine says of all prompts."""
+
+    scored: ScoredAgain
+    states: npt.NDArray[np.float32]  # [text, hidden size]
+    computed_tokens: int  # of the log-likelihoods
+    elapsed_s: float
+
+    @property
+    def scores(self) -> pl.LazyFrame:
+        return self.scored.scores.lazy()
+
+
+@dataclass(frozen=True)
+class _Patient:
+    """The model under examination, and what transformers says of its prompts: by dtype, where it fits."""
+
+    source: ModelSource
+    config: ModelConfig  # of one replica
+    rows: pl.DataFrame  # schemas.TOKENS
+    references: dict[str, _Answers]
+    facts: list[EngineRecord] = field(default_factory=list)  # of the engine as a run loads it, once it is loaded
+
+    @property
+    def dtype(self) -> str:
+        return scoring_dtype(self.source, self.config)
+
+    @property
+    def asked(self) -> pl.DataFrame:
+        return self.rows.filter(pl.col("ask") != "state")
+
+    def way_out(self, dtype: str) -> str:
+        """Return the option that avoids wrong numbers of a dtype."""
+        if dtype != "float32":
+            return "--dtype float32"
+        return f"--engine {'vllm' if engine_name(self.config) == 'transformers' else 'transformers'}"
+
+
+def examine(config: ModelConfig) -> Stage[DoctorRecord]:
+    """Examine a model on this machine; write the record where runs of the model find it, and return it.
+
+    Raises ConfigError for an engine that loads no model here, and as find_source and with_devices do.
+    """
+    name = engine_name(config)
+    if not ENGINES[name].runs_a_model or ENGINES[name].identity:
+        raise ConfigError(f"--engine {name} loads no model here. Choose vllm or transformers.")
+    source = find_source(config)
+    whole = with_devices(source, config)
+    devices = replace(whole.devices, n=whole.devices.per_replica, engines_per_device=1, ray_address=None)
+    chat = config.chat or (ChatConfig(template=OWN_TEMPLATE) if source.has_chat_template else ChatConfig())
+    rows = doctor_prompts(source, chat)
+    patient = _Patient(source, replace(whole, devices=devices), rows, {})
+    absent = {CHAT: not rows["prompt_id"].str.starts_with(CHAT).any(), "adapter": source.adapter is None}
+    checks = [_check(kind, None, "the model has none, or none is given") for kind, is_so in absent.items() if is_so]
+    for title, examined in (
+        ("transformers in float32, the reference", _reference(patient, "float32")),
+        (f"transformers in {patient.dtype}", _reference(patient, patient.dtype)),
+        (name, _as_run(patient)),
+        ("float32, small cache", _small_cache(patient)),
+        ("effect of logits in float32", _head_effect(patient)),
+        ("other model runner", _other_runner(patient)),
+        ("replicas", _replicas(patient, whole)),
+    ):
+        yield Progress(stage=f"Examining: {title}", done=len(checks), total=len(checks) + 1, unit="checks")
+        try:
+            checks.extend(examined)
+        except (_SkippedError, PromptTooLongError) as error:
+            checks.append(_check(title, None, str(error)))
+        except EvaluatorError as error:
+            agrees = None if title.startswith("transformers ") else False
+            checks.append(_check(title, agrees, str(error), patient.way_out(patient.dtype)))
+    record = DoctorRecord(
+        evaluator=__version__,
+        made=now(),
+        host=platform.node(),
+        model=source.title,
+        weights_fingerprint=source.fingerprint,
+        engine=patient.facts[0] if patient.facts else None,
+        facts=_facts(whole, patient.facts),
+        checks=checks,
+    )
+    write_record(doctor_file(source.fingerprint), record)
+    return record
+
+
+def _check(name: str, agrees: bool | None, text: str, option: str = "") -> CheckRecord:
+    """Return a check; `agrees` is None for one that is skipped."""
+    status: CheckStatus = "skipped" if agrees is None else "agrees" if agrees else "DISAGREES"
+    return CheckRecord(name=name, status=status, text=text, option=option if status == "DISAGREES" else "")
+
+
+def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
+    """Return what is there, and once an engine was loaded, what is used and why."""
+    machine, folder, driver = find_machine(config), cache_folder(), Path("/proc/driver/nvidia/version")
+    folder.mkdir(parents=True, exist_ok=True)
+    memory = f", {machine.memory_bytes / 2**30:.0f} GiB each" if machine.memory_bytes else ""
+    facts = {
+        "devices": f"{machine.n_devices} x {machine.name}{memory}; {free_bytes() / 2**30:.1f} GiB free",
+        "driver": driver.read_text().splitlines()[0] if driver.is_file() else "no NVIDIA driver",
+        "system": f"{platform.platform()}, Python {platform.python_version()}",
+        "disk": f"{shutil.disk_usage(folder).free / 2**30:.0f} GiB free in {folder}",
+        "Ray": "installed" if find_spec("ray") else "not installed: one replica only",
+    }
+    for engine in engines:
+        versions = ", ".join(f"{package} {number}" for package, number in engine.versions.items())
+        facts |= {
+            "engine": f"{engine.name} ({'--engine' if config.engine else 'the default here'}): {versions}",
+            "dtype": f"{engine.dtypes} ({'that of the weights' if config.dtype == 'auto' else '--dtype'})",
+            "steps": f"{engine.tokens_per_step:,} tokens, {'compiled' if engine.compiled else 'eager'}; "
+            f"{engine.cache_tokens or 0:,} tokens in the cache, shared in units of {engine.prefix_block_tokens}",
+            "replicas": f"{n_replicas(config.devices)}, {config.devices.per_replica} devices each",
+        }
+    return facts
+
+
+def _answers(engine: Engine, patient: _Patient) -> _Answers:
+    """Have an engine score all prompts, in one call, and return their hidden states.
+
+    With an adapter, the base alone is scored afterwards: a cache must not answer with what the adapter computed.
+    """
+    own = adapted(engine, patient.source.adapter)
+    before, clock = engine.counts.computed_tokens, time.monotonic()
+    scored = score_in_one_call(patient.asked, own.log_likelihoods)
+    computed, elapsed_s = engine.counts.computed_tokens - before, time.monotonic() - clock
+    states = own.hidden_states(patient.rows.filter(ask="state")["context"].to_list())
+    if patient.source.adapter:
+        base = score_in_one_call(_first_kind(patient), engine.log_likelihoods)
+        ids = pl.col("prompt_id").str.replace("^[^/]*", BASE)
+        tables = zip(scored[:2], base[:2], strict=True)
+        tokens, scores = (pl.concat([mine, theirs.with_columns(ids)]) for mine, theirs in tables)
+        scored = ScoredAgain(tokens, scores, 2)
+    return _Answers(scored, states, computed, elapsed_s)
+
+
+def _first_kind(patient: _Patient) -> pl.DataFrame:
+    kind = pl.col("prompt_id").str.split("/").list.first()
+    return patient.rows.filter(kind == kind.first())
+
+
+def _reference(patient: _Patient, dtype: str) -> Checks:
+    """Load transformers and score with it, if the model fits in this dtype."""
+    if dtype in patient.references:
+        return
+    config = _of_transformers(patient.config, dtype)
+    needed, free = loaded_bytes(patient.source, config), free_bytes()
+    if patient.source.quantization and dtype == "float32":
+        raise _SkippedError("the saved weights are quantised")
+    if needed * 1.2 + 2**30 > free:
+        raise _SkippedError(f"{needed / 2**30:.1f} GiB of weights, and {free / 2**30:.1f} GiB are free")
+    with closing(load_engine(patient.source, config)) as engine:
+        patient.references[dtype] = _answers(engine, patient)
+    yield from ()
+
+
+def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> Checks:
+    """Compare answers of the engine with the reference, kind by kind: each may be off as far as is allowed."""
+    truth, same = (patient.references.get(each) for each in ("float32", dtype))
+    reference = truth or same
+    if reference is None or engine_name(patient.config) == "transformers":
+        why = "the engine is the reference itself" if reference else "no reference fits"
+        yield _check(f"{name}: agreement", None, why)
+        return
+    for kind, found in _by_kind(drifts(answers.scored, reference.scores, name)):
+        option = "a larger --kv-cache-gib" if kind == EVICTIONS else patient.way_out(dtype)
+        yield _drift_check(f"{name}: {kind}", found, _allowed_nats(patient, dtype, kind), patient, option)
+    error, allowed = _state_error(answers, reference), MAX_STATE_ERROR
+    if dtype != "float32":
+        allowed = 0.02 + (2 * _state_error(same, truth) if truth and same else 0.03)
+    text = f"{len(answers.states)} texts, at most {error:.2g} of the largest number off (allowed {allowed:.2g})"
+    yield _check(f"{name}: hidden states", error <= allowed, text, patient.way_out(dtype))
+
+
+def _allowed_nats(patient: _Patient, dtype: str, kind: str = "") -> float:
+    """Return by how much scores in a dtype may differ: in 16 bits twice what transformers is off, and a step."""
+    if dtype == "float32":
+        return MAX_NATS
+    truth, same = (patient.references.get(each) for each in ("float32", dtype))
+    if truth is None or same is None:
+        return MAX_NATS_WITHOUT_REFERENCE
+    own = drifts(same.scored, truth.scores, dtype)
+    return 2 * _worst(own.filter(pl.col("prompt_id").str.starts_with(kind))) + ROUNDING
+
+
+def _drift_check(name: str, found: pl.DataFrame, allowed: float, patient: _Patient, option: str) -> CheckRecord:
+    """Check drifts, schemas.RECEIPT; of weights quantised while they are loaded they are only stated."""
+    check = _check(name, _worst(found) <= allowed, f"{_drift_text(found)}, {allowed:.2g} allowed", option)
+    return replace(check, status="measured", option="") if patient.config.quantization else check
+
+
+def _by_kind(found: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    kinds = found.group_by(pl.col("prompt_id").str.split("/").list.first(), maintain_order=True)
+    return ((str(kind), rows) for (kind,), rows in kinds)
+
+
+def _worst(found: pl.DataFrame) -> float:
+    return float(np.max(found["drift_nats"].to_numpy(), initial=0.0))
+
+
+def _drift_text(found: pl.DataFrame) -> str:
+    flipped = found.filter(pl.col("pred") != pl.col("pred_again")).height
+    return f"{found.height} prompts, {flipped} predictions flipped, at most {_worst(found):.2g} nats apart"
+
+
+def _state_error(answers: _Answers, reference: _Answers) -> float:
+    return float(np.abs(answers.states - reference.states).max() / np.abs(reference.states).max())
+
+
+def _as_run(patient: _Patient) -> Checks:
+    """Examine the engine as a run loads it."""
+    with closing(load_engine(patient.source, patient.config)) as engine:
+        patient.facts.append(engine.facts)
+        first = _answers(engine, patient)
+        yield from _agreement(engine.facts.dtype, patient, first, engine.facts.dtype)
+        yield _runner(engine)
+        yield _logit_steps(engine.facts, first)
+        own = adapted(engine, patient.source.adapter)
+        again = _answers(engine, patient)
+        yield from _repeated(own, patient, first, again)
+        yield from _prefix_hits(engine, own, patient)
+        yield _throughput(engine.facts.dtype, patient, again)
+        yield _plain_vllm(engine, own, patient)
+
+
+def _runner(engine: Engine) -> CheckRecord:
+    """Check that vLLM's model runner is the one that the engine takes it for: rows of answers differ between them."""
+    said = engine.facts.model_runner
+    if said is None:
+        return _check("model runner", None, f"{engine.facts.name} has none")
+    at_work = getattr(engine, "runner_at_work", lambda: None)() or _usual_runner()
+    text = f"{at_work} computes, and the engine reads its answers as those of {said}"
+    return _check("model runner", said == at_work, text, f"{RUNNER}={int(said == 'V2')}, a variable,")
+
+
+def _usual_runner() -> str:
+    wanted = os.environ.get(RUNNER)
+    return "V2" if wanted == "1" or (wanted is None and device_kind() == "cuda") else "V1"
+
+
+def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
+    """Check that logits are in float32 if they are said to be: in 16 bits they lie in steps of 1/256 or more."""
+    said = facts.head_dtype or facts.dtype
+    if said != "float32":
+        return _check("dtype of the logits", None, f"they are in {said}, as the engine says")
+    one_token = pl.col("label_token_counts").list.max() == 1
+    rows = answers.scored.scores.filter(one_token)["label_log_likelihoods"].to_list()
+    steps = np.concatenate([np.diff(row) for row in rows]) * 256
+    share = float((np.abs(steps - np.round(steps)) < 256 * 1e-5).mean())
+    text = f"{share:.0%} of differences between labels are multiples of 1/256 nat, as of logits in 16 bits"
+    return _check("dtype of the logits", share < 0.5, text, "--head-dtype float32")
+
+
+def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) -> Checks:
+    """Check a second scoring, where nothing may come from the first; then score in another order, in batches."""
+    worst = _worst(drifts(again.scored, first.scores, "again"))
+    is_new = again.computed_tokens == first.computed_tokens
+    text = f"{'the same bits' if worst == 0 else f'at most {worst:.2g} nats apart'}, {again.computed_tokens:,} tokens "
+    text += f"computed where {first.computed_tokens:,} were: {'nothing' if is_new else 'SOME'} from the earlier call"
+    yield _check("repeated", is_new and worst <= MAX_NATS, text, patient.way_out("float32"))
+    shuffled = finish(score_shuffled(patient.asked, own, patient.asked.height, seed=0))
+    found = drifts(shuffled, first.scores, "shuffled")
+    invariant = f"batch invariance {'on' if is_batch_invariant() else 'off'}"
+    option = "VLLM_BATCH_INVARIANT=1, a variable," if device_kind() == "cuda" else patient.way_out(patient.dtype)
+    yield _drift_check(f"shuffled, {invariant}", found, _allowed_nats(patient, patient.dtype), patient, option)
+
+
+def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
+    """Compare the tokens that an engine computes with the planner's floors, where every prefix is shared once."""
+    unit, labels = engine.facts.prefix_block_tokens, pl.col("continuations").list.eval(pl.element().list.len())
+    if unit is None or unit > 128:
+        why = f"states are shared in units of {unit} tokens" if unit else f"{engine.facts.name} has no prefix cache"
+        yield _check("prefix hits", None, why)
+        return
+    prompts = patient.asked.filter(labels.list.max() == 1)["context"].sort().to_list()
+    body = prompts[-1] * (4 * unit)
+    same = [[*body[: 4 * unit], ending] for ending in sorted({*body})[:10]]
+    for name, contexts in (("prefix hits", prompts), ("prefix hits of whole blocks", same)):
+        rows = ragged(pl.Series(contexts, dtype=pl.List(pl.Int32)))
+        least, most = token_floor(*rows), block_floor(*rows, unit)
+        before = engine.counts.computed_tokens
+        for _ in own.log_likelihoods([ContinuationRequest(context, [[1], [2]]) for context in contexts]):
+            pass
+        computed = engine.counts.computed_tokens - before
+        text = f"{computed:,} of {len(rows[0]):,} tokens computed, {least:,} to {most:,} planned in blocks of {unit}"
+        yield _check(name, least <= computed <= most, text, "a larger --kv-cache-gib, or --engine transformers")
+
+
+def _throughput(dtype: str, patient: _Patient, answers: _Answers) -> CheckRecord:
+    """State the rate of scoring, and its share of the rate of products of matrices."""
+    size, peak = patient.source.size, _product_flop_per_s(dtype)
+    per_s = answers.computed_tokens / answers.elapsed_s
+    share = (size.flop_per_token if size else 0) * per_s / peak
+    text = f"{patient.asked.height / answers.elapsed_s:.1f} prompts/s, {per_s:,.0f} tokens computed/s, {share:.0%} of "
+    text += f"the rate of matrix products, {peak / 1e12:.2f} TFLOP/s in {dtype}"
+    return CheckRecord(name="throughput", status="measured", text=text)
+
+
+def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
+    """Time vLLM alone on the same prompts, and compare its numbers."""
+    if not hasattr(engine, "generate"):
+        return _check("plain vLLM", None, f"the engine is {engine.facts.name}")
+    rows, clock = _first_kind(patient), time.monotonic()
+    ours = score_in_one_call(rows, own.log_likelihoods)
+    ours_s, clock = time.monotonic() - clock, time.monotonic()
+
+    def plainly(requests: Any) -> Iterator[ContinuationScores]:
+        whole = [[*context, *each] for context, continuations in requests for each in continuations]
+        outputs = iter(engine.generate(whole, prompt_logprobs=0))
+        for index, (_, continuations) in enumerate(requests):
+            tails = [(each, next(outputs).prompt_logprobs[-len(each) :]) for each in continuations]
+            yield ContinuationScores(
+                index, [[place[token].logprob for token, place in zip(*tail, strict=True)] for tail in tails]
+            )
+
+    plain = score_in_one_call(rows, plainly)
+    times = f"{ours_s:.2f} s, vLLM's own prompt_logprobs {time.monotonic() - clock:.2f} s"
+    found, allowed = drifts(ours, plain.scores.lazy(), "plain"), _allowed_nats(patient, patient.dtype)
+    check = _drift_check("plain vLLM", found, allowed, patient, "--engine transformers")
+    return replace(check, text=f"{times}; {check.text}")
+
+
+def _product_flop_per_s(dtype: str) -> float:
+    """Return the rate of the fastest of some square products."""
+    import torch
+
+    kind, n = device_kind(), {"cpu": 2048, "cuda": 8192}[device_kind()]
+    a, b = (torch.randn(n, n, dtype=getattr(torch, dtype), device=kind) for _ in range(2))
+    times = []
+    for _ in range(5):
+        clock = time.monotonic()
+        (a @ b)[0, 0].item()  # waits for a GPU
+        times.append(time.monotonic() - clock)
+    return float(2 * n**3 / min(times))
+
+
+def _small_cache(patient: _Patient) -> Checks:
+    """Examine the engine in float32, with a cache that cannot hold what its prompts return to."""
+    name, source = "float32, small cache", patient.source
+    has_cache = any(each.prefix_block_tokens for each in patient.facts)
+    if not has_cache and patient.dtype == "float32":
+        raise _SkippedError("there is no prefix cache")
+    if source.quantization or patient.config.quantization:
+        raise _SkippedError("the weights are quantised")
+    config = replace(patient.config, dtype="float32", quantization=None)
+    tokens = max(SMALL_CACHE_TOKENS, *(-(-(len(context) + 64) // 32) * 32 for context in patient.asked["context"]))
+    if engine_name(config) == "vllm":
+        config = replace(config, kv_cache_gib=tokens * source.kv_values_per_token * 4 / 2**30)
+    with closing(load_engine(source, config)) as engine:
+        answers = _answers(engine, patient)
+        yield from _agreement(name, patient, answers, "float32")
+        if not has_cache:
+            return
+        prompts = patient.asked.filter(pl.col("prompt_id").str.starts_with(EVICTIONS))
+        floor = token_floor(*ragged(prompts["context"].sort()))
+        before = engine.counts.computed_tokens
+        score_in_one_call(prompts, adapted(engine, source.adapter).log_likelihoods)
+        computed = engine.counts.computed_tokens - before
+        text = f"{computed:,} tokens computed where {floor:,} suffice, with room for {engine.facts.cache_tokens:,}"
+        yield _check("evictions", True if computed > floor + 32 else None, text)
+
+
+def _head_effect(patient: _Patient) -> Checks:
+    """State what logits in float32 change in 16 bits, by transformers, whose model is loaded again."""
+    same = patient.references.get(patient.dtype)
+    if patient.dtype == "float32" or same is None:
+        raise _SkippedError("the model computes in float32" if same else "transformers was not loaded")
+    is_single = head_dtype(patient.source, patient.config, device_kind()) == "float32"
+    config = _of_transformers(patient.config, patient.dtype, head_dtype="model" if is_single else "float32")
+    with closing(load_engine(patient.source, config)) as engine:
+        other = score_in_one_call(patient.asked, adapted(engine, patient.source.adapter).log_likelihoods)
+    before, after = (other, same.scored) if is_single else (same.scored, other)
+    found = drifts(after._replace(tokens=patient.asked), before.scores.lazy(), "head")
+    back = drifts(before._replace(tokens=patient.asked), after.scores.lazy(), "head")
+    ties = [each.filter(margin_nats=0.0).height for each in (found, back)]
+    text = f"{_drift_text(found)}; the two best labels tie in {ties[0]} prompts without it, in {ties[1]} with it"
+    yield CheckRecord(name="effect of logits in float32", status="measured", text=text)
+
+
+def _of_transformers(config: ModelConfig, dtype: str, **changes: Any) -> ModelConfig:
+    """Return the configuration of the reference in a dtype."""
+    options = {"engine": "transformers", "dtype": dtype, "quantization": None, "devices": DevicesConfig(n=1)}
+    return replace(config, **(options | changes))
+
+
+def _other_runner(patient: _Patient) -> Checks:
+    """Examine vLLM's other model runner in its own process; on a CPU that is V2, interpreted by Triton."""
+    other = "V1" if _usual_runner() == "V2" else "V2"
+    name, rows, is_interpreted = f"model runner {other}", patient.rows, device_kind() == "cpu" and other == "V2"
+    if engine_name(patient.config) != "vllm":
+        raise _SkippedError("the engine is not vllm")
+    if is_interpreted and not find_spec("triton"):
+        raise _SkippedError("on a CPU, V2 needs Triton, which is not installed")
+    if is_interpreted:  # which is slow: the first prompt of each kind
+        rows = rows.filter(pl.col("prompt_id").str.ends_with("/00"))
+    few = replace(patient, rows=rows, config=replace(patient.config, dtype="float32"), references={})
+    variables = {RUNNER: str(int(other == "V2"))} | ({"TRITON_INTERPRET": "1"} if is_interpreted else {})
+    with patch.dict(os.environ, variables), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        facts, answers = process.submit(_answers_of_runner, few, is_interpreted).result()
+    yield _check(f"{name}: in use", facts.model_runner == other, f"{facts.model_runner} computes")
+    if truth := patient.references.get("float32"):
+        few.references["float32"] = truth._replace(states=truth.states[: len(answers.states)])
+    yield from _agreement(name, few, answers, "float32")
+
+
+def _answers_of_runner(patient: _Patient, is_interpreted: bool) -> tuple[EngineRecord, _Answers]:
+    if is_interpreted:
+        interpret_triton()
+    with closing(load_engine(patient.source, patient.config)) as engine:
+        return engine.facts, _answers(engine, patient)
+
+
+def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
+    """Compare the replicas of a run with each other."""
+    n = n_replicas(whole.devices)
+    if n == 1:
+        raise _SkippedError("a run has one here (--devices all for more)")
+    rows, answers = _first_kind(patient), dict[int, ScoredAgain]()
+    with TemporaryDirectory() as folder, closing(EngineLoader(patient.source, whole, Path(folder))) as loader:
+        replicas = finish(loader.replicas(max(map(len, rows["context"])) + 1))
+        jobs = [Job(f"doctor-{each}", 1.0, _replica_answers, (rows, patient.source.adapter)) for each in range(n)]
+        deadline = time.monotonic() + SECONDS_FOR_REPLICAS
+        while len(answers) < n and time.monotonic() < deadline:  # the first that is loaded takes what it can
+            answers |= dict(replicas.run(jobs))
+    first, *others = (answers[number] for number in sorted(answers))
+    worst = max((_worst(drifts(each, first.scores.lazy(), "replica")) for each in others), default=math.inf)
+    text = f"{len(answers)} of {n} answered, at most {worst:.2g} nats apart (allowed {MAX_NATS})"
+    yield _check("replicas", len(answers) == n and worst <= MAX_NATS, text, "--devices 1")
+
+
+def _replica_answers(
+    engine: Engine, replica: int, rows: pl.DataFrame, adapter: Adapter | None
+) -> Iterator[tuple[int, ScoredAgain]]:
+    yield replica, score_in_one_call(rows, adapted(engine, adapter).log_likelihoods)

@@ -1,0 +1,351 @@
+"""`evaluator doctor` on the model that ships: nothing disagrees on a right engine, and each planted fault is found."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.engine import ENGINES, EngineKind, find_source
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, versions_for_transformers
+from evaluator.engine.transformers_engine import TransformersEngine
+from evaluator.errors import ConfigError
+from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.models.source import ModelSource
+from evaluator.progress import finish
+from evaluator.record import DoctorRecord
+from evaluator.run.stage_records import last_verdict
+from evaluator.runs import doctor
+from evaluator.runs.doctor_prompts import doctor_prompts
+from tests.command_line import command_outputs
+from tests.lora import save_adapter
+from tests.shared_engines import close_engines
+
+REFERENCES: dict[tuple[str, str], Any] = {}
+BLOCK = 32
+EMBEDDED = str(EMBEDDED_MODELS["embedded"]())
+
+
+class Right(TransformersEngine):
+    """An engine without a fault: transformers, whose calls have `adapter` and `requests` that a fault can change."""
+
+    def __init__(self, source: ModelSource, config: ModelConfig) -> None:
+        super().__init__(source, config)
+        self.source = source
+
+    def log_likelihoods(self, requests, adapter=None):
+        return self.changed(super().log_likelihoods([self.given(request) for request in requests], adapter), requests)
+
+    def given(self, request: ContinuationRequest) -> ContinuationRequest:
+        """Return the request that is computed in place of another."""
+        return request
+
+    def changed(
+        self, answers: Iterator[ContinuationScores], _requests: Sequence[ContinuationRequest]
+    ) -> Iterator[ContinuationScores]:
+        """Yield the answers that are given in place of others."""
+        yield from answers
+
+
+class SwappedLabels(Right):
+    def changed(self, answers, _requests):
+        for answer in answers:
+            by_length = {}  # those of as many tokens, so that no number is missing
+            for place, numbers in enumerate(answer.token_log_probs):
+                by_length.setdefault(len(numbers), []).append(place)
+            source = {
+                place: other for places in by_length.values() for place, other in zip(places, places[::-1], strict=True)
+            }
+            yield replace(answer, token_log_probs=[answer.token_log_probs[source[p]] for p in range(len(source))])
+
+
+class RowsOffByOne(Right):
+    """Each token's number is that of the token before it in the prompt."""
+
+    def given(self, request):
+        return request._replace(context=request.context[:-1]) if len(request.context) > 1 else request
+
+
+class StalePrefix(Right):
+    """A block that is found again holds the tokens of the block that was there before."""
+
+    def log_likelihoods(self, requests, adapter=None):
+        self.seen: list[tuple[int, ...]] = []
+        return super().log_likelihoods(requests, adapter)
+
+    def given(self, request):
+        first = tuple(request.context[:BLOCK])
+        if first in self.seen and self.seen[0] != first and len(request.context) > BLOCK:
+            return request._replace(context=[*self.seen[0], *request.context[BLOCK:]])
+        self.seen.append(first)
+        return request
+
+
+class LastBlockIgnored(Right):
+    def given(self, request):
+        return request._replace(context=request.context[: max(1, (len(request.context) - 1) // BLOCK * BLOCK)])
+
+
+class HeadInBfloat16(Right):
+    """Logits are in bfloat16, and the engine says that they are in float32."""
+
+    def __init__(self, source, config):
+        super().__init__(source, config)
+        head = self._model.get_output_embeddings()
+        head.register_forward_hook(lambda _head, _given, logits: logits.bfloat16().float())
+
+
+class AdapterNotApplied(Right):
+    def log_likelihoods(self, requests, _adapter=None):
+        return super().log_likelihoods(requests, None)
+
+
+class WrongRunner(Right):
+    def __init__(self, source, config):
+        super().__init__(source, config)
+        self.facts = replace(self.facts, model_runner="V2")
+
+
+class DroppedBos(Right):
+    def given(self, request):
+        return request._replace(context=request.context[request.context[0] == self.source.bos :])
+
+
+class AnotherSaltsAnswers(Right):
+    """A cache that forgets which block comes before: contexts that go on alike are answered alike."""
+
+    def changed(self, answers, requests):
+        known: dict[Any, list[list[float]]] = {}
+        for answer in sorted(answers, key=lambda answer: answer.index):
+            context, labels = requests[answer.index]
+            key = (*context[BLOCK:],) or answer.index, str(labels)
+            yield replace(answer, token_log_probs=known.setdefault(key, answer.token_log_probs))
+
+
+class AnotherAdaptersAnswers(Right):
+    """A cache that forgets with which adapter it computed."""
+
+    known: dict[str, list[list[float]]]
+
+    def changed(self, answers, requests):
+        self.known = getattr(self, "known", {})
+        for answer in answers:
+            numbers = self.known.setdefault(str(requests[answer.index]), answer.token_log_probs)
+            yield replace(answer, token_log_probs=numbers)
+
+
+class EarlierCallsAnswers(Right):
+    """A cache that outlives the call: of what was asked before, nothing is computed."""
+
+    def log_likelihoods(self, requests, adapter=None):
+        key = str(list(requests)), adapter
+        self.kept = getattr(self, "kept", {})
+        if key not in self.kept:
+            self.kept[key] = [*super().log_likelihoods(requests, adapter)]
+        return iter(self.kept[key])
+
+
+FAULTS: dict[type[Right], tuple[bool, str]] = {
+    SwappedLabels: (False, "float32: one-token labels"),
+    RowsOffByOne: (False, "float32: one-token labels"),
+    StalePrefix: (False, "float32: evictions"),
+    LastBlockIgnored: (False, "float32: one-token labels"),
+    HeadInBfloat16: (False, "dtype of the logits"),
+    AdapterNotApplied: (True, "float32: one-token labels"),
+    WrongRunner: (False, "model runner"),
+    DroppedBos: (False, "float32: one-token labels"),
+    AnotherSaltsAnswers: (False, "float32: another beginning"),
+    AnotherAdaptersAnswers: (True, "float32: base after the adapter"),
+    EarlierCallsAnswers: (False, "repeated"),
+}
+"""Fault -> whether the model has an adapter, and a check that finds it."""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("adapter") / "adapter"
+    return str(save_adapter(folder, Path(EMBEDDED), ["q_proj", "v_proj"], rank=4, seed=1))
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch, adapter: str) -> Callable[..., DoctorRecord]:
+    """Return a function that examines the model with an engine."""
+
+    compute = doctor._reference
+
+    def reference(patient: Any, dtype: str) -> Iterator[Any]:
+        """Do what the doctor does, once for all tests with the same prompts."""
+        key = dtype, patient.source.fingerprint
+        if key not in REFERENCES:
+            yield from compute(patient, dtype)
+            REFERENCES.update({key: patient.references[dtype]} if dtype in patient.references else {})
+        else:
+            patient.references[dtype] = REFERENCES[key]
+
+    monkeypatch.setattr(doctor, "_reference", reference)
+
+    def examine(engine: type[Right], *, is_adapted: bool = False, **options: Any) -> DoctorRecord:
+        kind = EngineKind(summary="", load=engine, versions=versions_for_transformers, takes_adapters=True)
+        monkeypatch.setitem(ENGINES, "wrapped", kind)
+        config = ModelConfig(model=EMBEDDED, engine="wrapped", adapter=adapter if is_adapted else None, **options)
+        return finish(doctor.examine(config))
+
+    return examine
+
+
+@pytest.mark.parametrize("is_adapted", [False, True])
+def test_a_right_engine_agrees_and_what_was_skipped_is_said(examined, is_adapted: bool) -> None:
+    record = examined(Right, is_adapted=is_adapted)
+    assert record.names("DISAGREES") == []
+    names = record.names("agrees")
+    assert {"float32: block edges", "float32: evictions", "repeated"} <= {*names}
+    assert ("float32: base after the adapter" in names) == is_adapted
+    skipped = {
+        "chat",
+        "model runner",
+        "prefix hits",
+        "float32, small cache",
+        "plain vLLM",
+        "other model runner",
+        "replicas",
+    }
+    assert skipped <= {*record.names("skipped")}
+    assert ("adapter" in record.names("skipped")) != is_adapted
+    assert record.verdict.startswith(f"the {len(names)} checks that ran agree. Skipped: chat; ")
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_each_planted_fault_is_found_and_an_option_avoids_it(examined, fault: type[Right]) -> None:
+    is_adapted, found_by = FAULTS[fault]
+    record = examined(fault, is_adapted=is_adapted)
+    wrong = [check for check in record.checks if check.status == "DISAGREES"]
+    assert found_by in {check.name for check in wrong}
+    assert all(check.option for check in wrong)
+    assert record.verdict.startswith(f"{len(wrong)} of ")
+
+
+class TwoReplicas:
+    """Replicas in this process, the second with other weights."""
+
+    n = 2
+
+    def __init__(self, source: ModelSource, config: ModelConfig, _logs: Path) -> None:
+        self.engines = [TransformersEngine(source, replace(config, devices=DevicesConfig(n=1))) for _ in range(2)]
+        with torch.no_grad():
+            self.engines[1]._model.get_output_embeddings().weight[:100] *= self.factor
+
+    factor = 1.01
+
+    def replicas(self, _longest: int) -> Iterator[Any]:
+        yield from ()
+        return self
+
+    def run(self, jobs):
+        for number, job in enumerate(jobs):
+            yield from job.work(self.engines[number], number, *job.arguments)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.01, False)])
+def test_a_replica_with_other_weights_is_found(examined, monkeypatch, factor: float, agrees: bool) -> None:
+    monkeypatch.setattr(doctor, "EngineLoader", TwoReplicas)
+    monkeypatch.setattr(TwoReplicas, "factor", factor)
+    record = examined(Right, devices=DevicesConfig(n=2))
+    (check,) = (check for check in record.checks if check.name == "replicas")
+    assert (check.status, check.option) == (("agrees", "") if agrees else ("DISAGREES", "--devices 1"))
+
+
+def test_16_bits_are_held_against_what_transformers_is_off(examined) -> None:
+    record = examined(Right, dtype="bfloat16")
+    assert record.names("DISAGREES") == []
+    assert {"bfloat16: long labels", "bfloat16: hidden states", "float32, small cache: long labels"} <= {
+        *record.names("agrees")
+    }
+    (effect,) = (check for check in record.checks if check.name == "effect of logits in float32")
+    assert effect.status == "measured"
+    assert "tie in 0 prompts" not in effect.text.partition(", in ")[0]
+    assert examined(SwappedLabels, dtype="bfloat16").names("DISAGREES")
+
+
+def test_a_model_too_large_for_float32_is_examined_without_and_the_verdict_says_so(examined, monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "free_bytes", lambda: 2**30 + 12_000_000)  # 15 MB in float32, 7.6 in bfloat16
+    record = examined(Right, dtype="bfloat16")
+    assert record.names("DISAGREES") == []
+    assert "Skipped: chat; adapter; transformers in float32, the reference; " in record.verdict
+    assert "bfloat16: one-token labels" in record.names("agrees")
+
+
+@pytest.fixture(scope="module")
+def with_vllm(tmp_path_factory: pytest.TempPathFactory) -> DoctorRecord:
+    """The model that ships on vLLM, without the other model runner, which `make test-runners` has."""
+    close_engines("vllm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVALUATOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(doctor, "find_spec", lambda name: name != "triton")
+        return finish(doctor.examine(ModelConfig(model="embedded", engine="vllm")))
+
+
+@pytest.mark.slow
+def test_vllm_agrees_on_the_model_that_ships(with_vllm: DoctorRecord) -> None:
+    assert with_vllm.names("DISAGREES") == []
+    names = ["evictions", "prefix hits", "prefix hits of whole blocks", "plain vLLM", "model runner", "repeated"]
+    assert {*names} <= {*with_vllm.names("agrees")}
+    (other,) = (check for check in with_vllm.checks if check.name == "other model runner")
+    assert (other.status, other.text) == ("skipped", "on a CPU, V2 needs Triton, which is not installed")
+    (rate,) = (check for check in with_vllm.checks if check.name == "throughput")
+    assert "of the rate of matrix products" in rate.text
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_both_model_runners_agree() -> None:
+    close_engines("vllm")
+    record = finish(doctor.examine(ModelConfig(model="embedded", engine="vllm", dtype="bfloat16")))
+    assert record.names("DISAGREES") == []
+    assert {"model runner V2: in use", "model runner V2: long labels"} <= {*record.names("agrees")}
+
+
+def test_the_command_prints_the_verdict_and_runs_of_the_model_point_to_it(examined, monkeypatch) -> None:
+    record = examined(SwappedLabels)
+    monkeypatch.setattr(doctor, "examine", lambda _config: iter_of(record))
+    printed = command_outputs("doctor", "--model", "embedded", "--engine", "transformers", exits=1).out
+    assert printed.rstrip().endswith(f": {record.verdict}")
+    assert "DISAGREES  float32: one-token labels: 20 prompts, " in printed
+    assert ". Use --engine transformers" in printed
+    verdict = last_verdict(record.weights_fingerprint, record.engine.device)
+    assert verdict.startswith(record.verdict)
+    assert last_verdict(record.weights_fingerprint, "another device") == ""
+    assert last_verdict("another model", record.engine.device) == ""
+
+
+def iter_of(record: DoctorRecord) -> Iterator[Any]:
+    yield from ()
+    return record
+
+
+def test_an_engine_that_loads_no_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="loads no model here"):
+        finish(doctor.examine(ModelConfig(model="embedded", engine="fake")))
+
+
+def test_the_prompts_are_64_of_every_kind() -> None:
+    rows = doctor_prompts(find_source(ModelConfig(model="embedded", engine="transformers")), None)
+    assert rows.height == 64
+    kinds = rows["prompt_id"].str.split("/").list.first().value_counts().sort("prompt_id")
+    assert dict(kinds.iter_rows()) == {
+        "another beginning": 4, "block edges": 16, "evictions": 8, "hidden states": 8, "long labels": 8,
+        "one-token labels": 20,
+    }  # fmt: skip
+    lengths = {len(label) for labels in rows["continuations"] for label in labels}
+    assert {1, 2, 33, 40} <= lengths
+    assert np.unique([len(context) % BLOCK for context in rows["context"]]).size > 10
