@@ -28,7 +28,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model $(call quoted,$(MODEL))
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report bench bench-throughput faults fuzz mutants test test-runners test-vllm test-gpu check pythons dist audit models golden docs
+  staicc prompt-search pvi report doctor bench bench-throughput faults fuzz mutants test test-runners test-vllm test-gpu check pythons dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -108,6 +108,9 @@ report: OUT = runs/first
 report:
 	$(BIN)/evaluator report $(call quoted,$(OUT)) $(ARGS)
 
+doctor: setup ## does MODEL's engine give the right numbers on this machine, and how fast? (docs/doctor.md)
+	$(BIN)/evaluator doctor --model $(call quoted,$(MODEL)) $(call option,ENGINE,engine) $(call option,DTYPE,dtype) $(ARGS)
+
 bench: ## every benchmark under benchmarks/, against the tools it is compared with (BENCHMARKS=path for one)
 	@$(SET_UP) bench
 	@set -e; for file in $(BENCHMARKS); do (set -x; $(BIN)/python -m $$(echo $${file%.py} | tr / .) $(ARGS)); done
@@ -134,6 +137,7 @@ test-runners: export HF_HUB_OFFLINE = 1
 test-runners: setup ## all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
 	$(BIN)/python -m pytest -m 'not gpu' tests/engine $(ARGS)
 	$(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
+	$(BIN)/python -m pytest -m exhaustive tests/runs/test_doctor.py $(ARGS)
 
 test-vllm: VLLM = 0.27.1
 test-vllm: export HF_HUB_OFFLINE = 1

@@ -49,6 +49,7 @@ MAX_NATS_WITHOUT_REFERENCE = 1.0  # in 16 bits, where float32 is not there to sa
 ROUNDING = 0.125  # nats, in addition to twice what transformers is off in 16 bits: a step of logits from 16 to 32
 MAX_STATE_ERROR = 1e-3  # in float32, of the largest number of all hidden states
 SMALL_CACHE_TOKENS = 512  # fewer than prompts that return to their beginnings have
+MAX_REPLICA_NATS = 1e-4  # replicas compute the same in the same order
 SECONDS_FOR_REPLICAS = 900.0
 BASE = "base after the adapter"
 
@@ -485,8 +486,8 @@ def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
             answers |= dict(replicas.run(jobs))
     first, *others = (answers[number] for number in sorted(answers))
     worst = max((_worst(drifts(each, first.scores.lazy(), "replica")) for each in others), default=math.inf)
-    text = f"{len(answers)} of {n} answered, at most {worst:.2g} nats apart (allowed {MAX_NATS})"
-    yield _check("replicas", len(answers) == n and worst <= MAX_NATS, text, "--devices 1")
+    text = f"{len(answers)} of {n} answered, at most {worst:.2g} nats apart, {MAX_REPLICA_NATS} allowed"
+    yield _check("replicas", len(answers) == n and worst <= MAX_REPLICA_NATS, text, "--devices 1")
 
 
 def _replica_answers(
