@@ -7,9 +7,9 @@ import polars as pl
 
 from evaluator.config import ChatConfig
 from evaluator.datasets.staicc import load_staicc
-from evaluator.models.chat import chat_form
 from evaluator.models.source import ModelSource
 from evaluator.prompts.rows import normal_requests
+from evaluator.run.resolved_models import chat_form
 from evaluator.schemas import TOKENS
 from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.chat import chat_texts
