@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import evaluator
+from benchmarks.end_to_end import real_models
 from evaluator.cli.main import cli
 from tests import option_table
 from tests.command_line import command
@@ -111,3 +112,16 @@ def test_the_tutorial_gives_what_it_shows(tmp_path: Path, monkeypatch: pytest.Mo
     readers = pl.read_csv("docs/tutorial/tickets.csv")["reader"].n_unique()
     report = evaluator.threshold_report("runs/tickets", target=0.9, group_column="reader")
     assert [each.n_groups for each in report.file.thresholds] == [readers]
+
+
+def test_the_tables_of_real_models_are_made_from_their_rows_and_the_readme_has_the_same_numbers() -> None:
+    rows, page = pl.read_csv(real_models.ROWS), real_models.PAGE.read_text()
+    assert real_models.with_tables(page, rows) == page
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    for row in rows.filter(metric="accuracy", dataset="mean").iter_rows(named=True):
+        wanted = f"{row['value']:.3f} ({row['ci_low']:.3f} to {row['ci_high']:.3f})"
+        assert f"{row['model']}, mean accuracy {wanted}" in readme
+        of_datasets = rows.filter(pl.col("dataset") != "mean", metric="accuracy", model=row["model"])
+        assert of_datasets.height == 10
+        assert of_datasets["value"].mean() == pytest.approx(row["value"], abs=1e-12)
+        assert set(of_datasets["n_requests"]) == {1024}

@@ -74,7 +74,8 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
     if published := published_section([(run, "", run.record.model.title)]):
         sections.append(published)
-        notes[:0] = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
+        standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
+        sections[0] = replace(sections[0], content=(*standing, *sections[0].content))
     yield from with_head(sections, run, metrics, notes) if sections else ()
 
 
