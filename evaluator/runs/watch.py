@@ -12,6 +12,7 @@ from evaluator.config import ThresholdOptions
 from evaluator.errors import ConfigError
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import Threshold, ThresholdFile
+from evaluator.report.table import plural
 from evaluator.runs.threshold import read_answers, read_thresholds
 from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
@@ -93,7 +94,7 @@ def _verdict(tests: Sequence[_Test]) -> Watch:
         others = f" and {n - 1} more of {len(checks)} tests" if n > 1 else ""
         reason = f"ALARM: {shown.about}: {shown.found} ({evidence}; first at value {shown.alarm_at:,}){others}."
     else:
-        reason = f"No drift is shown: {shown.about}: {shown.found} ({evidence}; {len(checks)} tests)."
+        reason = f"No drift is shown: {shown.about}: {shown.found} ({evidence}; {plural(len(checks), 'test')})."
     return Watch(is_alarm=is_alarm, reason=reason, checks=tuple(checks))
 
 
