@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from evaluator.config import ModelConfig
 from evaluator.engine import ENGINES, load_engine
 from evaluator.errors import ConfigError, ModelError
+from evaluator.models import source
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenise_prompts
@@ -344,3 +345,31 @@ def test_a_pipe_among_the_weights_is_never_waited_for(copied):
     os.mkfifo(copied / "model.safetensors")
     with pytest.raises(ModelError, match="no weights"):
         found(copied)
+
+
+@pytest.mark.parametrize(
+    ("files", "needs_weights", "asked"),
+    [
+        (["config.json", "pytorch_model.bin"], True, [True, True]),
+        (["config.json", "model.safetensors", "pytorch_model.bin"], True, [True]),
+        (["config.json", "pytorch_model.bin"], False, [True]),
+    ],
+)
+def test_pickled_weights_are_downloaded_only_where_a_hub_model_has_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], needs_weights: bool, asked: list[bool]
+) -> None:
+    downloads: list[bool] = []
+
+    def hub(_name: str, _kind: str, patterns: list[str], **_options: object) -> Path:
+        downloads.append(True)
+        for name in files:
+            if any(Path(name).match(pattern) for pattern in patterns):
+                (tmp_path / name).write_bytes(b"{}")
+        return tmp_path
+
+    monkeypatch.setattr(source, "hub_snapshot", hub)
+    assert source._hub_folder(ModelConfig(model="org/name"), needs_weights) == tmp_path
+    assert downloads == asked
+    weights = {path.name for path in tmp_path.iterdir()} - {"config.json"}
+    expected = {"pytorch_model.bin"} if len(asked) == 2 else {"model.safetensors"} & {*files}
+    assert weights == (expected if needs_weights else set())

@@ -4,8 +4,13 @@ import polars as pl
 import pytest
 
 from evaluator.report.classification import confusion_matrix
-from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order
+from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order, value_tip
 from tests.report.made_run import MadeRun
+
+
+def test_the_tip_of_a_value_has_its_interval_from_the_lower_end_and_its_sizes() -> None:
+    cell = {"value": 0.5, "ci_low": 0.25, "ci_high": 0.625, "n_queries": 1_000, "n_requests": 2_000}
+    assert value_tip(cell) == "0.5, 95% interval 0.250–0.625, 1,000 queries in 2,000 requests"
 
 
 def test_datasets_the_benchmark_does_not_name_follow_by_name(report_data: MadeRun) -> None:
