@@ -192,12 +192,13 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
             raise DatasetError(f"{len(answers)} answers to {len(names)} questions")
         answers = dict(zip(names, answers or [None] * len(names), strict=True))
     given = row.get(gold, row.get("labels"))
+    query = str(row["id"]) if "id" in row else short_digest(text.encode())
     for name, question in questions.items():
         answer = answers.get(name)
         diagnostics = (reply.get("diagnostics") or {}).get(name) or {}
         yield Answered(
             question=name,
-            query=str(row.get("id", short_digest(text.encode()))),
+            query=query,
             prompt=f"{text}\n\n{json.dumps(question, ensure_ascii=False)}",
             answer=answer,
             gold=given.get(name) if isinstance(given, Mapping) else given,

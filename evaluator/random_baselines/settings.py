@@ -175,7 +175,8 @@ Chance: TypeAlias = Numbers | ChoiceCounts | Sequence[Numbers | ChoiceCounts]
 """One number; one per example; counts per number of choices; or several of these, one per setting (max_random.py)."""
 
 MAX_EXAMPLES = 10**7
-"""Up to this number probabilities have a relative error below 1e-9, and a setting takes seconds; a million, 0.2 s."""
+"""Up to this number probabilities have a relative error below 1e-9. A million examples of one chance take 0.2 s, ten
+million 5 s; those of several chances take far longer."""
 
 MAX_TRIES = 10**15
 """Up to this number every whole number is exactly representable as a float."""
