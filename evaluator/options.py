@@ -78,7 +78,7 @@ def flag(name: str) -> str:
 
 
 def option_fields(kind: type | None) -> dict[str, OptionField]:
-    """Return the options of a dataclass and of those within it by name, in order; none without a dataclass."""
+    """Return the options of a dataclass and of dataclasses within it by name, in order; none without a dataclass."""
     return dict(_option_fields(kind)) if kind else {}
 
 

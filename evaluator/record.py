@@ -329,7 +329,7 @@ class DoctorRecord:
 
     @property
     def verdict(self) -> str:
-        """Return one line: whether all agrees, and what was skipped."""
+        """Return one line: whether all checks agree, and which were skipped."""
         wrong, right, skipped = (self.names(status) for status in ("DISAGREES", "agrees", "skipped"))
         n = len(wrong) + len(right)
         found = (
@@ -395,7 +395,7 @@ class MeasuredRecord(RunRecord):
 
     @property
     def decisions(self) -> list[str]:
-        """Return what a run --until decided, and what this means for its other numbers."""
+        """Return the decisions of a run --until, and their effect on its other numbers."""
         return [*self.measures.decisions, *([STOPPED_NOTE] if self.measures.is_stopped else [])]
 
 

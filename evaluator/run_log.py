@@ -1,4 +1,4 @@
-"""DIR/evaluator.log: what was run in a folder and what went wrong, one line each, for whoever has to act on it."""
+"""DIR/evaluator.log: what was run in a folder and what went wrong, with one line for each event."""
 
 import logging
 import shlex

@@ -79,7 +79,7 @@ def loaded_model(config: ModelConfig) -> LoadedModel:
 
 
 def unload_models() -> None:
-    """Release the memory of the loaded model; what it has answered is kept."""
+    """Release the memory of the loaded model; its answers are kept."""
     while _loaded:
         _, model = _loaded.popitem()
         model.loader.close()

@@ -67,7 +67,7 @@ class Results(ABC):
 
 
 class Run(Results):
-    """A run of one model: what `evaluator run` leaves."""
+    """A run of one model, as written by `evaluator run`."""
 
     def __init__(self, measured: MeasuredFolder, page: Path, kept: object = None) -> None:
         super().__init__(measured.out, page, kept)
@@ -110,7 +110,7 @@ class Run(Results):
 
 
 class Comparison(Results):
-    """A comparison of runs: what `evaluator compare` leaves."""
+    """A comparison of runs, as written by `evaluator compare`."""
 
     def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
         super().__init__(folder, compared.page, kept)
@@ -203,7 +203,7 @@ class _TemporaryFolder:
 
 
 def _folder(out: str | Path | None) -> tuple[Path, object]:
-    """Return a folder, and what must be kept as long as it is used."""
+    """Return a folder, and the object that keeps it in existence."""
     if out is not None:
         return Path(out).expanduser(), None
     temporary = _TemporaryFolder()

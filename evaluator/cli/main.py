@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _status(interrupts: list[int]) -> int:
-    """Run the command, print what stopped it, and return the exit code."""
+    """Run the command, print the error that stopped it, and return the exit code."""
     notes = _Notes(logging.WARNING)
     logging.getLogger("evaluator").addHandler(notes)
     try:
@@ -121,7 +121,7 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     def raise_again(unraisable: Any) -> None:
-        """Repeat what was raised within a destructor or a callback, where Python prints and drops it."""
+        """Repeat an interrupt that was raised within a destructor or a callback, where Python prints and drops it."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             threading.Timer(SECONDS_BEFORE_REPEATING, _thread.interrupt_main).start()
         else:

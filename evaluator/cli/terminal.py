@@ -29,7 +29,7 @@ def echo(text: object, *, err: bool = False) -> None:
 
 
 class LossyStream:
-    """A stream that drops what cannot be written, for good: nobody reads it any more, or its disk is full."""
+    """A stream that stops writing after the first failure: its reader is gone, or the disk is full."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._is_lost = stream, False
@@ -40,7 +40,7 @@ class LossyStream:
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write the buffered text."""
         self._unless_lost(self._stream.flush)
 
     def _unless_lost(self, write: Callable[[], object]) -> None:

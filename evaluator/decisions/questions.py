@@ -64,7 +64,7 @@ class _Stated:
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
-    """Return the questions of a file. Raises DatasetError, naming file and question, for what does not fit."""
+    """Return the questions of a file. Raises DatasetError, naming file and question, for entries that do not fit."""
     content = read_toml(path, DatasetError)
     if not content:
         raise DatasetError(f'{path} has no question. Write a table for each, as in [queue] with type = "choice".')

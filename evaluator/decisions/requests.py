@@ -23,7 +23,7 @@ API_KEY_VARIABLE = "EVALUATOR_API_KEY"
 
 
 class Protocol(NamedTuple):
-    """How a kind of service is asked, and what it is known to take."""
+    """How a kind of service is asked, and its known limits."""
 
     path: str
     body: Callable[[str, str, Sequence[Question]], Body]  # of a model, an input and its questions

@@ -30,7 +30,7 @@ class EngineKind:
     load: Callable[[ModelSource, ModelConfig], Engine]
     versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
     identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
-    """Returns what determines the scores. None: the packages, device and dtype of this process (engine_identity)."""
+    """Returns the facts that determine scores. None: packages, device and dtype of this process (engine_identity)."""
 
     has_hidden_states: bool = True
     takes_adapters: bool = False  # whether it scores with LoRA adapters

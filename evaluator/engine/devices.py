@@ -76,7 +76,7 @@ def split(cores: Sequence[int], n: int) -> list[Sequence[int]]:
 
 
 def return_freed_memory() -> None:
-    """Return to the system what tensors on a CPU have left free. Does nothing if the C library is not glibc."""
+    """Return memory that freed tensors on a CPU have left to the system. Does nothing without glibc."""
     if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         malloc_trim(0)
 
@@ -132,7 +132,7 @@ def this_processor() -> Machine:
 
 
 def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:
-    """Return the configuration with numbers in place of `all` and of what was left out.
+    """Return the configuration with numbers in place of `all` and of options that are left out.
 
     Args:
         source, config: the model, and how to load it.

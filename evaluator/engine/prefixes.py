@@ -52,7 +52,7 @@ class BlockIndex:
         return block in self._entries
 
     def add(self, prefix: Hashable, tokens: Tokens, block: int) -> None:
-        """Register the content of a block, replacing what was registered before."""
+        """Register the content of a block, in place of its earlier content."""
         self.discard(block)
         self._entries[block] = (prefix, tokens)
         rows = self._after.setdefault(prefix, [])
@@ -119,7 +119,7 @@ class _Shared(NamedTuple):
 
 
 def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[Sequence[int]]]:
-    """Return prompts to send before the contexts, in levels: those of a level begin with ones of earlier levels.
+    """Return prompts to send before the contexts, in levels: a prompt begins with prompts of earlier levels.
 
     A recurrent state sums up all tokens before it, and a cache keeps it for few places of a prompt, near its end.
     Prompts that go on differently after a shared beginning find no state there, unless that beginning was a prompt

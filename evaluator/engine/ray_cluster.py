@@ -244,7 +244,7 @@ class ReplicaActor:
         return Loaded(self._engine.facts, host, log)
 
     def run(self, replica: int, job: Job) -> Iterator[Any]:
-        """Do a job and yield what it yields."""
+        """Do a job and yield its results."""
         assert self._engine is not None, "load() comes first"
         clock = time.monotonic()
         _log_line(f"began {job.name}")
@@ -276,7 +276,7 @@ def seconds_before_start(settings: ReplicaSettings) -> float:
 
 @contextmanager
 def _loading_alone(engines_per_device: int) -> Iterator[None]:
-    """Load while no other engine is loaded on this GPU: vLLM takes what is free before and after for its own."""
+    """Load while no other engine loads on this GPU: vLLM measures free memory before and after loading."""
     if engines_per_device == 1:
         yield
         return
@@ -290,7 +290,7 @@ def _visible_gpus() -> list[str]:
 
 
 def found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettings) -> ModelSource:
-    """Return the model as this host has it. Raises ModelError if its weights, or those of an adapter, are others."""
+    """Return the model as this host has it. Raises ModelError if its weights, or an adapter's weights, differ."""
     if not settings.on_other_hosts:
         return source
     here = find_source(config)
@@ -319,7 +319,7 @@ def log_file(settings: ReplicaSettings) -> Path:
 
 
 def write_output_to(path: Path) -> Path:
-    """Send what this process writes to its terminal to a file; returns the file."""
+    """Redirect the output of this process to a file; return the file."""
     with path.open("a") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)

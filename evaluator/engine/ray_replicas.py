@@ -181,7 +181,7 @@ class RayReplicas:
         return next((size for size in sizes if self._machine.n_groups(size) >= self.n), 1)
 
     def _wait(self, running: _Running) -> list[Any]:
-        """Wait a moment for replicas; note those that are loaded, and return the streams that have something."""
+        """Wait a moment for replicas; note which are loaded, and return the streams with results."""
         self._note_waiting()
         ready, _ = self._ray.wait(
             [*running, *self._loading], num_returns=1, timeout=_SECONDS_TO_WAIT, fetch_local=False
@@ -216,7 +216,7 @@ class RayReplicas:
         self._loaded[replica.number] = replica
 
     def _note_waiting(self) -> None:
-        """Say from time to time what replicas wait for whose processes cannot start."""
+        """Log from time to time which devices replicas wait for."""
         if time.monotonic() < self._next_note:
             return
         self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES

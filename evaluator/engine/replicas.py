@@ -40,7 +40,7 @@ class Replicas(Protocol):
         ...
 
     def wait(self) -> None:
-        """Wait until the first copy is loaded. Raises what loading raises."""
+        """Wait until the first copy is loaded. Raises the errors of loading."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Replicas(Protocol):
         ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
-        """Do the jobs, in any order, and yield what they yield.
+        """Do the jobs, in any order, and yield their results.
 
         A job whose replica was lost begins again on another, so what it yields may begin again as well; it ends once.
 
@@ -178,7 +178,7 @@ class EngineLoader:
 
 
 def _described(devices: DevicesConfig) -> str:
-    """Say what is loaded: how many replicas, and how many devices each takes or how many share one."""
+    """Describe the layout: how many replicas, and how many devices each takes or how many share a device."""
     n, per_replica, per_device = n_replicas(devices), devices.per_replica, devices.engines_per_device
     what = "the model" if n == 1 else f"{n} replicas of the model"
     what += f", {per_replica} devices each" if per_replica > 1 else ""

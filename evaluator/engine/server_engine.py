@@ -155,7 +155,7 @@ def _in_words(served: ServedModel) -> str:
 
 
 def served_dtype(config: ModelConfig) -> str:
-    """Return the dtype to record: what the user says that servers compute in, because they do not tell."""
+    """Return the dtype to record: the user's --dtype, because servers do not report theirs."""
     return "as served" if config.dtype == "auto" else config.dtype
 
 

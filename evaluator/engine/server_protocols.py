@@ -48,7 +48,7 @@ class ServerProtocol(Protocol):
         ...
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: Any) -> Answers:
-        """Read an answer. Raises ValueError that says what is missing, WrongModelError for another model."""
+        """Read an answer. Raises ValueError that names the missing field, WrongModelError for another model."""
         ...
 
 

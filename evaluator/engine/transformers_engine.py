@@ -217,7 +217,7 @@ def _load(source: ModelSource, dtype: Any) -> Any:
 
 
 def _with_adapters(model: Any, source: ModelSource) -> Any:
-    """Put LoRA adapters into a model's layers with PEFT; return what switches them, None without any.
+    """Put LoRA adapters into a model's layers with PEFT; return the object that switches them, None without adapters.
 
     Raises ModelError if PEFT is missing or cannot load one.
     """

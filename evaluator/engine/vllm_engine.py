@@ -156,7 +156,7 @@ class VllmEngine:
         return {index: taken[number] for index, number in numbers.items()}
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
-        """Return what `vllm.LLM.generate` does with prompts of token ids, a token each; the cache is empty before."""
+        """Return the outputs of `vllm.LLM.generate` for token ids, one new token each; the cache is emptied first."""
         from vllm import SamplingParams
 
         empty_cache(self._llm)
@@ -190,7 +190,7 @@ class VllmEngine:
             )
 
     def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
-        """Warn once if vLLM's unit of sharing is longer than what any two neighbours have in common."""
+        """Warn once if vLLM's unit of sharing is longer than the longest prefix of any two neighbours."""
         unit = self.facts.prefix_block_tokens
         if self._has_warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
             return
@@ -337,7 +337,7 @@ class VllmEngine:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise ModelError, in one sentence, for what vLLM raises inside: it cannot run the model it has loaded."""
+        """Raise ModelError, in one sentence, for vLLM's errors inside: vLLM cannot run the model that it has loaded."""
         try:
             yield
         except Exception as error:  # of any kind: code of models, missing operators, no memory left

@@ -105,7 +105,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
 
 
 def _max_length(source: ModelSource, config: ModelConfig, device: DeviceKind) -> int:
-    """Return the tokens of the longest prompt for vLLM; -1: the model's context length, or what the cache can hold.
+    """Return the tokens of the longest prompt for vLLM; -1: the model's context length, or as many as the cache holds.
 
     On a GPU vLLM pins memory of the host for so many tokens of each sequence of a step: 4 GiB for a million.
     """
@@ -163,7 +163,7 @@ def _lora(source: ModelSource) -> dict[str, Any]:
 
 
 def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
-    """Load the adapters of a model, and return what requests name each by: fingerprint -> LoRARequest.
+    """Load the adapters of a model, and return their handles for requests: fingerprint -> LoRARequest.
 
     Raises ModelError, after stopping vLLM, if it cannot load one.
     """
@@ -212,7 +212,7 @@ def _forget_compiled(model: Any) -> None:
 
 
 def _block_sharing() -> Any:
-    """Return the option of vLLM for our connector; None, with a warning, if this vLLM lacks what it builds on."""
+    """Return the option of vLLM for our connector; None, with a warning, if this vLLM lacks a name that it needs."""
     from vllm.config import KVTransferConfig
 
     try:

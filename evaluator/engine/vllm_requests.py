@@ -37,7 +37,7 @@ def scores_several_rows(llm: Any) -> bool:
 
 
 def shares_parts_of_blocks(llm: Any) -> bool:
-    """Return whether a connector reads what requests say of the blocks that they fill."""
+    """Return whether a connector reads from requests which blocks they fill."""
     return llm.llm_engine.engine_core.engine_core.scheduler.connector is not None
 
 

@@ -222,7 +222,7 @@ def quiet(log: Path | None = None) -> Iterator[None]:
 
 
 def new_log() -> Path:
-    """Make a file in the system's temporary folder for what vLLM and its worker processes write."""
+    """Make a file in the system's temporary folder for the output of vLLM and its worker processes."""
     handle, name = tempfile.mkstemp(prefix=f"evaluator-vllm-{os.getpid()}-", suffix=".log")
     os.close(handle)
     return Path(name)

@@ -176,7 +176,7 @@ def _sample_hash(prompt: str, reference: list[str]) -> str:
 
 
 def _strings(values: dict[str, Any]) -> dict[str, str]:
-    """Return the values as texts, which is all that the format takes there, without those that are missing."""
+    """Return the values as texts, the only type that the format takes there; missing values are left out."""
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -96,7 +96,7 @@ def _number(value: float | None) -> str:
 
 
 def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield tables as GitHub renders them; those of further definitions are folded."""
+    """Yield tables as GitHub renders them; tables of further definitions are folded."""
     record = run.record
     blocks = [
         f"### {_markdown_text(run.model)}: in-context classification",

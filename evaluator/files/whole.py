@@ -90,7 +90,7 @@ WRITTEN_IN = ("", "tables/", "exports/", "users/", "store/*/", "store/*/tokens-*
 
 
 def remove_partial_files(folder: Path, *patterns: str) -> None:
-    """Remove what writers that were killed left in a folder and those below it that match; files in writing stay."""
+    """Remove unfinished files of killed writers in a folder and in matching folders below it; files in writing stay."""
     for path in dead_partial_files(folder, *patterns):
         with suppress(OSError):  # another process may have removed it
             path.unlink()

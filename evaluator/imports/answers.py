@@ -53,7 +53,7 @@ class ImportedDataset(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """Probabilities as log-likelihoods, and what was found about them."""
+    """Probabilities as log-likelihoods, and counts of corrections to them."""
 
     log_likelihoods: npt.ArrayLike  # nats, [rows, labels]; -inf for a reported zero
     floor: float | None = None  # what a reported zero stands for; None where there is none

@@ -28,7 +28,7 @@ SCORES: Mapping[str, Numbers] = {
     "label_probs": "probabilities",
     PREDICTED: "labels",
 }
-"""Columns that hold answers if none is named, and what they hold."""
+"""Columns that hold answers if none is named, and the kind of their values."""
 
 LABEL_NAMES = "label_names"
 """Column with the label space, a list in each row."""

@@ -132,7 +132,7 @@ class MethodPrompts:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """An inference method: how it predicts, which prompts it adds, and what it draws for that."""
+    """An inference method: how it predicts, which prompts it adds, and its random draws."""
 
     summary: str
     label_probs: LabelProbs

@@ -1,4 +1,4 @@
-"""Predict from the hidden states of labelled training prompts: hidden calibration, and what k-NN prompting shares.
+"""Predict from the hidden states of labelled training prompts: hidden calibration, and the parts of k-NN prompting.
 
 Requests are written for one dataset at a time; the scored states are returned as arrays by dataset. A label space can
 have classes without training prompts (missing_classes); centroid_probs says how methods treat these.

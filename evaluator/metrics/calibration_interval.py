@@ -103,7 +103,7 @@ def calibration_errors(bins: Bins) -> CalibrationErrors:
     largest = (gaps / scale).max(axis=1)
 
     def shrunk(threshold: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the sum of the gaps less `threshold` standard errors, and mean and variance of what it would show."""
+        """Return the sum of the gaps less `threshold` standard errors, and its mean and variance under calibration."""
         true = np.maximum(gaps - threshold[:, None] * scale, 0.0)
         true[threshold >= largest] = 0.0  # exactly
         accuracy = np.clip(confidence + np.sign(difference) * true / share, 0.0, 1.0)

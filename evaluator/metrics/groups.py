@@ -77,7 +77,7 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
 
     # Every quantity is an array [1 + n_queries]: over all requests, then without each query in turn.
     def left_out(total: Floats, falls: Floats) -> Floats:
-        """Return a total, and what is left of it without each query, by which it falls."""
+        """Return a total, and for each query the total without it."""
         return np.concatenate([total[None], total - falls]) if n_queries > 1 else total[None]
 
     def sums(per_request: Floats) -> Floats:

@@ -253,7 +253,7 @@ assert {*QUERIES_KEY} < {*PREDICTIONS}, "answers say which query they are of"
 
 
 def query_texts(prompts: pl.LazyFrame) -> pl.LazyFrame:
-    """Return prompt_id and `query` of schemas.PROMPTS. The query is what follows the last demonstration."""
+    """Return prompt_id and `query` of schemas.PROMPTS. The query is the text after the last demonstration."""
     start = pl.col("spans").list.last().struct.field("start").fill_null(0)
     return prompts.select("prompt_id", query=pl.col("prompt").str.slice(start).str.strip_chars())
 

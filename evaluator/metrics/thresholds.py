@@ -62,7 +62,7 @@ class Threshold:
 
 
 def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFrame:
-    """Return a row for each answer with what thresholds are about.
+    """Return a row for each answer with the columns that thresholds need.
 
     Args:
         predictions: gold and label_probs, as in schemas.PREDICTIONS, of one method and definition. Optional are
@@ -208,7 +208,7 @@ def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A threshold on a second table: what it promised, and how it does there."""
+    """A threshold on a second table: its promise, and the measured value."""
 
     promised: Threshold
     found: Threshold

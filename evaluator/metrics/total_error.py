@@ -33,7 +33,7 @@ from evaluator.statistics.variance_components import (
 )
 
 Names = Mapping[str, str]
-"""Name of a component in statistics.variance_components -> its name in the tables; those without one are left out."""
+"""Name of a component in statistics.variance_components -> its name in the tables; others are left out."""
 
 
 class CrossedAnswers(NamedTuple):

@@ -242,7 +242,7 @@ def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tup
 
 
 def _unexpected(names: Iterable[str], model: Any) -> str | None:
-    """Return the first tensor that belongs to a layer like those of the model; None if there is none."""
+    """Return the first tensor that belongs to a layer of the same kind as the model's; None if there is none."""
     layers = {_layer(name) for name, _ in model.named_parameters()} - {None}
     return min((name for name in names if _layer(name) in layers and not _BUFFER.search(name)), default=None)
 

@@ -119,7 +119,7 @@ class ModelSource:
         return copy
 
     def require_unchanged(self) -> None:
-        """Raise ModelError if the files, or those of an adapter, are not those of the fingerprint any more."""
+        """Raise ModelError if files of the model or of an adapter have changed since the fingerprint was taken."""
         now = replace(self, adapter=self.adapter and replace(self.adapter))
         changed = [self.title] if now.fingerprint != self.fingerprint else []
         changed += [each.name for each in self.adapters if replace(each).fingerprint != each.fingerprint]

@@ -366,7 +366,7 @@ def _require_fit(name: str, base: str, shapes: Mapping[str, tuple[int, int, int]
 
 
 def _in_layers(module: str) -> str:
-    """Return a module's name from its layer on: files and code name what comes before differently."""
+    """Return a module's name from its layer on: files and code have different names before that layer."""
     match = re.search(r"[^.]+\.\d+\..*", module)
     return match[0] if match else module.rsplit(".", 1)[-1]
 

@@ -97,7 +97,7 @@ def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: Ints, *, t
 
 
 def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
-    """Draw an area from the bottom up to each contour, over those of lower levels and darker."""
+    """Draw an area from the bottom up to each contour; areas of lower levels are below and darker."""
     color = alt.Color("level:Q", legend=None).scale(domain=[lowest, 1], range=["#eef5fb", "#4a98c9"], interpolate="rgb")
     return alt.Chart(contours).mark_area(clip=True, opacity=1, aria=False).encode(detail="level:Q", color=color)
 
@@ -113,7 +113,7 @@ def _level_labels(ends: pl.DataFrame) -> alt.Chart:
 
 
 def _labelled_ends(ends: pl.DataFrame, n: Ints) -> pl.DataFrame:
-    """Return the ends of those lines whose labels overlap neither each other nor the axis."""
+    """Return the ends of lines whose labels overlap neither each other nor the axis."""
     labelled: list[dict[str, Any]] = []
     # Height of a label, 11 pixels, on the logarithmic axis.
     room = math.log(n[-1] / n[0]) * 11 / PANEL_HEIGHT

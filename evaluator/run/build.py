@@ -43,7 +43,7 @@ MAX_SHOWN = 16
 
 
 class Built(NamedTuple):
-    """A prompt store and what it was built from."""
+    """A prompt store, its configuration and its datasets."""
 
     config: RunConfig
     store: PromptStore
@@ -253,7 +253,7 @@ class Failures:
 
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
-    """Return the datasets of a run by name, and those that cannot be loaded with the reason."""
+    """Return the datasets of a run by name, and for each that cannot be loaded the reason."""
     every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
     sources = dataset_sources(config.datasets, config.data)
     datasets: dict[str, AnyDataset] = {}

@@ -53,7 +53,7 @@ class MeasuredFolder:
         return self._store.table(name, schema).collect()
 
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
-        """Return prompt_id, prompt and spans of those of these prompts that the run built, in both of its rounds."""
+        """Return prompt_id, prompt and spans of the given prompts, as far as the run built them in either round."""
         wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
         shards = chain.from_iterable(store.prompts_by_shard() for store in (self._store, *self._later_stores()))
         found = [compact_copy(rows.select("prompt_id", "prompt", "spans").filter(wanted)) for rows in shards]

@@ -1,4 +1,4 @@
-"""Build what follows from the first scores: a second store with the requests that methods add, and label distances."""
+"""Build the second round from the first scores: a store with the requests that methods add, and label distances."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

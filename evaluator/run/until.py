@@ -181,7 +181,7 @@ def _test(until: UntilOptions, rows: pl.DataFrame, n: int) -> tuple[Floats, Plan
 
 
 def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
-    """Return what the queries up to a block decide, with all datasets at LEVEL together; "undecided" after the last.
+    """Return the decision after a block, with all datasets at LEVEL together; "undecided" after the last block.
 
     A capital for either of two directions counts from 2 / level on, so that with 1 - level all decisions are right.
     """

@@ -197,7 +197,7 @@ class _Asking:
         )
 
     def _read_stored(self) -> None:
-        """Read what was answered before; a last line that was cut off in writing is removed."""
+        """Read the stored answers; a last line that was cut off in writing is removed."""
         if not self._path.exists():
             return
         with self._path.open("r+b") as file:
@@ -210,7 +210,7 @@ class _Asking:
             self.n_questions = max(len(row["request"]["questions"]) for row in self.answers.values())
 
     def _learn(self, row: dict[str, Any]) -> None:
-        """Take in an answer: its cost, the version that gave it, and what it says was cut off."""
+        """Record an answer: its cost, the version that gave it, and its notes on truncation."""
         reply = row["response"]
         self.answers[row["key"]] = row
         self.cost += row["cost"] or 0.0
@@ -225,7 +225,7 @@ class _Asking:
                 self.notes.append(f"Row {row['id']}: the service says {name} = {value}: not all of the input was read")
 
     def run(self) -> Stage[None]:
-        """Ask what is missing: one request alone, whose refusal tells limits, and then as many at once as allowed."""
+        """Send the missing requests: one alone, whose refusal tells limits, then as many at once as allowed."""
         self.notes.clear()  # those of stored answers were shown
         self._check_stored()
         calls = self._missing()

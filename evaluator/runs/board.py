@@ -45,7 +45,7 @@ class Answers(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A board: its files, the number of runs, and what was left out."""
+    """A board: its files, the number of runs, and the runs that were left out."""
 
     page: Path
     n_runs: int

@@ -67,7 +67,7 @@ class Removable:
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """What can go, and what stays although no run may need it."""
+    """Folders that can be removed, and folders that stay although no run may need them."""
 
     removable: Sequence[Removable]
     kept: dict[str, str]  # folder -> why
@@ -90,7 +90,7 @@ def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Clean
 
 
 def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
-    """Remove what can go, and return it. All runs are locked meanwhile, so that none begins.
+    """Remove the folders that can go, and return them. All runs are locked meanwhile, so that none begins.
 
     Args:
         folder, cache, gone: as for `removable`.

@@ -63,7 +63,7 @@ class _SkippedError(Exception):
 
 
 class _Answers(NamedTuple):
-    """What an engine says of all prompts."""
+    """The answers of an engine to all prompts."""
 
     scored: ScoredAgain
     states: npt.NDArray[np.float32]  # [text, hidden size]
@@ -77,7 +77,7 @@ class _Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class _Patient:
-    """The model under examination, and what transformers says of its prompts: by dtype, where it fits."""
+    """The model under examination, and transformers' answers to its prompts by dtype, where they fit into memory."""
 
     source: ModelSource
     config: ModelConfig  # of one replica
@@ -154,7 +154,7 @@ def _check(name: str, agrees: bool | None, text: str, option: str = "") -> Check
 
 
 def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
-    """Return what is there, and once an engine was loaded, what is used and why."""
+    """Return the facts of the machine and, once an engine was loaded, its settings and their reasons."""
     machine, folder, driver = find_machine(config), cache_folder(), Path("/proc/driver/nvidia/version")
     folder.mkdir(parents=True, exist_ok=True)
     memory = f", {machine.memory_bytes / 2**30:.0f} GiB each" if machine.memory_bytes else ""
@@ -235,7 +235,7 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
 
 
 def _allowed_nats(patient: _Patient, dtype: str, kind: str = "") -> float:
-    """Return by how much scores in a dtype may differ: in 16 bits twice what transformers is off, and a step."""
+    """Return the allowed difference of scores in a dtype: in 16 bits twice transformers' own error, and a step."""
     if dtype == "float32":
         return MAX_NATS
     truth, same = (patient.references.get(each) for each in ("float32", dtype))
@@ -423,7 +423,7 @@ def _small_cache(patient: _Patient) -> Checks:
 
 
 def _head_effect(patient: _Patient) -> Checks:
-    """State what logits in float32 change in 16 bits, by transformers, whose model is loaded again."""
+    """Measure the effect of float32 logits in 16 bits with transformers, whose model is loaded again."""
     same = patient.references.get(patient.dtype)
     if patient.dtype == "float32" or same is None:
         raise _SkippedError("the model computes in float32" if same else "transformers was not loaded")

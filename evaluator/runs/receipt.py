@@ -96,7 +96,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
 def _loaded_and_scored(
     record: RunRecord, parts: Sequence[ScoredStore], out: Path, config: ReceiptConfig
 ) -> Stage[tuple[EngineRecord, "ScoredAgain"]]:
-    """Load the model of a run and score a sample of its prompts again; also return what the engine is."""
+    """Load the model of a run and score a sample of its prompts again; also return the engine's facts."""
     assert record.model is not None, "the run was scored"
     assert record.engine is not None, "the run was scored"
     model = _model_again(record.model, record.engine, config)
@@ -115,7 +115,7 @@ def _loaded_and_scored(
 
 
 def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
-    """Return the model of a run as it was loaded, with what a receipt changes; a served one is loaded here."""
+    """Return the model of a run as it was loaded, with the changes of a receipt; a served model is loaded here."""
     dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
     engine_again = config.engine or (None if engine.name == "server" else engine.name)
     can_quantize = engine_again in ENGINES and ENGINES[engine_again].quantizes

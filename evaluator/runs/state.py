@@ -1,4 +1,4 @@
-"""Report what a run is and how far it is, from its files alone: quickly, also while another process works on it."""
+"""Report the content and progress of a run from its files alone: quickly, also while another process works on it."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence

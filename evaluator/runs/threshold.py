@@ -23,7 +23,7 @@ from evaluator.run.folders import RUN_FILE, read_run
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"
-"""Under which label probabilities are those of the method."""
+"""Under which the label probabilities are the method's own."""
 
 
 def threshold_report(

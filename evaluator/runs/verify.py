@@ -28,7 +28,7 @@ T = TypeVar("T")
 Damaged = Literal["record", "prompts", "scores", "tables", "receipt", "page", "partial"]
 
 FileFaults = Iterator[tuple[Path, str]]
-"""Files or folders that are not as they were written, each with what is wrong."""
+"""Files or folders that are not as they were written, each with its fault."""
 
 
 class Fault(NamedTuple):
@@ -61,7 +61,7 @@ def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
 
 
 def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
-    """Make again what is damaged and what follows from it."""
+    """Make damaged files again, and all files that depend on them."""
     if "record" in damaged:
         return  # what was run is not known any more
     out, prompts = run.out, run.record.prompts

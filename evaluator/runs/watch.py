@@ -77,7 +77,7 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
 
 
 _Test = tuple[str, str, Floats]
-"""What is tested, what was found in words, and the capital after each value."""
+"""The tested quantity, the result in words, and the capital after each value."""
 
 
 def _verdict(tests: Sequence[_Test]) -> Watch:

@@ -114,7 +114,7 @@ def _compute_states(
 
 
 class _Meter:
-    """Measures the tokens and seconds that a shard takes, with those before it was stopped."""
+    """Measures the tokens and seconds of a shard, including those before it was interrupted."""
 
     def __init__(self, engine: Engine, replica: int, name: str, kept: Kept | None = None) -> None:
         self.engine, self.replica, self.name = engine, replica, name
@@ -175,7 +175,7 @@ STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden
 
 
 class Arithmetic(NamedTuple):
-    """What a model computes for a token, and what devices can compute."""
+    """The operations of a model for a token, and the peak rate of devices."""
 
     flop_per_token: int
     peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # facts, replicas -> peak of all
@@ -265,7 +265,7 @@ def read_kept(folder: Path, shard: str) -> dict[str, Any] | None:
 
 
 def _remove_kept(table: ScoreTable) -> None:
-    """Remove what was kept of shards that are finished."""
+    """Remove the partial scores of finished shards."""
     for path in table.folder.glob(kept_file("*")):
         if path.name in map(kept_file, table.manifest.shards):
             path.unlink(missing_ok=True)
@@ -292,7 +292,7 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
 
 @dataclass
 class _Clock:
-    """Adds up what this command's shards took, for progress."""
+    """Adds up the time and tokens of this command's shards, for progress."""
 
     stage: str
     done_before: int  # prompts of shards that earlier commands finished

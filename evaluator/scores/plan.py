@@ -58,7 +58,7 @@ class Requests:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest context with its longest continuation, or more: what an engine must have room for."""
+        """Tokens of the longest context with its longest continuation, or more: the length that an engine must take."""
         return int(self.fed.max(initial=0)) + 1
 
     def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
@@ -145,7 +145,7 @@ def _without(rows: TokenRows, ids: pl.Series, reused: pl.DataFrame) -> TokenRows
 
 
 def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
-    """Return the model and engine's intact shards of this kind, without those of this plan: path -> SHA-256.
+    """Return the intact shards of this kind by the same model and engine in other plans: path -> SHA-256.
 
     Folders are read in the order of their names, so that a plan does not depend on file times.
     """

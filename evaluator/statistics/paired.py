@@ -199,7 +199,7 @@ def worse_test(estimate: Estimate, margin: float, n_pairs: int) -> float:
 
 
 class Spread(NamedTuple):
-    """How much pairs vary: what a detectable difference depends on."""
+    """How much pairs vary, which determines the detectable difference."""
 
     plain_error: float  # standard errors of the mean difference: plain, and that of the test
     tested_error: float

@@ -43,7 +43,7 @@ class Chosen(NamedTuple):
 
 
 def looks(scores: Floats, wrong: Bools, groups: Ints | None = None, expected: Floats | None = None) -> Looks:
-    """Count what each distinct score accepts as a threshold.
+    """Count the answers that each distinct score accepts as a threshold.
 
     Args:
         scores: [n], such as the largest option probability.
@@ -278,7 +278,7 @@ def clustered_reach(values: Floats, groups: Ints | None = None, level: float = 0
 
 
 class CalibrationTest(NamedTuple):
-    """The calibration error of a sample, and what a calibrated model shows on as many rows."""
+    """The calibration error of a sample, and that of a calibrated model on as many rows."""
 
     error: float  # sum over bins of |right answers - confidences|, divided by the rows
     floor: float  # mean error of samples from a calibrated model

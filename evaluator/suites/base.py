@@ -229,7 +229,7 @@ def classification_tables(
     further: "Callable[[PredictionGroup], None] | None" = None,
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
-    """Write the predictions of a run, and yield the tables that are made of them: metrics and those derived from them.
+    """Write the predictions of a run, and yield the tables of metrics and the tables derived from metrics.
 
     Args:
         run: with parts of the kind classification.

@@ -226,7 +226,7 @@ class ChatForm:
         return opened[n_common:] or None
 
     def require_labels_in_place(self, labels: Iterable[str]) -> None:
-        """Raise LabelError for a label that the template changes, so that what is scored is not what it writes."""
+        """Raise LabelError for a label whose text the template changes, so that another text would be scored."""
         new = dict.fromkeys(label for label in labels if label not in self._in_place)
         question = [*self.system, _message("user", _QUESTION)]
         asked = "".join(self.before_answer(question).rpartition(_QUESTION)[1:]) if new else ""
@@ -279,7 +279,7 @@ def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> str:
 
 
 def _first_lost(messages: Sequence[Message], text: str) -> int | None:
-    """Return the number of the first message, from 0, whose content is not in a text after that of those before it."""
+    """Return the number of the first message, from 0, whose content is not in a text after earlier ones."""
     place = 0
     for number, message in enumerate(messages):
         content = message["content"]

@@ -74,7 +74,7 @@ class TextTokenizer(Protocol):
     """Tokenises texts; never truncates or pads."""
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
-        """Return the ids of each text; with special_tokens, including those that the tokenizer adds (BOS, EOS)."""
+        """Return the ids of each text; with special_tokens, the tokenizer's BOS and EOS as well."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

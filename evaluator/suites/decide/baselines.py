@@ -1,4 +1,4 @@
-"""Compare accuracies with what is cheap: a classifier of words, and the question without demonstrations."""
+"""Compare accuracies with cheap baselines: a classifier of words, and the question without demonstrations."""
 
 from importlib.util import find_spec
 

@@ -72,7 +72,7 @@ TITLES = {
     SPACING: "Spaces and case",
     AMONG: "Other questions before it",
 }
-"""Part -> what changes in it."""
+"""Part -> the property of prompts that changes in it."""
 
 DIAGNOSTICS = tuple(
     Diagnostic(

@@ -1,4 +1,4 @@
-"""Build the requests of the suite decide: each question in its form, and again with what should not matter changed."""
+"""Build the requests of the suite decide: each question in its form, and variants that should not change the answer."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -170,7 +170,7 @@ class _Graded:
         self._found.append(scores.with_columns(**key).select(GRADED.names()).cast(GRADED))
 
     def _score_labels(self, groups: Sequence[PredictionGroup]) -> None:
-        """Score the yes-or-no questions about a table as labels of its rows, those with every true answer."""
+        """Score the yes-or-no questions about a table as labels of the rows that have every true answer."""
         named = [group.rows.rename({"gold": f"gold {n}", "yes": f"yes {n}"}) for n, group in enumerate(groups)]
         rows = reduce(lambda left, right: left.join(right, on="query_id", maintain_order="left"), named)
         yes, gold = (rows.select(f"{name} {n}" for n in range(len(groups))).to_numpy() for name in ("yes", "gold"))

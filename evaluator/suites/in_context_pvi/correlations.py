@@ -237,7 +237,7 @@ FOREIGN, FOREIGN_PVI = "pvi", "foreign_pvi"
 """Column, and measure, of PVI that another program computed, such as that of a fine-tuned model (tables 4 and 5)."""
 
 MATCHED = pl.col("text").str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
-"""What is equal in texts of one query: spaces, line ends and the composition of accents differ between releases."""
+"""The form of texts that is equal in all releases: spaces, line ends and the composition of accents differ."""
 
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:

@@ -101,7 +101,7 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
 
 
 def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
-    """Return set 0 of each number of shots, for training rows. Raises what demonstration_sets raises."""
+    """Return set 0 of each number of shots, for training rows. Raises the errors of demonstration_sets."""
     return [candidate for candidate in demonstration_sets(dataset, pvi) if candidate.number == 0]
 
 
@@ -123,7 +123,7 @@ def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
 
 
 def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
-    """Return schema.PVI_CANDIDATES of a dataset. Raises what candidates raises."""
+    """Return schema.PVI_CANDIDATES of a dataset. Raises the errors of candidates."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
     table = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
     return table.select(PVI_CANDIDATES.names()).cast(PVI_CANDIDATES)

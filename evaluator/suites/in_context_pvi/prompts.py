@@ -208,7 +208,7 @@ def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Rand
 
 
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
-    """Return the set of these rows of the demonstration split, rendered in this order."""
+    """Return a demonstration set: rows of the demonstration split, rendered in the given order."""
     template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
     label_prefix = pl.lit(template.label_prefix)
     shown = dataset.demonstration[rows].select(

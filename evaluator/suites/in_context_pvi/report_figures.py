@@ -1,4 +1,4 @@
-"""Draw the figures of in-context PVI, after those of Lu et al. 2023, and name and order the runs on its page.
+"""Draw the figures of in-context PVI, after those of Lu et al. 2023, and name and order the runs on the page.
 
 The name of a run includes the source of its demonstrations only if the page has several sources.
 """
@@ -43,7 +43,7 @@ UNIT = "bits"  # of PVI, under every definition
 
 
 def has_several(rows: pl.DataFrame) -> bool:
-    """Return whether the demonstrations of these rows have more than one source."""
+    """Return whether the rows have demonstrations of more than one source."""
     return rows["demonstrations"].n_unique() > 1
 
 

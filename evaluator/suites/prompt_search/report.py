@@ -51,7 +51,7 @@ VARIED = {
     "instructions": "Instructions were tried, with one set of demonstrations.",
     "templates": "Templates were tried, with one set of demonstrations.",
 }
-"""Part of a search -> what differs between its prompts."""
+"""Part of a search -> the element that differs between its prompts."""
 
 CURVE, TAIL = (Size(260, height, Room(left=54, right=54, top=12, bottom=38)) for height in (180, 62))
 DRAWN = {"paper": "drawn with replacement", "distinct": "different prompts"}

@@ -1,4 +1,4 @@
-"""Complete any labelled dataset with what StaICC's ten have: calibration rows, nine templates, instructions."""
+"""Add to any labelled dataset what StaICC's datasets have: calibration rows, nine templates, instructions."""
 
 import math
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Build the report sections of StaICC: those of every classification run, then diagnostics and the learning curve."""
+"""Build the report sections of StaICC: sections of every classification run, diagnostics and the learning curve."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ STRIPS = (
     ("sampling", "Accuracy by demonstration set", "accuracy", "demonstration_sets"),
     *((part, f"Macro-F1 by {part}", "macro_f1", f"{part}s") for part in VARIABLES),
 )
-"""Part, title, metric, and what varies, of figures of the values of a part."""
+"""Figures of a part's values: part, title, metric, and the property that varies."""
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
