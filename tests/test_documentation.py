@@ -1,16 +1,20 @@
 """The pages of the project name only what is there, their examples give what they say, and they build a site."""
 
 import doctest
+import json
 import re
 import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 import polars as pl
 import pytest
+from sphinx.search.en import SearchEnglish
 
 import evaluator
 from benchmarks.end_to_end import real_models
@@ -22,6 +26,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 CODE = re.compile(r"```\w*\n(?P<block>.*?)```|`(?P<inline>[^`]+)`", re.DOTALL)
 NOTATION = re.compile(r"[\[\]]|\.\.\.|\|[\w-]+")  # of what may be left out, repeated, or chosen from
+SEARCHES = [
+    ("load my own csv", "own-data"),
+    ("which model is better", "comparing"),
+    ("gguf", "models"),
+    ("openai", "decisions"),
+]
 MAKE_TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -63,7 +73,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 def test_commands_are_found_in_blocks_and_sentences() -> None:
     found = [name for page in PAGES for name, *_ in commands(page, "evaluator")]
-    assert {"run", "compare", "verify", "reproduce"} <= {*found}
+    assert set(cli.commands) <= {*found}
     for page in PAGES:  # every line that is typed in a block is parsed
         typed = re.findall(r"^\$ (?:\.venv/bin/)?(?:evaluator|make|python) ", page.read_text(), re.MULTILINE)
         parsed = [words for program in ("evaluator", "make", "python") for words in commands(page, program)]
@@ -90,6 +100,17 @@ def test_the_pages_build_a_site_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "docs"
     assert {page.stem for page in site.glob("*.html")} == {page.stem for page in (ROOT / "docs").glob("*.md")}
     assert "InContextClassifier" in (site / "api.html").read_text("utf-8")
+    index = (tmp_path / "searchindex.js").read_text("utf-8").removeprefix("Search.setIndex(").removesuffix(")")
+    found = {query: pages_with(query, json.loads(index)) for query, _ in SEARCHES}
+    assert [(query, page, found[query]) for query, page in SEARCHES if f"docs/{page}" not in found[query]] == []
+
+
+def pages_with(query: str, index: dict[str, Any]) -> set[str]:
+    """Return the pages that have every word of a query, in the text or in a title, as the site's search finds them."""
+    language = SearchEnglish({})
+    words = [language.stem(word) for word in language.split(query) if language.word_filter(word)]
+    numbers = [np.hstack([index[of].get(word, []) for of in ("terms", "titleterms")]).astype(int) for word in words]
+    return {index["docnames"][number] for number in set.intersection(*map(set, numbers))}
 
 
 def test_the_tutorial_gives_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

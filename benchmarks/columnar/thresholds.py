@@ -157,18 +157,22 @@ def main() -> None:
 
 
 def table(rows: pl.DataFrame) -> str:
-    """Return the rows as a table in Markdown, the newest of each case."""
+    """Return the rows as a table in Markdown: the newest of each case, in one line for all numbers of rows."""
     newest = rows.unique(["model", "target", "n"], keep="last", maintain_order=True)
-    head = (
-        "| answers | target | rows | promise fails | used | fixed sequence from 30% | possible |\n" + "|---" * 7 + "|\n"
-    )
-    return head + "".join(_line(row) for row in newest.iter_rows(named=True))
+    sizes = "".join(f"{n:,} rows | " for n in SIZES)
+    head = f"| answers | target | {sizes}possible |\n" + "|---" * (len(SIZES) + 3) + "|\n"
+    return head + "".join(map(_line, newest.partition_by("model", "target", maintain_order=True)))
 
 
-def _line(row: dict[str, Any]) -> str:
-    plain = "" if row["used_by_fixed_start"] is None else f"{row['used_by_fixed_start']:.2f}"
-    numbers = (f"{row['target']:g}", f"{row['n']:,}", f"{row['broken']:.1%}", f"{row['used']:.2f}", plain)
-    return f"| {row['model']} | {' | '.join(numbers)} | {row['possible']:.2f} |\n"
+def _line(case: pl.DataFrame) -> str:
+    cells = (_cell(row) for row in case.sort("n").iter_rows(named=True))
+    model, target, possible = case.select("model", "target", "possible").row(0)
+    return f"| {model} | {target:g} | {' | '.join(cells)} | {possible:.2f} |\n"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    plain = "" if row["used_by_fixed_start"] is None else f" ({row['used_by_fixed_start']:.2f})"
+    return f"{row['broken']:.1%}, {row['used']:.2f}{plain}"
 
 
 if __name__ == "__main__":
