@@ -149,7 +149,8 @@ def _log_minus_log_below(settings: Settings, rows: slice, members: Ints) -> Floa
     # Compute a tail again from log masses if it is too small to have all digits.
     far = _survival(pmf)[at] < SMALLEST
     if far.any():
-        result[far] = _log_survival(settings.distributions.log_pmf(rows))[at][far]
+        first, last = at[1][far].min(), at[1][far].max()
+        result[far] = _log_survival(settings.distributions.log_pmf(rows, first, last))[at][far]
     return result
 
 

@@ -21,6 +21,9 @@ from evaluator.errors import BaselineError
 SMALLEST = 1e-300
 """Masses below this have lost digits; their logs are computed from a tilted distribution."""
 
+NEGLIGIBLE_NATS = 40.0
+"""A mass so much smaller than another changes none of its 16 digits."""
+
 
 class Distributions(NamedTuple):
     """Distributions of the number of right answers, one a row, ascending in n."""
@@ -28,7 +31,9 @@ class Distributions(NamedTuple):
     n: Ints  # [rows], numbers of examples
     mean_chance: Floats  # [rows]
     pmf: Callable[[slice], Floats]  # masses [rows, max(n) + 1], 0 beyond the n of a row; inaccurate below SMALLEST
-    log_pmf: Callable[[slice], Floats]  # log masses in nats, however small; -inf beyond the n of a row
+    # Log masses in nats, however small, that P(X >= k) takes for any k from the first count to the last; others, and
+    # those beyond the n of a row, may be -inf.
+    log_pmf: Callable[[slice, int, int], Floats]
 
 
 class Chances(NamedTuple):
@@ -41,7 +46,7 @@ class Chances(NamedTuple):
 def binomials(n: Ints, chance: Floats) -> Distributions:
     """Return the distributions of n [rows], ascending, examples of one chance [rows]."""
 
-    def log_pmf(rows: slice) -> Floats:
+    def log_pmf(rows: slice, _first: int = 0, _last: int = 0) -> Floats:
         return binomial_log_pmf(n[rows], np.log(chance[rows]), np.log1p(-chance[rows]))
 
     return Distributions(n, chance, lambda rows: np.exp(log_pmf(rows)), log_pmf)
@@ -54,7 +59,9 @@ def poisson_binomials(chances: Sequence[Chances]) -> Distributions:
         n,
         np.array([row.counts @ row.chance for row in chances], dtype=np.float64) / n,
         lambda rows: _padded(map(poisson_binomial_pmf, chances[rows]), fill=0.0),
-        lambda rows: _padded(map(poisson_binomial_log_pmf, chances[rows]), fill=-np.inf),
+        lambda rows, first, last: _padded(
+            (poisson_binomial_log_pmf(row, first, last) for row in chances[rows]), fill=-np.inf
+        ),
     )
 
 
@@ -101,27 +108,35 @@ def poisson_binomial_pmf(chances: Chances) -> Floats:
     return _convolved_pmf(chances.counts, np.log(chances.chance), np.log1p(-chances.chance))
 
 
-def poisson_binomial_log_pmf(chances: Chances) -> Floats:
+def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None = None) -> Floats:
     """Return the log masses of the number of successes in nats, [n + 1], also where the masses would underflow.
 
     Multiplying the odds of every example by exp(theta) multiplies the mass at k by exp(theta k) and a constant
     (exponential tilting). With theta such that the mean is k, masses up to about forty standard deviations away are
-    representable; a few such steps cover 0 to n.
+    representable; a few such steps cover 0 to n. The masses rise to a mode and fall from there (log-concave).
+
+    Args:
+        chances: of the examples.
+        first: masses of fewer successes are -inf.
+        last: masses above it are -inf once all of them together change no digit of the mass at `last`; None: n.
     """
     count, n = chances.counts, int(chances.counts.sum())
     log_miss = np.log1p(-chances.chance)
     log_odds = np.log(chances.chance) - log_miss
-    log_pmf, missing = np.empty(n + 1), np.arange(n + 1)
-    mean = float(count @ chances.chance)
+    log_pmf, missing = np.full(n + 1, -np.inf), np.arange(first, n + 1)
+    last, mean = n if last is None else min(last, n), max(float(count @ chances.chance), float(first))
     while len(missing):
-        theta = _tilt(log_odds, count, mean)
+        theta = _tilt(log_odds, count, min(max(mean, 0.5), n - 0.5))
         tilted_miss = -np.logaddexp(0, log_odds + theta)
         tilted = _convolved_pmf(count, tilted_miss + log_odds + theta, tilted_miss)
         # Undo the tilt where the tilted masses have all their digits, and go on at the first other one.
         is_accurate = tilted[missing] > SMALLEST
         accurate, missing = missing[is_accurate], missing[~is_accurate]
         log_pmf[accurate] = np.log(tilted[accurate]) - theta * accurate + count @ (log_miss - tilted_miss)
-        mean = min(max(float(missing[0]), 0.5), n - 0.5) if len(missing) else mean
+        if len(missing):
+            mean = float(missing[0])
+            if missing[0] > last and log_pmf[missing[0] - 1] < log_pmf[last] - NEGLIGIBLE_NATS - math.log(n):
+                break
     return log_pmf
 
 

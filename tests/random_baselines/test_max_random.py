@@ -231,3 +231,14 @@ def test_quantiles_worked_by_hand_count_a_probability_that_is_just_reached() -> 
 def test_the_top_level_names_are_these_functions() -> None:
     assert evaluator.max_random_accuracy is max_random_accuracy
     assert evaluator.max_random_tail is max_random_tail
+
+
+@pytest.mark.parametrize("counts", [[790], [765, 795], [765, 800]], ids=["one", "apart", "to the end"])
+def test_far_tails_are_the_same_whatever_others_are_computed_with_them(counts: list[int]) -> None:
+    sizes = {5: 300, 4: 300, 2: 200}
+    masses = exact.masses([1 / choices for choices, n in sizes.items() for _ in range(n)])
+    found = max_random_tail(counts, 800, sizes, log10=True)
+    for count, log10 in zip(counts, found, strict=True):
+        expected = exact.log10(sum(masses[count:], Fraction(0)))
+        assert expected < -300
+        assert log10 == pytest.approx(expected, rel=TOLERANCE)
