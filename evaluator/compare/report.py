@@ -101,6 +101,11 @@ class ComparisonData:
         return dataset_order(self.comparison, self.runs[0].record.prompts.datasets)
 
     @property
+    def over(self) -> str:
+        """Return what means are over: a single dataset by its name, as its mean is its own value."""
+        return f"on {self.datasets[0]}" if len(self.datasets) == 1 else "mean over datasets"
+
+    @property
     def measures(self) -> dict[str, str]:
         """Return the metric of each measure, in the order of columns."""
         pairs = with_measure(self.comparison).select("measure", "metric").unique().rows()
@@ -200,16 +205,17 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             against = _against(data.against.filter(**places[measure], definition=definition))
             heading = f"Against {data.runs[-1].model}"
             yield section(f"against-{number}", heading, title, "Against", TEXTS["against_note"], against)
-        yield section(f"means-{number}", title, "mean over datasets", title, table)
-        caption = "A column is a dataset; below each value its 95% interval, clustered by query."
-        table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
-        yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
+        yield section(f"means-{number}", title, data.over, title, table)
+        if len(data.datasets) > 1:
+            caption = "A column is a dataset; below each value its 95% interval, clustered by query."
+            table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
+            yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
     large, small = _size_panels(vanilla, points, lines, titles)
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
-        scaling = Legend(SCALING_KEYS), TEXTS["scaling_note"], large
+        scaling = Legend(SCALING_KEYS), marked(TEXTS["scaling_note"], data.over), large
         yield section("scaling", title.capitalize(), "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
     for number, measure in enumerate(judged, 1):
         if over_vanilla := _against_vanilla(data, differences[measure]):
@@ -220,7 +226,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             yield section(f"over-vanilla-{number}", title, subtitle, "Methods", over_vanilla, *panels)
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
-        caption = f"Vanilla, mean over datasets; below each value its 95% interval, if it has one.{low}"
+        caption = f"Vanilla, {data.over}; below each value its 95% interval, if it has one.{low}"
         table = _model_table(data, vanilla, "measure", list(titles), caption, titles=titles)
         subtitle, panels = ("and by size, after figure 7", [small]) if has_sizes else ("of each model", [])
         yield section("measures", "Every measure", subtitle, "Every measure", table, *panels)
@@ -371,7 +377,7 @@ def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table |
     return Table(
         data.models.join(wide, on="model", how="left", maintain_order="left"),
         [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))],
-        caption=TEXTS["vanilla_caption"],
+        caption=marked(TEXTS["vanilla_caption"], data.over),
         style="metrics over-vanilla",
     )
 
@@ -385,7 +391,7 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     yield Table(
         data.models.head(-1).join(wide, on="model", how="left", maintain_order="left"),
         [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)],
-        caption="The model of the row minus that of the column, mean over datasets.",
+        caption=f"The model of the row minus that of the column, {data.over}.",
         style="metrics between",
     )
     pairs = means.select("model_a", "model_b").rows()

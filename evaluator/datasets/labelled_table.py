@@ -154,6 +154,8 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
     for name in file.texts:
         blank = table.cells[name].fill_null("").str.strip_chars() == ""
         _refuse_rows(blank, table, path, f"{name} is missing or empty")
+        has_nul = table.cells[name].str.contains("\0", literal=True)
+        _refuse_rows(has_nul, table, path, f"{name} contains the character NUL (U+0000)", "Remove it.")
     cells = label_cells(table, path, file.label)
     labels = {cell: _label_of(cell, file.labels) for cell in cells.unique()}
     unknown = cells.is_in([cell for cell, label in labels.items() if label is None])

@@ -431,6 +431,8 @@ def _require_distinct(path: Path, columns: Sequence[str]) -> None:
 
 def _require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:
     if missing := [name for name in columns if name not in present]:
+        if missing[0].strip() in map(str.strip, present):
+            hint = "The two differ in spaces: write the name as the table has it."
         raise DatasetError(
             f"{unknown_name(f'{where} has no column', missing[0], present, listed='It has')} {hint}".rstrip()
         )

@@ -30,6 +30,7 @@ FINDINGS: dict[str, tuple[FindingLevel, str]] = {
     ),
     "unwritten-thought": ("warning", "a chat template that opens answers with a thought, which labels do not follow"),
     "similar-labels": ("warning", "labels that differ only in case, white space or forms of the same characters"),
+    "numeric-labels": ("warning", "labels that are numbers with a fraction, such as 0.0 and 1.0"),
     "label-begins-label": ("warning", "a label whose tokens are the beginning of another's: the longer one never wins"),
     "engines-differ": ("warning", "a model for which vLLM and transformers compute something else"),
     "imbalanced-classes": ("warning", "a class of four fifths of the queries or more"),
@@ -45,7 +46,7 @@ LEAVES_OUT = ("unscorable-labels", "tokens-past-embedding", "prompts-over-contex
 
 SHOWN_AT_START = (
     "missing-bos", "repeated-bos", "control-tokens", "changed-labels", "changed-prompts", "unwritten-thought",
-    "similar-labels",
+    "similar-labels", "numeric-labels",
 )  # fmt: skip
 """Findings of what changes a measurement, of which a run warns before it scores."""
 

@@ -3,6 +3,7 @@
 Look at the tokens that are sent: the first of each prompt, control tokens in texts, and texts that are changed.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
@@ -152,6 +153,14 @@ def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Ite
                     dataset,
                 )
                 return
+
+
+def numeric_label_findings(dataset: str, labels: Sequence[str]) -> Iterator[FindingRecord]:
+    """Yield a finding if the labels of a dataset are numbers with a fraction, as tables with missing cells have."""
+    if all(re.fullmatch(r"-?[0-9]+\.[0-9]+", label) for label in labels):
+        named = ",".join(f"{label}=NAME" for label in labels)
+        text = f"The labels {', '.join(labels)} are numbers and say nothing of a text. Name them: --labels {named}."
+        yield finding("numeric-labels", text, dataset)
 
 
 def space_findings(kinds: pl.DataFrame) -> Iterator[FindingRecord]:

@@ -183,7 +183,9 @@ class Table:
     @property
     def footer(self) -> list["ShownRow"]:
         """Return the rows of the foot."""
-        foot = self.rows.filter(dataset=MEAN_OVER_DATASETS) if self.is_mean_last else self.foot
+        foot = self.foot
+        if self.is_mean_last and self.rows["dataset"].n_unique() != 2:  # the mean of a single dataset is its own row
+            foot = self.rows.filter(dataset=MEAN_OVER_DATASETS)
         return [] if foot is None else [self._shown(row, of_all=True) for row in foot.iter_rows(named=True)]
 
     def _shown(self, row: Row, *, of_all: bool = False) -> "ShownRow":

@@ -24,6 +24,7 @@ from evaluator.preflight.labels import (
     label_records,
     label_spaces,
     longest_prompts,
+    numeric_label_findings,
     prompt_kinds,
     similar_label_findings,
     space_findings,
@@ -236,6 +237,7 @@ def _work(
 def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
     for name, labels in examples.labels.items():
         yield from similar_label_findings(name, [labels.names])
+        yield from numeric_label_findings(name, labels.names)
     for name, spaces in examples.spaces.items():
         yield from label_findings(name, spaces)
         if name not in examples.labels:

@@ -118,6 +118,17 @@ def test_a_model_that_is_told_from_all_others_is_bold(
     }
 
 
+def test_a_single_dataset_is_shown_alone_and_no_mean_over_it(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path / name, f"acme/{name}", predictions(skill, seed=1, datasets=["zoo"], **QUICK))
+        for name, skill in (("weak", 0.0), ("sure", 50.0))
+    ]
+    main = finish(compare(folders, tmp_path / "out")).page.read_text().partition("<main")[2]
+    assert "on zoo" in main
+    assert "mean over datasets" not in main.lower()
+    assert "Accuracy by dataset" not in main
+
+
 def test_the_triangles_hold_every_rank_correlation_once(page: webdriver.Chrome, compared: Path) -> None:
     shown = page.execute_script(CORRELATIONS)
     found = {(d, over, frozenset((a, b))): value and float(value) for d, over, a, b, value, _ in shown}

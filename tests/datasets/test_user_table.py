@@ -164,6 +164,19 @@ def test_what_is_no_sheet_is_one_sentence(tmp_path):
         load(tmp_path / "reviews.xlsx")
 
 
+def test_a_nul_in_a_text_is_refused_with_its_row(tmp_path):
+    cells = {"text": ["a", "b", "c\0z", "d"], "label": ["x", "y", "x", "y"]}
+    with pytest.raises(DatasetError, match=r"row 2 \(from 0\): text contains the character NUL"):
+        load(table(tmp_path, cells), TableColumns())
+
+
+def test_a_column_that_is_named_with_a_space_too_many_or_too_few_is_said_to_differ_in_spaces(tmp_path):
+    for header, asked in (("label", " label"), ("label ", "label")):
+        cells = {"text": ["a", "b", "c", "d"], header: ["x", "y", "x", "y"]}
+        with pytest.raises(DatasetError, match=rf"no column '{asked}'.*'{header}'.*differ in spaces"):
+            load(table(tmp_path, cells, name=header), TableColumns(gold=asked))
+
+
 def test_careless_tables_are_refused_in_one_sentence(tmp_path):
     blank = table(tmp_path, {"text": ["a", "b", "c"], "label": ["x", " ", None]}, name="blank")
     with pytest.raises(

@@ -251,6 +251,12 @@ def test_labels_that_are_equal_but_for_case_blanks_and_forms_of_characters_are_n
     assert all(ascii(label) in found["text"] for label in labels)
 
 
+def test_labels_that_are_fractions_are_found_and_named_as_the_finding_says(tmp_path):
+    words = ("classify", "--data", table(tmp_path, labels=("0.0", "1.0")), *FAKE)
+    assert "--labels 0.0=NAME,1.0=NAME" in names(record(*words))["numeric-labels"]["text"]
+    assert "numeric-labels" not in names(record(*words, "--labels", "0.0=bad,1.0=good"))
+
+
 @pytest.mark.parametrize("place", ["text", "label"])
 def test_a_token_without_an_embedding_stops_a_run_and_is_named(tmp_path, tiny_model, place):
     extra = [f"WORD{number}" for number in range(1024)]  # as many as the embedding has rows
