@@ -21,6 +21,7 @@ from benchmarks.end_to_end import real_models
 from evaluator.cli.main import cli
 from tests import option_table
 from tests.command_line import command
+from tests.engine import architectures
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,6 +84,12 @@ def test_commands_are_found_in_blocks_and_sentences() -> None:
 def test_the_table_of_options_is_what_the_commands_take() -> None:
     page = option_table.PAGE.read_text()
     assert option_table.with_table(page) == page  # `make golden` writes it again
+
+
+def test_the_page_of_models_has_the_text_that_make_models_writes() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    assert page.startswith(architectures.PAGE.partition("Below, a tiny")[0])
+    assert page.endswith(architectures.PAGE.partition("{rows}")[2])
 
 
 @pytest.mark.parametrize("name", ["metrics", "methods", "confidences"])

@@ -248,9 +248,9 @@ def table(outcomes: dict[str, Outcome]) -> str:
 
 PAGE = """# Models
 
-What vLLM serves as text can be evaluated, and with `--engine transformers` what transformers loads as a causal language
-model, or as one that reads images and text. A name other than `...ForCausalLM` is looked up in the registry of the
-engine. Models with an encoder and a decoder are refused. A `config.json` that states no context length means no limit.
+You can evaluate every text model that vLLM serves. `--engine transformers` takes every causal language model of
+transformers, and models that read images and text. A name other than `...ForCausalLM` is looked up in the engine's
+registry. Models with an encoder and a decoder are refused. A `config.json` without a context length means no limit.
 
 Below, a tiny random model of each architecture scored {n_prompts} prompts with seven labels of one to six tokens each,
 in fp32 if its name says nothing else, with vLLM {vllm}, transformers {transformers} and torch {torch} ({device}). The
@@ -263,10 +263,10 @@ refuses a model, the table has its words. `make models` writes this page again.
 
 ## Models that read images as well
 
-They are evaluated as text: vLLM is told that no image comes. Most of them need torchvision, which the set-up without a
-GPU leaves out, because PyPI has it for CUDA alone. With torchvision and a CUDA build of torch, run on a CPU, vLLM 0.32
-accepts the two that the table lists as refused because torchvision is missing: Gemma 3 is within 3e-6 nats of
-transformers in fp32, Qwen3.5 within 0.08 in bf16. On a GPU none was tried.
+They are evaluated as text, without an image. Most need torchvision. The set-up without a GPU leaves it out, because
+PyPI has it for CUDA only. The table lists two models that vLLM refuses without torchvision. With torchvision and a CUDA
+build of torch, on a CPU, vLLM 0.32 accepts both: Gemma 3 is within 3e-6 nats of transformers in fp32, Qwen3.5 within
+0.08 in bf16. None was tried on a GPU.
 
 ## Where the two engines compute something else
 
@@ -278,8 +278,7 @@ transformers in fp32, Qwen3.5 within 0.08 in bf16. On a GPU none was tried.
   not. A random model differs by 4e-5 nats after 100 tokens and by 0.07 to 0.3 after 500 to 1,900; with distances in
   double precision vLLM is within 7e-5 of transformers.
 
-For the numbers of a model's authors take `--engine transformers` for these two. Every run warns of them
-(`engines-differ`).
+`--engine transformers` gives the numbers of the authors of both models. Every run warns of them (`engines-differ`).
 
 **LFM2** is refused on a CPU: vLLM 0.32 computes its attention wrongly there. Random models with attention layers alone
 differ by 0.2 to 2.5 nats from transformers once a prompt has two tokens, and from run to run. LFM2-MoE has the same
@@ -287,12 +286,14 @@ attention and is refused as well, unmeasured. On a GPU neither was tried.
 
 ## Weights of fewer bits
 
-Weights that were saved quantised (FP8, AWQ, GPTQ, compressed-tensors) are loaded as they are, with the parameters they
-stand for. Tried on a CPU: a random Llama with weights of four bits in groups of 32, as compressed-tensors packs them,
-in bf16. The engines differ by 0.05 nats at most, and by 1.2 from the model before it was quantised. vLLM takes such
-layers on a CPU where both sides are multiples of 32. `--quantization fp8` needs a GPU: on a CPU vLLM 0.32 lacks what it
-calls, and says so. The memory that it leaves, with embeddings and LM head as they were, decides how many devices a
-replica takes.
+Weights that were saved quantised (FP8, AWQ, GPTQ, compressed-tensors) are loaded as they are, with the parameters
+they stand for. Tried on a CPU: a random Llama in bf16 with weights of four bits in groups of 32, saved as
+compressed-tensors, GPTQ and AWQ pack them. vLLM differs by 0.05 nats at most from transformers on the same weights as
+plain numbers. These differ by 1.4 to 1.6 nats from the model before it was quantised. On a CPU, vLLM needs AVX-512
+for such layers, and sides that are multiples of 32; otherwise the run ends with one sentence. transformers reads
+compressed-tensors; for GPTQ and AWQ it needs further packages, which were not tried. FP8 weights and `--quantization
+fp8` need a GPU and were not tried: on a CPU vLLM 0.32 lacks their kernels, and says so. The memory of the quantised
+weights, with embeddings and LM head as they were, decides how many devices a replica takes.
 
 ## Models with a recurrent state
 
@@ -302,6 +303,11 @@ at multiples of 16 tokens (`prefix_match_unit`), and a beginning that several pr
 of its own, where that saves at least 64 tokens. Of a tiny Qwen3-Next on a CPU and 19 prompts of 60 to 239 tokens, most
 of which share 80 or 200, vLLM computed 3,633 tokens without such prompts and 1,060 with them, for the same scores. On a
 GPU it was not tried. Hidden states are computed without it.
+
+## GGUF files
+
+`--model` does not take a `.gguf` file. The error message has the line of Python that converts it to a model folder with
+transformers, after `pip install gguf`. The folder has the weights of the file as floats, without further loss.
 """
 
 
