@@ -14,13 +14,14 @@ SLOW = """
 import sys, time
 from evaluator.cli.main import main
 from evaluator.engine.fake_engine import FakeEngine
-from evaluator.scores import shard_job
-shard_job.SECONDS_BETWEEN_KEPT = 0.1
-answer = FakeEngine._score
-def slow(self, context, continuation):
-    time.sleep(0.02)
-    return answer(self, context, continuation)
-FakeEngine._score = slow
+from evaluator.scores import compute
+compute.SECONDS_BETWEEN_KEPT = 0.1
+answers = FakeEngine.log_likelihoods
+def slow(self, requests):
+    for answer in answers(self, requests):
+        time.sleep(0.1)
+        yield answer
+FakeEngine.log_likelihoods = slow
 sys.argv = ["evaluator", *sys.argv[1:]]
 main()
 """
