@@ -123,16 +123,16 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
     def raise_again(unraisable: Any) -> None:
         """Repeat an interrupt that was raised within a destructor or a callback, where Python prints and drops it."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            threading.Timer(SECONDS_BEFORE_REPEATING, _thread.interrupt_main).start()
+            threading.Timer(SECONDS_BEFORE_REPEATING, _thread.interrupt_main, interrupts[-1:]).start()
         else:
             hook(unraisable)
 
     process, hook = os.getpid(), sys.unraisablehook
-    before = {each: signal.getsignal(each) for each in INTERRUPTED}
-    if (
-        before[signal.SIGINT] not in (signal.default_int_handler, signal.SIG_DFL)
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    # A shell script starts what it does not wait for with SIGINT ignored; SIGTERM stops it with a message nevertheless.
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    before = {each: handler for each in INTERRUPTED if (handler := signal.getsignal(each)) in usual}
+    is_foreign = signal.getsignal(signal.SIGINT) not in (*usual, signal.SIG_IGN)
+    if is_foreign or threading.current_thread() is not threading.main_thread():
         yield
         return
     for each in before:

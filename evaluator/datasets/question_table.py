@@ -10,6 +10,7 @@ import polars as pl
 
 from evaluator.config import DataOptions
 from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
+from evaluator.datasets.labelled_table import refuse_nul, refuse_rows
 from evaluator.datasets.tables import parsed, read_texts, table_in
 from evaluator.datasets.user_table import TEXT, USER_TRAINING
 from evaluator.decisions.answers import TypedAnswer, gold_option
@@ -69,13 +70,12 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
     inputs = data.columns.inputs or (TEXT,)
     extra = [column for column in (question.gold, question.options_column) if column]
-    table, rows, _ = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
+    read = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
+    table, rows, _ = read
     blank = pl.all_horizontal(pl.col(name).fill_null("").str.strip_chars() == "" for name in inputs)
-    if (empty := table.select(blank).to_series()).any():
-        raise DatasetError(
-            f"{path}, row {rows.filter(empty)[0]} (from 0): {', '.join(inputs)} is missing or empty, as in "
-            f"{empty.sum()} of {len(empty)} rows. Fill or remove them."
-        )
+    refuse_rows(table.select(blank).to_series(), read, path, f"{', '.join(inputs)} is missing or empty")
+    for name in inputs:
+        refuse_nul(read, path, name)
     # A single column is the input as it is; of several, each is named.
     text = pl.col(inputs[0])
     if len(inputs) > 1:

@@ -23,6 +23,7 @@ from evaluator.report.section import (
     Panels,
     Section,
     core_template,
+    definition_groups,
     texts,
 )
 from evaluator.report.table import (
@@ -190,18 +191,10 @@ def _result_sections(
     yield Section(
         results.anchor,
         "Results",
-        [
-            Group(
-                [
-                    *_results(
-                        results, definition, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names
-                    )
-                ],
-                definition=definition,
-                style="definition",
-            )
-            for definition, rows in headline
-        ]
+        definition_groups(
+            (name, _results(results, name, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names))
+            for name, rows in headline
+        )
         or [TEXTS["no_true_labels"]],
         subtitle=subtitle,
         kind="results",
@@ -342,31 +335,18 @@ def _tests_table(tested: pl.DataFrame) -> Table:
 def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataFrame]]) -> Section:
     """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
     names = results.texts.in_order(results.chosen(headline=False)["metric"])
-    caption = TEXTS["further_caption"]
-    meanings = (
-        TEXTS["score_meaning"] if "brier_score" in names else "",
-        TEXTS["mass_meaning"] if "label_mass_median" in names else "",
-    )
+    columns = [DATASET, *(metric_column(name, results.texts) for name in names)]
+    of_scores = TEXTS["score_meaning"] if "brier_score" in names else ""
+    of_mass = TEXTS["mass_meaning"] if "label_mass_median" in names else ""
+
+    def table(definition: str, rows: pl.DataFrame) -> Table:
+        about = results.about, definition, of_scores, of_mass, lower_is_better(names, results.texts)
+        return Table(rows, columns, is_mean_last=True, caption=TEXTS["further_caption"].format(*about))
+
     return Section(
         f"{results.anchor}-further",
         "Proper scores and label mass",
-        [
-            Group(
-                [
-                    Table(
-                        rows,
-                        [DATASET, *(metric_column(name, results.texts) for name in names)],
-                        is_mean_last=True,
-                        caption=caption.format(
-                            results.about, definition, *meanings, lower_is_better(names, results.texts)
-                        ),
-                    )
-                ],
-                definition=definition,
-                style="definition",
-            )
-            for definition, rows in further
-        ],
+        definition_groups((definition, [table(definition, rows)]) for definition, rows in further),
         subtitle=f"{results.about}: Brier score and log loss with their parts, and how much probability the "
         "labels have",
         kind="further",
@@ -381,27 +361,15 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
         "chance": "chance, 1 / labels",
         "majority": "majority label (accuracy)",
     }
-    groups = [
-        Group(
-            [
-                Panels(
-                    [
-                        Panel(results.texts.title(metric), [figures.interval_rows(_interval_rows(metric, rows))])
-                        for metric in INTERVAL_FIGURES
-                        if metric in rows.columns
-                    ],
-                    style="pair",
-                )
-            ],
-            definition=definition,
-            style="definition",
-        )
-        for definition, rows in headline
-    ]
+
+    def pair(rows: pl.DataFrame) -> Panels:
+        drawn = [(name, figures.interval_rows(_interval_rows(name, rows))) for name in INTERVAL_FIGURES if name in rows]
+        return Panels([Panel(results.texts.title(name), [drawing]) for name, drawing in drawn], style="pair")
+
     return Section(
         f"{results.anchor}-intervals",
         "Accuracy and true-label probability",
-        [Legend(keys), *groups],
+        [Legend(keys), *definition_groups((definition, [pair(rows)]) for definition, rows in headline)],
         subtitle=subtitle,
         kind="intervals",
     )

@@ -1,7 +1,7 @@
 """Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -142,6 +142,11 @@ class Group:
     style: str = ""  # CSS classes
     is_folded: bool = False
     is_open: bool = False  # a folded group that is unfolded at first
+
+
+def definition_groups(blocks: Iterable[tuple[str, Iterable["Block"]]]) -> list[Group]:
+    """Return a group for each definition and its blocks."""
+    return [Group([*content], definition=name, style="definition") for name, content in blocks]
 
 
 @dataclass(frozen=True)

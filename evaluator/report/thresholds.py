@@ -131,15 +131,8 @@ def coverage_sections(
     used = Column("Used", "share", interval=("share_low", "share_high"))
     right = Column("Accuracy of these", "value", interval=("value_low", "value_high"))
     possible = Column("Could be promised", "largest_target", show=percent)
-    promised = [
-        DATASET,
-        target,
-        named,
-        used,
-        right,
-        possible,
-        Column("Answers", "n", note="needed", below="rows_needed"),
-    ]
+    answers = Column("Answers", "n", note="needed", below="rows_needed")
+    promised = [DATASET, target, named, used, right, possible, answers]
     panels = [
         Panel(rows["dataset"][0], [figures.risk_coverage_figure(rows)], dataset=rows["dataset"][0])
         for rows in curves.partition_by("dataset", maintain_order=True)

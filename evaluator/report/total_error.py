@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from evaluator.report.section import Block, Group, MeasuredRun, Section, texts
+from evaluator.report.section import Block, Group, MeasuredRun, Section, definition_groups, texts
 from evaluator.report.table import (
     DATASET,
     DEFINITIONS,
@@ -83,19 +83,11 @@ def total_error_sections(
     # Designs are those of the mean over datasets, or of a single dataset.
     designs = designs.filter(dataset=MEAN_OVER_DATASETS if len(datasets) > 1 else datasets[0])
     measured = set(components["definition"])
-    groups = [
-        Group(
-            [
-                *_blocks(
-                    *(rows.filter(definition=name) for rows in (totals, components, designs)), several=len(datasets) > 1
-                )
-            ],
-            definition=name,
-            style="definition",
-        )
-        for name in (*DEFINITIONS, *sorted(measured - {*DEFINITIONS}))
-        if name in measured
-    ]
+    tables, several = (totals, components, designs), len(datasets) > 1
+    names = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
+    groups = definition_groups(
+        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several)) for name in names
+    )
     yield Section(
         "total-error",
         "Total error",

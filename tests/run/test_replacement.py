@@ -165,9 +165,13 @@ def test_an_interrupted_model_is_named_and_has_no_score_of_another(tmp_path):
     assert "100% scored" not in command_outputs("list", tmp_path / "b").out
 
 
-def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path):
+@pytest.mark.parametrize("in_background", [False, True])
+def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path, in_background):
     words = ["run", "staicc", "--methods", "all", "--model", "fake", "--engine", "fake", "--out", str(tmp_path)]
-    with subprocess.Popen([sys.executable, "-m", "evaluator", *words], stderr=subprocess.PIPE, text=True) as process:
+    # As a shell script does with a command that it does not wait for.
+    ignored = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"] if in_background else []
+    command = [*ignored, sys.executable, "-m", "evaluator", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         next(line for line in process.stderr if line.startswith("Tokenising"))
         process.send_signal(signal.SIGTERM)
