@@ -221,9 +221,8 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         if over_vanilla := _against_vanilla(data, differences[measure]):
             methods = [column.title for column in over_vanilla.columns[1:]]
             panels = [improvement_panels(points, lines, measure, methods)] if has_sizes else []
-            subtitle = f"{titles[measure]}, after figure 5"
-            title = "Methods against vanilla"
-            yield section(f"over-vanilla-{number}", title, subtitle, "Methods", over_vanilla, *panels)
+            about = "Methods against vanilla", f"{titles[measure]}, after figure 5", "Methods"
+            yield section(f"over-vanilla-{number}", *about, over_vanilla, *panels)
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, {data.over}; below each value its 95% interval, if it has one.{low}"
