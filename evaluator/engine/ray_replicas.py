@@ -132,14 +132,12 @@ class RayReplicas:
         if attempts[job.name] == MAX_ATTEMPTS:
             raise self._lost(replica.number, f"computed {job.name}", cause) from error
         if is_first:
-            _log.warning(
-                "Replica %d was lost while it computed %s, which begins again: %s.",
-                replica.number,
-                job.name,
-                first_sentence(cause),
-            )
-            self._load(replica.number)
+            self._load_again(replica.number, f"it computed {job.name}", cause)
         return job
+
+    def _load_again(self, number: int, when: str, error: BaseException) -> None:
+        _log.warning("Replica %d was lost while %s, which begins again: %s.", number, when, first_sentence(error))
+        self._load(number)
 
     def _missing(self) -> set[int]:
         return {*range(self.n)} - {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
@@ -195,7 +193,7 @@ class RayReplicas:
             except self._ray.exceptions.RayError as error:
                 if self._times_loaded[replica.number] >= MAX_ATTEMPTS:
                     raise self._lost(replica.number, "loaded the model", error) from error
-                self._load(replica.number)
+                self._load_again(replica.number, "it loaded the model", error)
         return [stream for stream in ready if stream in running]
 
     def _admit(self, replica: _Replica, loaded: Loaded) -> None:

@@ -174,6 +174,7 @@ class _Asking:
     notes: list[str] = field(default_factory=list)  # not shown yet
     cost: float = 0.0
     n_asked: int = 0
+    n_requests: int = 0  # of the whole table, with those that were answered before; 0 until it is known
     in_flight: int = 0
     unpaid: int = 0  # in flight without a stored answer, whose cost is not known
     stopped: str = ""  # why nothing more is asked
@@ -214,6 +215,9 @@ class _Asking:
         reply = row["response"]
         self.answers[row["key"]] = row
         self.cost += row["cost"] or 0.0
+        if len(self.answers) == PROBE_ROWS < self.n_requests and self.cost:
+            whole = self.cost / PROBE_ROWS * self.n_requests
+            self.notes.append(f"All requests will cost about ${whole:.4g}, by the first {PROBE_ROWS}")
         version = reply.get("model")
         if isinstance(version, str) and (not self.versions or version != self.versions[-1]):
             if self.versions:
@@ -239,16 +243,12 @@ class _Asking:
                     raise
                 self.n_questions, self.stopped = limit, ""
             calls = self._missing()
-        began, n_before, n_all, is_estimated = time.monotonic(), self.n_asked, len(calls), False
+        self.n_requests = len(self.answers) + len(calls)
+        began, n_before, n_all = time.monotonic(), self.n_asked, len(calls)
         for _ in self._answered(calls, self.what.options.concurrency):
-            while self.notes:
-                yield Progress(stage="Asking", done=0, total=n_all, unit="requests", line=self.notes.pop(0))
             n, rate = self.n_asked - n_before, (self.n_asked - n_before) / (time.monotonic() - began)
-            if len(self.answers) >= PROBE_ROWS and n < n_all and self.cost and not is_estimated:
-                is_estimated = True
-                all_of_it = self.cost + self.cost / len(self.answers) * (n_all - n)
-                line = f"All requests will cost about ${all_of_it:.4g}, by the first {len(self.answers)}"
-                yield Progress(stage="Asking", done=n, total=n_all, unit="requests", line=line)
+            while self.notes:
+                yield Progress(stage="Asking", done=n, total=n_all, unit="requests", line=self.notes.pop(0))
             yield Progress(stage="Asking", done=n, total=n_all, unit="requests", requests_per_s=rate)
 
     def _missing(self) -> list[Call]:
