@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import tomllib
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -46,8 +47,8 @@ def list_fingerprint(texts: Iterable[pl.Series]) -> str:
 def source_fingerprint(*folders: str) -> str:
     """Return a fingerprint of the code in some folders or modules of this package.
 
-    It replaces a version number, which is easily forgotten when code changes. Comments, docstrings and layout do not
-    count: an edited docstring leaves stored prompts and scores valid.
+    It replaces a version number, which is easily forgotten when code changes. Tables of data in TOML count as code.
+    Comments, docstrings and layout do not count: an edited docstring leaves stored prompts and scores valid.
 
     Args:
         folders: paths within the package: "engine", "suites/staicc" or "config.py"; a folder includes its subfolders.
@@ -62,7 +63,9 @@ def source_fingerprint(*folders: str) -> str:
         modules = [path] if path.is_file() else sorted(path.rglob("*.py"))
         if not modules:
             raise StoreError(f"{path} holds no Python code to take a fingerprint of.")
+        data = [table for table in sorted(path.rglob("*.toml")) if table.name != "texts.toml"]  # words of pages
         code |= {module.relative_to(package).as_posix(): code_digest(module.read_text("utf-8")) for module in modules}
+        code |= {table.relative_to(package).as_posix(): repr(tomllib.loads(table.read_text("utf-8"))) for table in data}
     return fingerprint(code)
 
 

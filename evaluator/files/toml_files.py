@@ -1,14 +1,28 @@
-"""TOML files that users write: template files, label names, policies and devices."""
+"""TOML files: data and texts of this package; template files, label names, policies and devices of users."""
 
 import difflib
 import re
 import tomllib
 from dataclasses import fields
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from evaluator.errors import EvaluatorError
-from evaluator.files.whole import read_bytes, reason
+
+Entry = TypeVar("Entry")
+
+
+def shipped_toml(package: str, name: str) -> dict[str, Any]:
+    """Return the content of assets/NAME.toml in one of our packages."""
+    return tomllib.loads(files(package).joinpath(f"assets/{name}.toml").read_text("utf-8"))
+
+
+def shipped_tables(package: str, name: str, kind: type[Entry]) -> dict[str, Entry]:
+    """Return the tables of assets/NAME.toml in one of our packages as records of a dataclass, by name, in order."""
+    return msgspec.convert(shipped_toml(package, name), dict[str, kind])  # type: ignore[valid-type]
 
 
 def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[str, Any]:
@@ -19,6 +33,8 @@ def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[
         error: the kind of error to raise for what cannot be read or is no TOML.
         where: what the error calls the file; its path if left out.
     """
+    from evaluator.files.whole import read_bytes, reason  # here, because listing datasets does not need Polars
+
     where = where or str(path)
     try:
         text = read_bytes(path).decode("utf-8-sig")

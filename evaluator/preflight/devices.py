@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from importlib.resources import as_file, files
 from pathlib import Path
 
 import msgspec
 
 from evaluator.errors import ConfigError, unknown_name
-from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.files.toml_files import read_toml, require_known_keys, shipped_tables
 from evaluator.options import Options, option
 from evaluator.record import DeviceRecord, EngineRecord
 
@@ -63,7 +62,7 @@ class Assumptions(Options):
         given=str,
         several=True,
     )
-    file: Path | None = option(  # adds to devices.toml, or replaces
+    file: Path | None = option(  # adds to assets/devices.toml, or replaces
         None, "TOML file of devices: peak, memory and price of each (docs/preflight.md).", name="device_file"
     )
     utilisation: float = option(
@@ -90,8 +89,7 @@ class Work:
 
 def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
     """Return the devices to estimate for. Raises ConfigError for a name that is none, and for a file that has none."""
-    with as_file(files(__package__) / "devices.toml") as shipped:
-        devices = _read_devices(shipped, "devices.toml")
+    devices = shipped_tables(__package__, "devices", Device)
     if assumptions.file is not None:
         devices |= _read_devices(assumptions.file, f"--device-file {assumptions.file}")
     for name in assumptions.devices:

@@ -1,15 +1,14 @@
 """Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple, Protocol, TypeAlias
 
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.files.toml_files import shipped_toml
 from evaluator.record import MeasuredRecord
 from evaluator.report.table import Table
 
@@ -49,8 +48,7 @@ class PackageFile(NamedTuple):
 @cache
 def texts(package: str) -> Mapping[str, Markup]:
     """Return the texts of a package's pages, assets/texts.toml: HTML, with {} for values, which `format` escapes."""
-    content = files(package).joinpath("assets/texts.toml").read_text("utf-8")
-    return {name: Markup(html) for name, html in tomllib.loads(content).items()}  # noqa: S704  (a file of a package)
+    return {name: Markup(html) for name, html in shipped_toml(package, "texts").items()}  # noqa: S704  (a file of a package)
 
 
 def core_template(file: str) -> PackageFile:

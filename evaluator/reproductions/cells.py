@@ -1,12 +1,11 @@
 """Transcribe printed tables as cells, judge each cell by its recomputed number, and show both on a paper's page."""
 
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
+from evaluator.files.toml_files import shipped_toml
 from evaluator.report.section import Block, List, PackageFile, Section
 from evaluator.report.table import Column, Row, Table, marked, number, text_column
 
@@ -54,7 +53,7 @@ class PrintedTable(NamedTuple):
 
 def printed(package: str) -> dict[str, Any]:
     """Return the content of a paper's assets/printed.toml."""
-    return tomllib.loads(files(f"evaluator.reproductions.{package}").joinpath("assets/printed.toml").read_text("utf-8"))
+    return shipped_toml(f"evaluator.reproductions.{package}", "printed")
 
 
 def printed_tables(package: str) -> tuple[PrintedTable, ...]:

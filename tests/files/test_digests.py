@@ -83,6 +83,20 @@ def test_the_fingerprint_of_source_stays_when_a_docstring_is_edited(package):
     assert digests.source_fingerprint("engine") == before == digests.source_fingerprint("engine/base.py", "engine")
 
 
+def test_the_fingerprint_of_source_changes_with_data_and_their_order_but_not_with_comments_or_words_of_pages(package):
+    data = package / "engine" / "assets" / "sizes.toml"
+    data.parent.mkdir()
+    data.write_text("[a]\nsize = 1\n[b]\nsize = 2\n")
+    before = digests.source_fingerprint("engine")
+    data.write_text("# in bytes\n[a]\nsize = 1\n\n[b]\nsize = 2\n")
+    (data.parent / "texts.toml").write_text("title = 'Sizes'\n")
+    assert digests.source_fingerprint("engine") == before
+    data.write_text("[b]\nsize = 2\n[a]\nsize = 1\n")
+    swapped = digests.source_fingerprint("engine")
+    data.write_text("[a]\nsize = 1\n[b]\nsize = 3\n")
+    assert len({before, swapped, digests.source_fingerprint("engine")}) == 3
+
+
 @pytest.mark.usefixtures("package")
 def test_a_folder_without_code_has_no_fingerprint():
     with pytest.raises(StoreError, match="engines holds no Python code"):
