@@ -430,7 +430,7 @@ class ThresholdOptions(Options):
     yes: str | None = option(None, "The option that means yes; yes, true, 1 or positive if left out.")
     at: tuple[float, ...] = option((), "Thresholds, of which share and accuracy are shown.", metavar="P,P")
     method: str = option("vanilla", "Inference method whose answers are used.", shown="vanilla")
-    part: str | None = option(None, "Part of the suite; the only one if left out.")
+    part: str | None = option(None, "Part of the suite; the first if left out: the question as it is.")
     group_column: str | None = option(
         None, "Column of the table: rows with the same cell, of one user say, are not independent."
     )

@@ -270,7 +270,7 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     if given["errors"]:
         write_bytes(given["errors"], csv_text(report.errors()).encode())
     if given["as_json"]:
-        content = {"file": report.file, "at": report.at, "checks": report.checks}
+        content = {"file": report.file, "parts": report.parts, "at": report.at, "checks": report.checks}
         content["routing"] = report.routing and report.routing._asdict()
         echo(json.dumps({"coverage": report.coverage.to_dicts(), **to_builtins(content)}, indent=2, ensure_ascii=False))
     else:

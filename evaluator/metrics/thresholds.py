@@ -337,6 +337,7 @@ class ThresholdFile:
     yes: str | None  # name of the option yes, where one was given
     group_column: str | None  # rows with the same cell were not taken as independent
     thresholds: tuple[Threshold, ...]
+    part: str | None = None  # of the suite, where one was given
     version: int = 1
 
 
@@ -344,6 +345,7 @@ class ThresholdReport(NamedTuple):
     """What stored answers say of coverage and thresholds."""
 
     file: ThresholdFile
+    parts: Sequence[str]  # of the run whose first part was taken, as none was given
     coverage: pl.DataFrame  # question, slice and schemas.COVERAGE
     rows: pl.DataFrame  # answer_rows
     at: Sequence[Threshold]  # given thresholds, which promise nothing

@@ -34,6 +34,9 @@ MEASURED = {
 
 def threshold_lines(report: ThresholdReport) -> Iterator[str]:
     """Yield lines about stored answers: coverage, thresholds or why there is none, checks, routing."""
+    if len(report.parts) > 1:
+        part, *others = report.parts
+        yield f"Answers of the part {part}; --part chooses another: {', '.join(others)}"
     for row in report.coverage.iter_rows(named=True):
         yield from _coverage_lines(row)
     for each in report.file.thresholds:

@@ -1,7 +1,7 @@
 """`evaluator threshold`: choose, check and apply thresholds on the stored answers of finished runs and of tables."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import column_names, parsed, read_rows
-from evaluator.errors import ConfigError, StoreError, unknown_name
+from evaluator.errors import ConfigError, MetricError, StoreError, unknown_name
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import csv_text, write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
@@ -43,19 +43,23 @@ def threshold_report(
     options = ThresholdOptions(**given)
     if len(runs) != (2 if options.costs else 1):
         raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
-    model, rows = read_answers(Path(runs[0]), options)
+    taken = read_answers(Path(runs[0]), options)
     file = None if use is None else read_thresholds(Path(use))
-    answers = thresholds.answer_rows(rows, file.yes if file else options.yes)
+    answers = thresholds.answer_rows(with_gold(taken.rows), file.yes if file else options.yes)
     others = [
-        thresholds.answer_rows(read_answers(Path(path), options)[1], options.yes) for path in (*runs[1:], check) if path
+        thresholds.answer_rows(with_gold(read_answers(Path(path), options).rows), options.yes)
+        for path in (*runs[1:], check)
+        if path
     ]
     checked = others[-1:] if check else [answers] if file else []
     if file is None:
         chosen = tuple(thresholds.choose_thresholds(answers, options))
         given_file = {"method": options.method, "assurance": options.assurance, "yes": options.yes}
-        file = ThresholdFile(model=model, group_column=options.group_column, thresholds=chosen, **given_file)  # type: ignore[arg-type]
+        given_file |= {"part": options.part, "group_column": options.group_column}
+        file = ThresholdFile(model=taken.model, thresholds=chosen, **given_file)  # type: ignore[arg-type]
     return ThresholdReport(
         file=file,
+        parts=() if options.part else taken.parts,
         coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
         rows=answers,
         at=thresholds.accuracies_at(answers, options),
@@ -80,7 +84,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
     """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
-    _, rows = read_answers(source, options)
+    rows = read_answers(source, options).rows
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")
     answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
@@ -88,15 +92,31 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
     write_bytes(path, csv_text(table).encode())
 
 
-def read_answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataFrame]:
-    """Return the model's name and the answers of a run or table, with `group` and `slice` where columns are named."""
+def with_gold(rows: pl.DataFrame) -> pl.DataFrame:
+    """Leave out answers to questions whose true option is not known. Raises MetricError where no other is left."""
+    known = rows.drop_nulls("gold") if "gold" in rows.columns else rows.clear()
+    if known.is_empty():
+        raise MetricError("No answer has a true option, and thresholds are chosen and checked on those that have.")
+    return known
+
+
+class Answers(NamedTuple):
+    """Stored answers."""
+
+    model: str
+    rows: pl.DataFrame  # with `group` and `slice` where columns are named
+    parts: tuple[str, ...] = ()  # of a run, the part of the answers first
+
+
+def read_answers(source: Path, options: ThresholdOptions) -> Answers:
+    """Return the answers of a run or table: of a run without --part, those of the first part of its suite."""
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}
     if (source / RUN_FILE).is_file():
         record = measured_record(read_run(source), str(source))
         require_every_query(record, str(source))
-        rows = _run_answers(source, record, options)
-        return record.model.title, _with_columns(source, record, rows, named)
+        rows, parts = _run_answers(source, record, options)
+        return Answers(record.model.title, _with_columns(source, record, rows, named), parts)
     if source.is_dir():
         raise StoreError(f"{source} holds no run, and is no table of answers.")
     present = [name for name in ("dataset", "label_names", "label_probs") if name in column_names(source)]
@@ -109,21 +129,22 @@ def read_answers(source: Path, options: ThresholdOptions) -> tuple[str, pl.DataF
             for _, row in read_rows(source, present, "")
         ]
         rows = pl.DataFrame(cells, schema=present, orient="row")
-    return source.stem, _with_cells(rows, source, named) if named else rows
+    return Answers(source.stem, _with_cells(rows, source, named) if named else rows)
 
 
-def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> pl.DataFrame:
-    """Return the predictions of one part by one method. Raises ConfigError where there are none or several parts."""
+def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """Return the predictions of one part by one method, and all parts. Raises ConfigError where there are none."""
     predictions = read_table(out, "predictions", record.tables).filter(definition=DEFINITION)
-    methods, parts = (predictions[name].unique().sort().to_list() for name in ("method", "part"))
+    methods, present = (predictions[name].unique().sort().to_list() for name in ("method", "part"))
+    # In the suites' order: of typed questions, the form that was asked without variation is the first.
+    parts = [part for of_suite in record.prompts.parts.values() for part in of_suite if part in present]
     if options.method not in methods:
         raise ConfigError(unknown_name(f"{out} has no answers by the method", options.method, methods))
     if options.part is not None and options.part not in parts:
         raise ConfigError(unknown_name(f"{out} has no part", options.part, parts))
     part = options.part or (IMPORTED if IMPORTED in parts else parts[0])
-    if options.part is None and len(parts) > 1 and part != IMPORTED:
-        raise ConfigError(f"{out} has the parts {', '.join(parts)}: choose one with --part.")
-    return predictions.filter(method=options.method, part=part).sort("dataset", "position")
+    rows = predictions.filter(method=options.method, part=part).sort("dataset", "position")
+    return rows, (part, *(other for other in parts if other != part))
 
 
 def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:

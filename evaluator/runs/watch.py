@@ -13,7 +13,7 @@ from evaluator.errors import ConfigError
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.report.table import plural
-from evaluator.runs.threshold import read_answers, read_thresholds
+from evaluator.runs.threshold import read_answers, read_thresholds, with_gold
 from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
 
@@ -65,13 +65,13 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     """
     path = thresholds_file or run / THRESHOLDS
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
-    method = {} if file is None else {"method": file.method}
+    method = {} if file is None else {"method": file.method, "part": file.part}
     options = ThresholdOptions(group_column=file and file.group_column, **method)  # type: ignore[arg-type]
-    _, answers = read_answers(log, options)
-    if file is not None and "gold" in answers.columns:
-        tested = _errors(answers, file)
+    answers = read_answers(log, options).rows
+    if file is not None and "gold" in answers.columns and answers["gold"].is_not_null().any():
+        tested = _errors(with_gold(answers), file)
     else:
-        _, before = read_answers(run, ThresholdOptions(**method))  # type: ignore[arg-type]
+        before = read_answers(run, ThresholdOptions(**method)).rows  # type: ignore[arg-type]
         tested = _changes(run, log, before, answers, file)
     return _verdict(list(tested))
 

@@ -189,6 +189,19 @@ def test_each_way_to_ask_has_its_share_in_the_total_error_of_an_accuracy(run, qu
     assert headline["total_high"] - headline["total_low"] >= headline["ci_high"] - headline["ci_low"]
 
 
+def test_a_threshold_is_of_the_question_as_it_is_and_says_so(run):
+    words = ("threshold", run[0], "--target", 0.2)
+    first, *others = command(*words).splitlines()
+    assert first == (
+        "Answers of the part letters; --part chooses another: names, order, wording, negation, spacing, among"
+    )
+    assert others == command(*words, "--part", "letters").splitlines()
+    rows, probs = probabilities(run, "letters", "refund")
+    right = accuracy_score(rows["gold"], probs.argmax(axis=1))
+    assert f"refund: {right:.1%} of {len(rows)} answers are right" in others
+    assert not any("unlabelled" in line for line in others)
+
+
 def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
     shutil.copytree(run[0], tmp_path / "run")
     page = tmp_path / "run" / "report.html"
