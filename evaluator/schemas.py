@@ -23,6 +23,20 @@ Ask = Literal["labels", "text", "state"]
 """What is computed for a prompt: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
 prompt itself, all its tokens but the first ("text"), or the hidden state at its end ("state")."""
 
+
+def _texts(names: Sequence[str]) -> dict[str, pl.DataType]:
+    """Return columns of text; in tables of metrics `dataset` can be MEAN_OVER_DATASETS."""
+    return dict.fromkeys(names, pl.String())
+
+
+def _with_ends(name: str) -> dict[str, pl.DataType]:
+    """Return the columns of a value with its 95% interval."""
+    return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64())
+
+
+ESTIMATE = dict.fromkeys(("value", "ci_low", "ci_high"), pl.Float64())
+"""A value with its 95% interval."""
+
 REQUESTS_KEY = ["suite", "part", "dataset", "position", "for_part"]
 REQUESTS = pl.Schema(
     {
@@ -129,11 +143,7 @@ LABEL_DISTANCES = pl.Schema(  # computed by a method from hidden states and the 
 PREDICTIONS_KEY = ["suite", "part", "dataset", "method", "definition", "position"]
 PREDICTIONS = pl.Schema(
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),  # inference method: "vanilla"
-        "definition": pl.String(),  # "paper" | "released"
+        **_texts(PREDICTIONS_KEY[:5]),  # of inference methods, under the definitions "paper" and "released"
         "position": pl.Int64(),
         "query_id": pl.Int64(),
         "demonstration_set": pl.Int64(),  # this and the next four as in REQUESTS
@@ -154,9 +164,7 @@ QUERIES_KEY = [
 ]
 QUERIES = pl.Schema(  # every prompt that a method answered a query with; PREDICTIONS has the answers
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
+        **_texts(QUERIES_KEY[:3]),
         "query_id": pl.Int64(),
         "n_shots": pl.Int64(),  # this and the next four as in REQUESTS
         "demonstration_set": pl.Int64(),
@@ -189,15 +197,8 @@ TEST_OF_MAJORITY: dict[str, pl.DataType] = {  # of an accuracy; metrics/guessing
 METRICS_KEY = ["suite", "part", "dataset", "method", "metric", "definition"]
 METRICS = pl.Schema(
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
-        "method": pl.String(),
-        "metric": pl.String(),
-        "definition": pl.String(),  # Definition
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval, clustered by query; some diagnostics cluster by more
-        "ci_high": pl.Float64(),
+        **_texts(METRICS_KEY),
+        **ESTIMATE,  # its interval is clustered by query; some diagnostics cluster by more
         "n_queries": pl.Int64(),
         "n_requests": pl.Int64(),
         "ci_over": pl.String(),  # what the interval counts as drawn at random
@@ -221,61 +222,30 @@ METRICS = pl.Schema(
 )
 
 GRADED_KEY = ["suite", "part", "dataset", "method", "definition", "metric"]
-GRADED = (
-    pl.Schema(  # scores of levels, of answers whose gold is a distribution, of yes-or-no questions (metrics/graded.py)
-        {
-            "suite": pl.String(),
-            "part": pl.String(),
-            "dataset": pl.String(),
-            "method": pl.String(),
-            "definition": pl.String(),
-            "metric": pl.String(),
-            "value": pl.Float64(),
-            "ci_low": pl.Float64(),
-            "ci_high": pl.Float64(),
-            "guess": pl.Float64(),  # the same of the mean gold answer for every row
-        }
-    )
+GRADED = pl.Schema(  # of levels, of answers whose gold is a distribution, of yes-or-no questions (metrics/graded.py)
+    {
+        **_texts(GRADED_KEY),
+        **ESTIMATE,
+        "guess": pl.Float64(),  # the same of the mean gold answer for every row
+    }
 )
 
 BASELINES_KEY = ["suite", "part", "dataset", "method", "definition", "baseline"]
 BASELINES = pl.Schema(  # accuracies of cheap classifiers beside that of a method, in the suite decide
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),
-        "definition": pl.String(),
-        "baseline": pl.String(),
+        **_texts(BASELINES_KEY),
         "accuracy": pl.Float64(),  # of the baseline
         "ci_low": pl.Float64(),  # 95%, exact
         "ci_high": pl.Float64(),
-        "difference": pl.Float64(),  # the method's accuracy, less the baseline's on the same queries
-        "difference_low": pl.Float64(),
-        "difference_high": pl.Float64(),
+        **_with_ends("difference"),  # the method's accuracy, less the baseline's on the same queries
         "p_value": pl.Float64(),  # statistics.paired.paired_test
     }
 )
 
-GROUP_METRICS_KEY = [
-    "suite",
-    "part",
-    "dataset",
-    "method",
-    "metric",
-    "definition",
-    "noise_rate",
-    "template",
-    "demonstration_set",
-]
+GROUP_METRICS_KEY = [*METRICS_KEY, "noise_rate", "template", "demonstration_set"]
 GROUP_METRICS = pl.Schema(  # a metric of a part at one noise rate, with one template or one demonstration set
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
-        "method": pl.String(),
-        "metric": pl.String(),
-        "definition": pl.String(),
+        **_texts(METRICS_KEY),
         # Null in a row over all of them, and in a part that does not vary them:
         "noise_rate": pl.Float64(),
         "template": pl.Int64(),
@@ -287,18 +257,14 @@ GROUP_METRICS = pl.Schema(  # a metric of a part at one noise rate, with one tem
 
 _ANSWERS_KEY = ["suite", "part", "dataset", "method", "definition", "n_shots", "metric"]
 _ANSWERS = {
-    "suite": pl.String(),
-    "part": pl.String(),
-    "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
-    "method": pl.String(),
-    "definition": pl.String(),  # Definition, or a suite's own
+    **_texts(_ANSWERS_KEY[:5]),  # `definition` can be a suite's own
     "n_shots": pl.Int64(),
     "metric": pl.String(),  # whose value for a request is decomposed: "accuracy" | "true_label_probability" | ...
 }
 
 VARIANCE_COMPONENTS_KEY = [*_ANSWERS_KEY, "component"]
 VARIANCE_COMPONENTS = (
-    pl.Schema(  # of one request's value (statistics/variance_components.py); in decide also of accuracies
+    pl.Schema(  # of one request's value (statistics/variance_components.py), in decide of accuracies too
         {
             **_ANSWERS,
             "component": pl.String(),  # "query", "template", "query x template", "residual", ...
@@ -318,9 +284,7 @@ TOTAL_ERROR_KEY = _ANSWERS_KEY
 TOTAL_ERROR = pl.Schema(  # a headline value with the interval that is usual and the one that counts the prompt as drawn
     {
         **_ANSWERS,
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval over what `ci_over` names
-        "ci_high": pl.Float64(),
+        **ESTIMATE,  # its interval is over what `ci_over` names
         "ci_over": pl.String(),
         "total_low": pl.Float64(),  # 95% interval over what `total_over` names; null where it cannot be had
         "total_high": pl.Float64(),
@@ -347,10 +311,7 @@ DESIGN_STUDY = pl.Schema(  # standard errors that other numbers of queries, leve
 RELIABILITY_KEY = ["suite", "part", "dataset", "method", "bin"]
 RELIABILITY = pl.Schema(  # under definition "paper"
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),
+        **_texts(RELIABILITY_KEY[:4]),
         "bin": pl.Int64(),  # from 0, in order of confidence
         "bin_low": pl.Float64(),
         "bin_high": pl.Float64(),
@@ -361,15 +322,10 @@ RELIABILITY = pl.Schema(  # under definition "paper"
 )
 
 
-def _with_ends(name: str) -> dict[str, pl.DataType]:
-    """Return the columns of a value with its 95% interval."""
-    return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64())
-
-
 COVERAGE_KEY = ["suite", "part", "dataset", "method"]
 COVERAGE = pl.Schema(  # how well the largest label probability tells right answers; under definition "paper"
     {
-        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        **_texts(COVERAGE_KEY),
         "n": pl.Int64(),  # answers
         "n_groups": pl.Int64(),  # groups of answers that are not independent: queries, if no column names others
         "accuracy": pl.Float64(),
@@ -389,7 +345,7 @@ COVERAGE = pl.Schema(  # how well the largest label probability tells right answ
 
 RISK_COVERAGE = pl.Schema(  # accuracy of answers whose largest probability is the threshold or more
     {
-        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        **_texts(COVERAGE_KEY),
         "threshold": pl.Float64(),  # the last column of the key
         "n_used": pl.Int64(),
         "share": pl.Float64(),  # of all answers
@@ -399,7 +355,7 @@ RISK_COVERAGE = pl.Schema(  # accuracy of answers whose largest probability is t
 
 THRESHOLDS = pl.Schema(  # thresholds above which new answers have at least the accuracy `target`, in 95% of samples
     {
-        **dict.fromkeys(COVERAGE_KEY, pl.String()),
+        **_texts(COVERAGE_KEY),
         "target": pl.Float64(),  # the last column of the key
         "threshold": pl.Float64(),  # null where none can be promised
         "n": pl.Int64(),  # answers
@@ -413,10 +369,7 @@ THRESHOLDS = pl.Schema(  # thresholds above which new answers have at least the 
 CONFUSION_KEY = ["suite", "part", "dataset", "method", "gold", "pred"]
 CONFUSION = pl.Schema(  # under definition "paper"
     {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),
+        **_texts(CONFUSION_KEY[:4]),
         "gold": pl.Int64(),
         "pred": pl.Int64(),
         "n_requests": pl.Int64(),  # every pair of labels has a row, also if this is 0
@@ -424,38 +377,18 @@ CONFUSION = pl.Schema(  # under definition "paper"
 )
 
 LABEL_SPACES_KEY = ["suite", "part", "dataset"]
-LABEL_SPACES = pl.Schema(
-    {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "label_names": pl.List(pl.String()),  # in label-space order
-    }
-)
+LABEL_SPACES = pl.Schema(_texts(LABEL_SPACES_KEY) | {"label_names": pl.List(pl.String())})  # in label-space order
 
 ABSENT_LABELS_KEY = ["suite", "part", "dataset", "method", "definition", "label_name"]
-ABSENT_LABELS = pl.Schema(  # labels that no query has, and the probability that they get
-    {
-        "suite": pl.String(),
-        "part": pl.String(),
-        "dataset": pl.String(),
-        "method": pl.String(),
-        "definition": pl.String(),
-        "label_name": pl.String(),
-        "mean_probability": pl.Float64(),
-    }
-)
+ABSENT_LABELS = pl.Schema(_texts(ABSENT_LABELS_KEY) | {"mean_probability": pl.Float64()})
+"""Labels that no query has, and the probability that they get."""
 
 LEARNING_CURVE_KEY = ["dataset", "metric", "definition", "n_shots"]
 LEARNING_CURVE = pl.Schema(  # vanilla's answers at every demonstration of the prompts, and at their query
     {
-        "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
-        "metric": pl.String(),  # "accuracy" | "true_label_probability"
-        "definition": pl.String(),  # Definition
+        **_texts(LEARNING_CURVE_KEY[:3]),  # metrics are "accuracy" and "true_label_probability"
         "n_shots": pl.Int64(),  # demonstrations before the label that is asked
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval, clustered by the example that is classified
-        "ci_high": pl.Float64(),
+        **ESTIMATE,  # its interval is clustered by the example that is classified
         "n_examples": pl.Int64(),  # different examples that are classified
         "n_requests": pl.Int64(),
         "chance": pl.Float64(),  # one over the number of labels
@@ -463,7 +396,7 @@ LEARNING_CURVE = pl.Schema(  # vanilla's answers at every demonstration of the p
 )
 
 MISSING_CLASSES_KEY = ["dataset", "method", "label"]
-MISSING_CLASSES = pl.Schema(dict.fromkeys(MISSING_CLASSES_KEY, pl.String()))  # labels without training prompts
+MISSING_CLASSES = pl.Schema(_texts(MISSING_CLASSES_KEY))  # labels without training prompts
 
 UNTIL_KEY = ["dataset"]
 UNTIL = pl.Schema(  # of a run --until: what was decided, and when

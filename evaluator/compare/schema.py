@@ -2,16 +2,12 @@
 
 import polars as pl
 
+from evaluator import schemas
+
 _MODEL = {
     "number": pl.Int64(),  # position among the runs, from 1; labels a model's points in figures
     "model": pl.String(),  # name of the model, followed by that of the run where two models have the same name
 }
-_MEASURED = {
-    "suite": pl.String(),
-    "part": pl.String(),
-    "dataset": pl.String(),  # a dataset's name, or MEAN_OVER_DATASETS
-}
-
 COMPARISON_KEY = ["number", "suite", "part", "dataset", "method", "metric", "definition"]
 COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs with such a row have
     {
@@ -20,13 +16,7 @@ COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs wi
         "weights_fingerprint": pl.String(),
         "n_parameters": pl.Int64(),  # null where the run did not record it
         "dtype": pl.String(),
-        **_MEASURED,
-        "method": pl.String(),
-        "metric": pl.String(),
-        "definition": pl.String(),  # Definition
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval, clustered by query
-        "ci_high": pl.Float64(),
+        **{name: schemas.METRICS[name] for name in (*COMPARISON_KEY[1:], *schemas.ESTIMATE)},
         "chance": pl.Float64(),  # expected accuracy of one random classifier; null for other metrics
         "n_queries": pl.Int64(),
         "n_requests": pl.Int64(),
@@ -36,13 +26,7 @@ COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs wi
 DIFFERENCES_KEY = ["suite", "part", "dataset", "metric", "definition", "model_a", "method_a", "model_b", "method_b"]
 DIFFERENCES = pl.Schema(  # two models under one method, or one model under two methods, on the same queries
     {
-        **_MEASURED,
-        "metric": pl.String(),  # "accuracy" | "true_label_probability"
-        "definition": pl.String(),
-        "model_a": pl.String(),
-        "method_a": pl.String(),
-        "model_b": pl.String(),
-        "method_b": pl.String(),
+        **dict.fromkeys(DIFFERENCES_KEY, pl.String()),  # metrics are "accuracy" and "true_label_probability"
         "difference": pl.Float64(),  # a less b
         # 95% interval of the paired difference, clustered by query, and over queries and demonstration sets where all
         # queries share the sets; null for a single query:
@@ -75,10 +59,7 @@ EQUIVALENCE = pl.Schema(  # differences of accuracy as in DIFFERENCES, tested ag
 AGAINST_KEY = ["suite", "part", "dataset", "method", "definition", "model"]
 AGAINST = pl.Schema(  # a run and the base that all runs are compared with, on the same queries
     {
-        **_MEASURED,
-        "method": pl.String(),
-        "definition": pl.String(),
-        "model": pl.String(),
+        **dict.fromkeys(AGAINST_KEY, pl.String()),
         "recovery": pl.Float64(),  # accuracy of the run over that of the base, in %; null where the base has 0
         "recovery_low": pl.Float64(),  # 95% interval, paired; null where the accuracy of the base may be 0
         "recovery_high": pl.Float64(),

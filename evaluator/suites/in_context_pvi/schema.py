@@ -205,10 +205,7 @@ PVI_MODELS = pl.Schema({**_RUN, **PVI_CORRELATIONS})  # `first` and `second` are
 PVI_DEMONSTRATIONS_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
 PVI_DEMONSTRATIONS = pl.Schema(  # one row a source of demonstrations, compared with the suite's own sets
     {
-        "dataset": pl.String(),
-        "demonstrations": pl.String(),  # as in PVI_RUN
-        "n_shots": pl.Int64(),
-        "definition": pl.String(),  # "paper"
+        **{name: _RUN[name] for name in PVI_DEMONSTRATIONS_KEY},  # definition "paper"
         "n_candidates": pl.Int64(),  # training rows with a PVI, to choose from; null for the suite's own sets
         "n_training": pl.Int64(),  # all training rows; null for the suite's own sets
         "n_sets": pl.Int64(),
