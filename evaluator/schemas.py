@@ -263,21 +263,19 @@ _ANSWERS = {
 }
 
 VARIANCE_COMPONENTS_KEY = [*_ANSWERS_KEY, "component"]
-VARIANCE_COMPONENTS = (
-    pl.Schema(  # of one request's value (statistics/variance_components.py), in decide of accuracies too
-        {
-            **_ANSWERS,
-            "component": pl.String(),  # "query", "template", "query x template", "residual", ...
-            "variance": pl.Float64(),  # squared unit of the metric; unbiased, so it may be below 0. Of a mean: the mean
-            "ci_low": pl.Float64(),  # 95% interval, cut at 0; null where there are too few queries or levels
-            "ci_high": pl.Float64(),
-            "share": pl.Float64(),  # of the sum of all components, those below 0 counted as 0; null where all are
-            "n_queries": pl.Int64(),  # that have all values, summed over datasets in a mean
-            "n_left_out": pl.Int64(),  # queries that lack one
-            "n_levels": pl.Int64(),  # templates, prompts, or demonstration sets that all queries share
-            "n_draws": pl.Int64(),  # demonstration sets of each query
-        }
-    )
+VARIANCE_COMPONENTS = pl.Schema(  # of a request's value (statistics/variance_components.py); in decide of accuracies
+    {
+        **_ANSWERS,
+        "component": pl.String(),  # "query", "template", "query x template", "residual", ...
+        "variance": pl.Float64(),  # squared unit of the metric; unbiased, so it may be below 0. Of a mean: the mean
+        "ci_low": pl.Float64(),  # 95% interval, cut at 0; null where there are too few queries or levels
+        "ci_high": pl.Float64(),
+        "share": pl.Float64(),  # of the sum of all components, those below 0 counted as 0; null where all are
+        "n_queries": pl.Int64(),  # that have all values, summed over datasets in a mean
+        "n_left_out": pl.Int64(),  # queries that lack one
+        "n_levels": pl.Int64(),  # templates, prompts, or demonstration sets that all queries share
+        "n_draws": pl.Int64(),  # demonstration sets of each query
+    }
 )
 
 TOTAL_ERROR_KEY = _ANSWERS_KEY

@@ -16,6 +16,7 @@ import polars as pl
 from scipy.special import gammaincinv, stdtridf, stdtrit
 
 from evaluator.arrays import Floats
+from evaluator.schemas import MEAN_OVER_DATASETS
 
 CONFIDENCE_LEVEL = 0.95
 NO_VARIATION = 1e-12
@@ -234,6 +235,19 @@ def mean_of_intervals() -> dict[str, pl.Expr]:
         "ci_low": pl.when(has_intervals).then(value.mean() - distance_down),
         "ci_high": pl.when(has_intervals).then(value.mean() + distance_up),
     }
+
+
+def mean_over_datasets(datasets: pl.DataFrame, key: Sequence[str], **more: pl.Expr) -> pl.DataFrame:
+    """Return the means over datasets with mean_of_intervals, a row for each value of the other columns of a key.
+
+    Args:
+        datasets: rows of single datasets.
+        key: of the table, which has the column `dataset`.
+        more: further columns of a mean.
+    """
+    by = [name for name in key if name != "dataset"]
+    means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(), **more)
+    return means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
 
 
 def t_quantiles(degrees_of_freedom: pl.Series) -> pl.Series:

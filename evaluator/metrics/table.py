@@ -31,8 +31,8 @@ from evaluator.methods.base import LABEL_SCORE, ScoredRequests
 from evaluator.metrics.calibration_interval import reduced_bias, with_estimates
 from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
 from evaluator.metrics.groups import GROUP, MeasuredGroup
-from evaluator.metrics.guessing import GUESSES, MEAN, mean_guesses, with_baselines, with_tests_of_run
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_of_intervals, with_intervals
+from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
+from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_over_datasets, with_intervals
 from evaluator.schemas import (
     CONFUSION,
     CONFUSION_KEY,
@@ -52,7 +52,8 @@ from evaluator.schemas import (
 from evaluator.store.tables import id_numbers, kept, slices
 
 _NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
-_MEAN = {"dataset": pl.lit(MEAN_OVER_DATASETS)}
+SIZES = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}
+"""The sizes of a mean over datasets: those of all its datasets."""
 
 
 def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | None = None) -> pl.DataFrame:
@@ -73,7 +74,9 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
     plain = [{name: value for name, value in row.items() if name != "bins"} for row in rows]
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
     datasets = with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
-    parts = [with_estimates(with_baselines(part), estimates) for part in (datasets, _mean_over_datasets(datasets))]
+    same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
+    means = mean_over_datasets(datasets, METRICS_KEY, **same, **SIZES, **mean_guesses())
+    parts = [with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
     return with_tests_of_run(*parts).select(METRICS.names()).cast(METRICS).sort(METRICS_KEY)
 
 
@@ -93,12 +96,6 @@ def _given(draws: Mapping[str, str]) -> pl.Expr:
     return pl.when(both != "").then(both)
 
 
-def _mean_over_datasets(datasets: pl.DataFrame) -> pl.DataFrame:
-    by_mean = datasets.sort("dataset").group_by(MEAN)
-    same = [pl.col("ci_over", "ci_given").first(), pl.col("n_queries", "n_requests").sum()]
-    return by_mean.agg(*same, **mean_of_intervals(), **mean_guesses()).with_columns(**_MEAN)
-
-
 def group_metrics_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
     """Return METRICS at each noise rate, with each template, after each demonstration set, and means over datasets.
 
@@ -110,7 +107,9 @@ def group_metrics_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
     datasets = pl.concat([GROUP_METRICS.to_frame(), *(frame for group in groups for frame in group.variations)])
     key_of_mean = [column for column in GROUP_METRICS_KEY if column != "dataset"]
     means = datasets.sort("dataset").group_by(key_of_mean).agg(pl.col("value").mean(), pl.col("n_requests").sum())
-    return pl.concat([datasets, means.with_columns(**_MEAN).select(datasets.columns)]).sort(GROUP_METRICS_KEY)
+    return pl.concat([datasets, means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS)).select(datasets.columns)]).sort(
+        GROUP_METRICS_KEY
+    )
 
 
 def reliability_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
@@ -178,11 +177,7 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
                 shared["n_requests"] = of_definition["n"].sum()
                 found += [shared | row for row in _quantile_rows(of_definition[definition].to_numpy())]
     datasets = pl.DataFrame(found, schema=METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
-    means = (
-        datasets.group_by([column for column in METRICS_KEY if column != "dataset"], maintain_order=True)
-        .agg(**mean_of_intervals(), n_queries=pl.col("n_queries").sum(), n_requests=pl.col("n_requests").sum())
-        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-    )
+    means = mean_over_datasets(datasets, METRICS_KEY, **SIZES)
     return pl.concat([datasets, means], how="diagonal").sort(METRICS_KEY)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.metrics.calibration_interval import Z
 from evaluator.metrics.classification import Limits
-from evaluator.metrics.intervals import mean_of_intervals, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import mean_over_datasets, two_way_standard_error, with_intervals
 from evaluator.schemas import (
     DESIGN_STUDY,
     DESIGN_STUDY_KEY,
@@ -180,10 +180,8 @@ _MEAN = {"dataset": MEAN_OVER_DATASETS}
 
 def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:
     """Return rows of datasets with an interval, and below them the means over datasets, which have no total_degrees."""
-    by = [name for name in TOTAL_ERROR_KEY if name != "dataset"]
     first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
-    means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(), **first)
-    means = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS), total_degrees=pl.lit(None, pl.Float64))
+    means = mean_over_datasets(datasets, TOTAL_ERROR_KEY, **first, total_degrees=pl.lit(None, pl.Float64))
     return pl.concat([datasets.select(means.columns), means])
 
 
@@ -196,22 +194,15 @@ def _component_rows(case: CrossedAnswers, found: Decomposition) -> Iterator[dict
 
 
 def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
-    by = [name for name in VARIANCE_COMPONENTS_KEY if name != "dataset"]
-    means = (
-        # Limits are cut at 0, so that their distances are taken from the estimate cut at 0.
-        components.with_columns(value=pl.col("variance").clip(lower_bound=0))
-        .sort("dataset")
-        .group_by(by, maintain_order=True)
-        .agg(
-            pl.col("variance").mean(),
-            **mean_of_intervals(),
-            **{name: pl.col(name).sum() for name in ("n_queries", "n_left_out")},
-            **{name: pl.col(name).max() for name in ("n_levels", "n_draws")},
-        )
+    # Limits are cut at 0, so that their distances are taken from the estimate cut at 0.
+    means = mean_over_datasets(
+        components.with_columns(value=pl.col("variance").clip(lower_bound=0)),
+        VARIANCE_COMPONENTS_KEY,
+        variance=pl.col("variance").mean(),
+        **{name: pl.col(name).sum() for name in ("n_queries", "n_left_out")},
+        **{name: pl.col(name).max() for name in ("n_levels", "n_draws")},
     )
-    return means.with_columns(pl.col("ci_low").clip(lower_bound=0), dataset=pl.lit(MEAN_OVER_DATASETS)).select(
-        components.columns
-    )
+    return means.with_columns(pl.col("ci_low").clip(lower_bound=0)).select(components.columns)
 
 
 def _with_shares(components: pl.DataFrame) -> pl.DataFrame:

@@ -18,9 +18,9 @@ from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
-from evaluator.metrics.intervals import mean_of_intervals, with_intervals
+from evaluator.metrics.intervals import mean_over_datasets, with_intervals
 from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts, variations
-from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, MEAN_OVER_DATASETS, Definition
+from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, Definition
 
 PART = "learning_curve"
 
@@ -78,16 +78,8 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
     points = [point for definition in definitions for point in _points(rows, definition)]
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
-    means = (
-        datasets.sort(LEARNING_CURVE_KEY)
-        .group_by([column for column in LEARNING_CURVE_KEY if column != "dataset"], maintain_order=True)
-        .agg(
-            **mean_of_intervals(),
-            **{name: pl.col(name).sum() for name in ("n_examples", "n_requests")},
-            chance=pl.col("chance").mean(),
-        )
-        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-    )
+    sizes = {name: pl.col(name).sum() for name in ("n_examples", "n_requests")}
+    means = mean_over_datasets(datasets, LEARNING_CURVE_KEY, **sizes, chance=pl.col("chance").mean())
     tables = [
         table.select(pl.col(name).cast(dtype) for name, dtype in LEARNING_CURVE.items()) for table in (datasets, means)
     ]
