@@ -14,8 +14,8 @@ from hypothesis import settings
 from selenium import webdriver
 
 from evaluator.config import ModelConfig
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine, vllm_settings
 from evaluator.engine.base import Engine
 from evaluator.engine.vllm_settings import SETTINGS

@@ -11,9 +11,9 @@ from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 from StaICC.util import functional, stable_random
 from StaICC.util.dataset_interface import demonstration_sampler
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 
 # The toolkit makes a deep copy of a list of numbers for each draw, nine tenths of its time; a shallow one is the same.
 stable_random.copy = SimpleNamespace(deepcopy=list.copy)

@@ -14,9 +14,9 @@ import polars as pl
 from scipy.special import stdtrit
 
 from evaluator.config import ModelConfig
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.engine import load_engine
 from evaluator.methods.base import softmax
 from evaluator.metrics.intervals import CONFIDENCE_LEVEL

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc, source_table
-from evaluator.datasets.staicc_sources import SOURCES
 
 MIN_OVERLAP_WORDS = 4
 """A text of at least so many words overlaps with each text that contains it; a shorter one only with an equal text,

@@ -20,8 +20,8 @@ from typing import Any
 
 import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.llama import make_random_llama
 from evaluator.models.embedded.random_model import tokenizer_texts
 

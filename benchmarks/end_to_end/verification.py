@@ -15,7 +15,7 @@ from unittest.mock import ANY, patch
 
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import ModelConfig, RunConfig
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.files.json_files import DIGEST
 from evaluator.progress import Stage, finish
 from evaluator.run import pipeline

@@ -23,7 +23,7 @@ from evaluator.cli.options import model_configs, run_config
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError, unknown_name
-from evaluator.files.digests import bytes_digest
+from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
 from evaluator.progress import Stage, finish
@@ -216,7 +216,7 @@ def _written(data: Any, folder: Path) -> Any:
         return data
     content = io.BytesIO()
     pq.write_table(_arrow_table(data), content)
-    path = folder / "data" / bytes_digest(content.getvalue())[:16] / "table.parquet"
+    path = folder / "data" / short_digest(content.getvalue()) / "table.parquet"
     write_bytes(path, content.getbuffer())
     return str(path)
 

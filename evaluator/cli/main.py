@@ -19,10 +19,9 @@ from typing import Any, TextIO, cast
 import click
 
 from evaluator import __version__
-from evaluator.cli.ask import ask
 from evaluator.cli.compare import MISTAKE_IN_GATE, board, compare, gate
 from evaluator.cli.runs import clean, doctor, export, list_runs, receipt, show, threshold, verify
-from evaluator.cli.stages import build, measure, preflight, report, run, score
+from evaluator.cli.stages import ask, build, measure, preflight, report, run, score
 from evaluator.cli.terminal import LossyStream, echo
 from evaluator.cli.without_models import datasets, engines, import_answers, methods, random_baseline, reproduce, suites
 from evaluator.errors import ConfigError, EvaluatorError, is_panic

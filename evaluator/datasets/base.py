@@ -3,6 +3,7 @@
 Keep converted tables in the cache: as Arrow files, which are memory mapped, or as any other file.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from evaluator.config import cache_folder
 from evaluator.datasets.lcg import SEED
 from evaluator.decisions.questions import Question
 from evaluator.errors import DatasetError, WriteError
-from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import write_bytes
 from evaluator.templates.template import ChoiceTemplate, MetaTemplate, Verbalizer
 
@@ -158,7 +158,7 @@ def cached_table(key: str, convert: Callable[[], pa.Table]) -> pa.Table:
 
 
 def _file_name(key: str, content: pa.Buffer) -> str:
-    return f"{key}.{bytes_digest(memoryview(content))}.arrow"
+    return f"{key}.{hashlib.sha256(memoryview(content)).hexdigest()}.arrow"
 
 
 def write_cached(path: Path, content: bytes | memoryview) -> None:

@@ -4,12 +4,14 @@ Their prompts follow the paper (appendix A.2): a question that numbers the optio
 recognised by its file's name without the suffix.
 """
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
+from evaluator.datasets import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable
 from evaluator.datasets.hub_repository import (
     PARQUET,
     TRAINING,
@@ -20,11 +22,9 @@ from evaluator.datasets.hub_repository import (
     write_tables,
 )
 from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
-from evaluator.datasets.lu_2023_tables import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable
 from evaluator.datasets.tables import SUFFIXES, table_in
 from evaluator.datasets.user_table import LABEL
 from evaluator.errors import DatasetError
-from evaluator.files.digests import bytes_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
@@ -116,7 +116,7 @@ def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -
 def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
     """Return a note on whether rows of the hub equal the published ones, by HubSource.digest."""
     lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
-    if bytes_digest("\x1e".join(lines.to_list()).encode()) == source.digest:
+    if hashlib.sha256("\x1e".join(lines.to_list()).encode()).hexdigest() == source.digest:
         return f"its {rows.height:,} rows are the published ones, text for text and label for label"
     other = f"{rows.height:,} instead of {source.height:,}" if rows.height != source.height else "other texts or labels"
     return f"its rows differ from the published ones: {other}"

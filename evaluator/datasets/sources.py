@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
-from evaluator.datasets import DATASETS
+from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
@@ -27,11 +27,9 @@ from evaluator.datasets.lu_2023 import (
     published_file,
     published_tables,
 )
-from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
 from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
 from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
 from evaluator.errors import ConfigError, DatasetError, unknown_name

@@ -16,9 +16,9 @@ import polars as pl
 import pyarrow as pa
 
 from evaluator.arrays import Ints
+from evaluator.datasets import SOURCES, StaiccSource
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset, cached_table
 from evaluator.datasets.lcg import Lcg
-from evaluator.datasets.staicc_sources import SOURCES, StaiccSource
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.templates.template import MetaTemplate, Verbalizer, orthogonal_templates

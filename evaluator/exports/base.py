@@ -1,5 +1,6 @@
 """Define a format, the measured run that formats read, and the answers to its requests."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.files.digests import bytes_digest
 from evaluator.metrics.groups import prediction_groups
 from evaluator.models.weights import last_part
 from evaluator.record import MeasuredRecord
@@ -111,7 +111,7 @@ def json_lines(rows: Iterator[dict[str, object]]) -> bytes:
 
 def sha256(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
-    return bytes_digest(text.encode())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_name(name: str) -> str:

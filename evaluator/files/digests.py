@@ -13,11 +13,6 @@ import polars as pl
 from evaluator.errors import StoreError
 
 
-def bytes_digest(content: bytes | memoryview) -> str:
-    """Return the SHA-256 of these bytes, 64 hex digits."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def short_digest(content: bytes) -> str:
     """Return the first 16 hex digits of the SHA-256 of these bytes."""
     return hashlib.sha256(content).hexdigest()[:16]

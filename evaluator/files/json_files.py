@@ -1,5 +1,6 @@
 """Objects and dataclasses in JSON files with a digest, checked before they are believed."""
 
+import hashlib
 import json
 import logging
 import re
@@ -9,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from evaluator.errors import EvaluatorError, ModelError, StoreError
-from evaluator.files.digests import bytes_digest
 from evaluator.files.whole import read_bytes, reason, write_bytes
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def _content_digest(content: dict[str, Any]) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return bytes_digest(canonical.encode())
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def parse_json(content: bytes | str, **hooks: Any) -> Any:

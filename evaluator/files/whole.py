@@ -21,7 +21,6 @@ import filelock
 import polars as pl
 
 from evaluator.errors import ConfigError, OutputInUseError, WriteError
-from evaluator.files.digests import bytes_digest
 from evaluator.run_log import writing_log
 
 ROWS_PER_GROUP = 122_880
@@ -175,7 +174,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> str:
     """Write a file, replacing it at once. Returns the SHA-256 of its bytes."""
     with replacing(path) as file:
         file.write(content)
-    return bytes_digest(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_bytes(path: Path) -> bytes:

@@ -5,6 +5,7 @@ the model's template makes text of these. The label is the beginning of the last
 the template writes when it is given the whole conversation, with the label as the assistant's answer.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from jinja2 import TemplateSyntaxError, UndefinedError
 
 from evaluator.config import ChatDemonstrations
 from evaluator.errors import LabelError, ModelError, shown
-from evaluator.files.digests import bytes_digest, fingerprint
+from evaluator.files.digests import fingerprint
 from evaluator.process import run_limited
 from evaluator.record import ChatRecord
 
@@ -83,7 +84,7 @@ class ChatForm:
         can_think = any(name in self.template for name in _NO_THINKING)
         return ChatRecord(
             template=self.source,
-            sha256=bytes_digest(self.template.encode()),
+            sha256=hashlib.sha256(self.template.encode()).hexdigest(),
             demonstrations=self.demonstrations,
             system_instruction=self.system_instruction,
             thinking="off" if can_think else "not a setting of this template",

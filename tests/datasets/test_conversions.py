@@ -5,11 +5,11 @@ import dataclasses
 import polars as pl
 import pytest
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset, MultipleChoiceDataset
 from evaluator.datasets.conversions import as_classification, as_multiple_choice
 from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.templates.template import ChoiceTemplate
 

@@ -2,11 +2,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import CHOICE_EXAMPLES
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples, correct_of_scores
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 from evaluator.prompts.rows import PromptPlan, requests
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, TableColumns
+from evaluator.datasets import SOURCES
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.rows import normal_requests
 

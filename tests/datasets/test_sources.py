@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, TableColumns
-from evaluator.datasets import DATASETS, INSTALLED
+from evaluator.datasets import DATASETS, INSTALLED, PUBLISHED_TABLES
 from evaluator.datasets.base import ClassificationDataset, MultipleChoiceDataset
-from evaluator.datasets.lu_2023_tables import PUBLISHED_TABLES
 from evaluator.datasets.sources import dataset_sources, load_datasets
 from evaluator.errors import ConfigError, DatasetError
 from tests.suites.in_context_pvi.pvi_folder import write_folder

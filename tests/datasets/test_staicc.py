@@ -11,10 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.datasets import DATASETS, INSTALLED, staicc
+from evaluator.datasets import DATASETS, INSTALLED, SOURCES, staicc
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.staicc import SplitSizes, load_staicc, read_examples, split_rows
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
 
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.methods.base import ScoredRequests
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, SCORES
 from tests.methods.answered import FOR_PART, NORMAL

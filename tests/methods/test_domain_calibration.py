@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.methods.base import measured_definitions
 from evaluator.methods.calibration import DOMAIN as PART
 from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests

@@ -10,8 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.methods import METHODS
-from evaluator.methods.plug_ins import plug_ins
+from evaluator.methods import METHODS, plug_ins
 
 MODULE = """
 import polars as pl

@@ -12,7 +12,7 @@ from StaICC.prefabricate_inference.prompt_template_edit import PPL_ICL as TOOLKI
 from StaICC.util.configs import PPL_ICL_INSTRUCTION_SETTINGS
 from StaICC.util.dataset_interface import prompt_writter
 
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.errors import ConfigError
 from evaluator.methods.base import MethodContext, ScoredRequests, predict
 from evaluator.methods.scoring_rules import (

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from evaluator.config import RunConfig
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITES
 

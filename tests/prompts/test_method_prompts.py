@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 from StaICC.prefabricate_inference.standard_calibration import contextual_calibration, hidden_calibration
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import EXAMPLES
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import DatasetError
 from evaluator.prompts.method_prompts import (
     domain_queries,

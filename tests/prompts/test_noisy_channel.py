@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from StaICC.util.dataset_interface import prompt_writter
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.method_prompts import noisy_channel_requests
 from evaluator.prompts.rows import normal_requests
 from evaluator.templates.template import MetaTemplate, Verbalizer

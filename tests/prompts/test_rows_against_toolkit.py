@@ -6,8 +6,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.prompts.rows import normal_requests
 from tests.toolkit import our_dataset, toolkit_experiment, toolkit_sampler
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import RunConfig
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.methods.base import MethodContext
 from evaluator.methods.scoring_rules import PPL_ICL, UNCONDITIONAL
 from evaluator.prompts.method_prompts import noisy_channel_requests

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import cache_folder
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.models.embedded.llama import make_random_llama
 

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.reproductions.cells import JUDGED, PRINTED, with_verdicts
-from evaluator.reproductions.lu_2023.paper import PRINTED_CELLS
+from evaluator.reproductions.lu_2023.data import PRINTED_CELLS
 from evaluator.reproductions.lu_2023.tried_rules import EVERY_RUN, FIT, MEAN_OVER_SETS, PUBLISHED_TRIED
 
 PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables

@@ -10,8 +10,7 @@ from evaluator.report.table import Column, Table, number, text_column
 from evaluator.reproductions.base import Reproduction
 from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, table_blocks
 from evaluator.reproductions.lu_2023 import data
-from evaluator.reproductions.lu_2023.data import NOT_IN_PAPER
-from evaluator.reproductions.lu_2023.paper import GPT3, TABLES
+from evaluator.reproductions.lu_2023.data import GPT3, NOT_IN_PAPER, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published, recompute, summary_lines
 from evaluator.reproductions.lu_2023.tried_rules import FIT
 

@@ -10,8 +10,16 @@ from scipy.special import fdtri
 from evaluator.progress import Progress, Stage
 from evaluator.reproductions.cells import verdict_counts
 from evaluator.reproductions.lu_2023.cells import judged_cells
-from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import ANOVA, CORRELATION, EXEMPLARS, GPT3, TABLES
+from evaluator.reproductions.lu_2023.data import (
+    ANOVA,
+    CORRELATION,
+    EXEMPLARS,
+    GPT3,
+    MEANS,
+    NOT_IN_PAPER,
+    TABLES,
+    PublishedResults,
+)
 from evaluator.reproductions.lu_2023.tried_rules import tried_rules
 from evaluator.statistics.variance_components import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.correlations import strengths

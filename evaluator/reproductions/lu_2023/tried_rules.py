@@ -13,8 +13,7 @@ import polars as pl
 
 from evaluator.arrays import Bools, Floats
 from evaluator.reproductions.cells import TOLERANCE
-from evaluator.reproductions.lu_2023.data import MEANS, NOT_IN_PAPER, PublishedResults
-from evaluator.reproductions.lu_2023.paper import CORRELATION, GPT3, PRINTED_CELLS
+from evaluator.reproductions.lu_2023.data import CORRELATION, GPT3, MEANS, NOT_IN_PAPER, PRINTED_CELLS, PublishedResults
 from evaluator.statistics.correlation import correlation_p
 
 PUBLISHED_TRIED = pl.Schema(  # one row a row of a printed table and a rule that was tried for it

@@ -31,7 +31,6 @@ from evaluator.suites.base import (
 )
 from evaluator.suites.decide.baselines import Baselines
 from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, VariedAnswers
-from evaluator.suites.decide.options import DecideOptions
 from evaluator.suites.decide.prompts import (
     INPUTS,
     ONE_BY_ONE,
@@ -40,6 +39,7 @@ from evaluator.suites.decide.prompts import (
     SOFT_GOLD,
     VARIED,
     ZERO_SHOT,
+    DecideOptions,
     added_orders,
     added_single_options,
     decide_requests,

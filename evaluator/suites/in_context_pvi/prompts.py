@@ -24,8 +24,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.config import RunConfig
+from evaluator.datasets import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.lu_2023_tables import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.datasets.tables import read_parquet
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.options import Options, option

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.compare.runs import ComparedRun, prompt_form
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
 from evaluator.report.section import MeasuredRun

@@ -11,9 +11,9 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
+from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import SEED
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.errors import ConfigError
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.embedded_model.rows import RecipeRows, Texts, recipe_rows, words_of
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from benchmarks.embedded_model.tasks import TaskSequences
 from benchmarks.embedded_model.tokenized import tokenized
 from benchmarks.embedded_model.tokenizer import train_tokenizer
 from benchmarks.embedded_model.words import SYMBOLS
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 
 LENGTH = 256

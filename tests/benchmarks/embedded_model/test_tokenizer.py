@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig
+from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
-from evaluator.datasets.staicc_sources import SOURCES
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from evaluator.tokens.boundary import tokenise_prompts

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from evaluator.progress import finish
-from evaluator.reproductions.lu_2023.data import read_results
-from evaluator.reproductions.lu_2023.paper import PRINTED_CELLS, TABLES
+from evaluator.reproductions.lu_2023.data import PRINTED_CELLS, TABLES, read_results
 from evaluator.reproductions.lu_2023.recompute import Published, recompute
 from evaluator.reproductions.lu_2023.tried_rules import p_values_that_fit
 from tests.shared_data import shared_data

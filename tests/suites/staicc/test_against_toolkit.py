@@ -18,7 +18,7 @@ from StaICC.util.experimentor import (
 )
 
 from evaluator.config import RunConfig
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
 from tests.toolkit import our_dataset, toolkit_experiment, toolkit_sampler

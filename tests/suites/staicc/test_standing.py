@@ -9,7 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 from evaluator.compare.schema import DIFFERENCES
-from evaluator.datasets.staicc_sources import SOURCES
+from evaluator.datasets import SOURCES
 from evaluator.record import ChatRecord, MeasuredRecord, measured_record
 from evaluator.report.section import List
 from evaluator.schemas import METRICS
