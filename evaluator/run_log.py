@@ -3,6 +3,7 @@
 import logging
 import shlex
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -77,14 +78,15 @@ def writing_log(out: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.Handler):
-    """Append a line for each warning. A log that cannot be written stops nothing."""
+    """Append a line for each warning; in a thread, of this thread alone. A log that cannot be written stops nothing."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(logging.WARNING)
-        self.path = path
+        self.path, self._thread = path, threading.current_thread()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.line(record.levelname, record.getMessage())
+        if self._thread is threading.main_thread() or record.thread == self._thread.ident:
+            self.line(record.levelname, record.getMessage())
 
     def line(self, level: str, message: str) -> None:
         text = " ".join(without_secrets(message).split())

@@ -95,6 +95,13 @@ SHARE_FOR_WEIGHTS = 0.8
 _GIB = 2**30
 
 
+class Place(NamedTuple):
+    """The devices of a model among those of a run."""
+
+    devices: Sequence[int]  # their numbers
+    n_of_run: int  # devices of all models that are loaded at the same time
+
+
 class Machine(NamedTuple):
     """The devices that replicas can be loaded on."""
 

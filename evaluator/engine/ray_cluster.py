@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import filelock
 import psutil
 
-from evaluator.config import ModelConfig
+from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import Engine, first_sentence
-from evaluator.engine.devices import Machine, this_machine
+from evaluator.engine.devices import DeviceKind, Machine, n_replicas, this_machine
 from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
@@ -63,12 +63,38 @@ if not sys.stdin.readline():
 """
 
 
+def cluster_of(devices: DevicesConfig, kind: DeviceKind) -> AbstractContextManager[Any]:
+    """Return a context with a cluster that has the devices of a layout. On entry raises ConfigError if none starts."""
+    if devices.ray_address:
+        return joined_cluster(devices.ray_address)
+    n = n_replicas(devices)
+    n_gpus = n // devices.engines_per_device * devices.per_replica
+    return local_cluster(n, n_gpus if kind == "cuda" else 0)
+
+
+_shared: list[Any] = []  # the module ray, while models of this process share a cluster
+
+
+@contextmanager
+def shared(cluster: AbstractContextManager[Any]) -> Iterator[None]:
+    """Keep a cluster for all models of this process: within this context, clusters that are asked for are this one."""
+    with cluster as ray:
+        _shared.append(ray)
+        try:
+            yield
+        finally:
+            _shared.remove(ray)
+
+
 @contextmanager
 def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
     """Run a Ray cluster with these resources on this machine, and yield the module ray.
 
     Raises ConfigError if it cannot start.
     """
+    if _shared:
+        yield _shared[-1]
+        return
     ray = _import_ray()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary_folder()))
     try:
@@ -91,6 +117,9 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 @contextmanager
 def joined_cluster(address: str) -> Iterator[Any]:
     """Connect to a running cluster, and yield the module ray. Raises ConfigError if it does not answer."""
+    if _shared:
+        yield _shared[-1]
+        return
     _require_answer(address)
     ray = _import_ray()
     try:
@@ -202,6 +231,7 @@ class ReplicaSettings:
 
     number: int
     n_replicas: int
+    place: int  # the number of its first device; differs among all replicas of a command
     cores: list[int] | None  # to compute on; None: those that Ray gives
     log: str  # file, used if its folder is on this host
     ports_of: int  # process id of the command: two commands begin with different ports
@@ -264,13 +294,13 @@ def use_cores_and_ports(settings: ReplicaSettings) -> None:
         for library in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"):
             os.environ[library] = str(len(settings.cores))
     ranges = (_LAST_PORT - _FIRST_PORT) // PORTS
-    os.environ["VLLM_PORT"] = str(_FIRST_PORT + (8 * settings.ports_of + settings.number) % ranges * PORTS)
+    os.environ["VLLM_PORT"] = str(_FIRST_PORT + (8 * settings.ports_of + settings.place) % ranges * PORTS)
 
 
 def seconds_before_start(settings: ReplicaSettings) -> float:
     """Return the seconds before a replica loads: half a second for each that starts earlier on its host."""
     gpus = _visible_gpus()
-    place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.number % _MAX_STARTS_AT_A_TIME
+    place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.place % _MAX_STARTS_AT_A_TIME
     return _SECONDS_BETWEEN_STARTS * place
 
 

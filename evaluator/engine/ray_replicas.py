@@ -16,14 +16,13 @@ from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import first_sentence
-from evaluator.engine.devices import Machine, cores, n_replicas, split
+from evaluator.engine.devices import Machine, Place, cores, n_replicas, split
 from evaluator.engine.ray_cluster import (
     LOGS_ELSEWHERE,
     Loaded,
     ReplicaActor,
     ReplicaSettings,
-    joined_cluster,
-    local_cluster,
+    cluster_of,
 )
 from evaluator.engine.replicas import Job
 from evaluator.errors import ModelError
@@ -53,23 +52,33 @@ _Running = dict[Any, tuple[_Replica, Job]]  # by the stream of what a job yields
 class RayReplicas:
     """Copies of one model in processes of their own, which load it while the command goes on."""
 
-    def __init__(self, source: ModelSource, config: ModelConfig, machine: Machine, logs: Path) -> None:
+    def __init__(
+        self,
+        source: ModelSource,
+        config: ModelConfig,
+        machine: Machine,
+        logs: Path,
+        place: Place | None = None,
+    ) -> None:
+        """Start to load the replicas.
+
+        Args:
+            source, config: the model, and how to load it; devices are laid out.
+            machine: what it is loaded on.
+            logs: folder for the log files of the replicas.
+            place: of this model among others that are loaded at the same time; None: it is alone.
+        """
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
-        self.n = n_replicas(config.devices)
+        self.n, self._is_closed = n_replicas(config.devices), False
+        self._place = place or Place(range(self.n), self.n)
         self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
         self._loaded: dict[int, _Replica] = {}  # by number
         self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES
         self._times_loaded: Counter[int] = Counter()
         self._facts: EngineRecord | None = None
         self._resources = ExitStack()
-        devices = config.devices
-        n_devices = self.n // devices.engines_per_device * devices.per_replica
         try:
-            self._ray = self._resources.enter_context(
-                joined_cluster(devices.ray_address)
-                if devices.ray_address
-                else local_cluster(self.n, n_devices if machine.kind == "cuda" else 0)
-            )
+            self._ray = self._resources.enter_context(cluster_of(config.devices, machine.kind))
             for number in range(self.n):
                 self._load(number)
         except BaseException:
@@ -143,6 +152,7 @@ class RayReplicas:
         return {*range(self.n)} - {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
 
     def close(self) -> None:
+        self._is_closed = True
         for replica in [*self._loaded.values(), *self._loading.values()]:
             self._stop(replica)
         self._resources.close()
@@ -152,10 +162,13 @@ class RayReplicas:
         self._times_loaded[number] += 1
         devices = self._config.devices
         on_gpus = self._machine.kind == "cuda"
-        cores_of = None if on_gpus or devices.ray_address else list(split(cores(), self.n)[number])
+        parts = split(cores(), self._place.n_of_run)
+        of_model = [core for device in self._place.devices for core in parts[device]]
+        cores_of = None if on_gpus or devices.ray_address else [*split(of_model, self.n)[number]]
         settings = ReplicaSettings(
             number=number,
             n_replicas=self.n,
+            place=self._place.devices[0] * devices.engines_per_device + number,
             cores=cores_of,
             log=str(self._log(number)),
             ports_of=os.getpid(),
@@ -179,7 +192,12 @@ class RayReplicas:
         return next((size for size in sizes if self._machine.n_groups(size) >= self.n), 1)
 
     def _wait(self, running: _Running) -> list[Any]:
-        """Wait a moment for replicas; note which are loaded, and return the streams with results."""
+        """Wait a moment for replicas; note which are loaded, and return the streams with results.
+
+        Raises ModelError once the replicas are closed, as another thread may do.
+        """
+        if self._is_closed:
+            raise ModelError("The model was released before it had answered all prompts.")
         self._note_waiting()
         ready, _ = self._ray.wait(
             [*running, *self._loading], num_returns=1, timeout=_SECONDS_TO_WAIT, fetch_local=False

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_machine, load_engine
 from evaluator.engine.base import Engine
-from evaluator.engine.devices import n_replicas
+from evaluator.engine.devices import Place, n_replicas
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
@@ -101,6 +101,7 @@ class EngineLoader:
         self._source, self._logs = source, logs
         self._config = replace(config, max_prompt_tokens=MIN_ROOM)
         self._replicas: Replicas | None = None
+        self.place: Place | None = None  # of the model, if others are loaded at the same time
         self._is_loaded = False
         self._waited_s = 0.0
 
@@ -143,7 +144,7 @@ class EngineLoader:
     @property
     def _is_here(self) -> bool:
         devices = self._config.devices
-        return n_replicas(devices) == 1 and devices.ray_address is None
+        return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
 
     def _shared_units(self) -> Iterator[Progress]:
         """Say in which units prefixes are shared, if the engine has a cache of them."""
@@ -167,7 +168,7 @@ class EngineLoader:
         from evaluator.engine.ray_replicas import RayReplicas
 
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs)
+        self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs, self.place)
 
     def _load(self) -> None:
         if self._replicas is None:

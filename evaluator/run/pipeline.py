@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
 from evaluator.config import ModelConfig, RunConfig
+from evaluator.engine import find_machine
 from evaluator.engine.replicas import EngineLoader
 from evaluator.files.whole import scan_parquet, table_path, writing_to
 from evaluator.preflight.findings import check_accepted, require_accepted, warn
@@ -34,6 +36,7 @@ from evaluator.run.resolved_models import (
     resolve_models,
 )
 from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
+from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
 from evaluator.run.stage_records import (
     check_comparison,
     check_configuration,
@@ -101,28 +104,36 @@ def run(
     _check_options(config, configs, accept)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
-        loads = [
-            (stack.enter_context(_loader(group[0])), group) for group in of_one_load(runs, lambda each: each.model)
-        ]
-        yield from begin_loading(runs[0].model, data, loads[0][0])
+        loads = _loads(runs, stack)
+        for load in [load for load in loads if load.loader.place] or loads[:1]:
+            yield from begin_loading(load.runs[0].model, data, load.loader)
         build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
         labels, built = split_labels(built), built.without_datasets()
         records: dict[Path, RunRecord] = {}  # of every model, before the first is scored
         for each in runs:
             records[each.folder] = yield from _check(each, build_record, built, labels, out, data, accept)
-        finished = []
-        for loader, group in loads:
-            for each in group:
+
+        def score_load(load: Load[_ModelRun]) -> Stage[list[Finished]]:
+            finished = []
+            for each in load.runs:
                 record = records[each.folder]
                 with _writing_below(out, each.folder):
-                    keep_loaded, tokenised_s = each is not group[-1], record.elapsed_s["tokenise"]
+                    keep_loaded, tokenised_s = each is not load.runs[-1], record.elapsed_s["tokenise"]
                     scored = yield from score_run(
-                        built, each.model, data, loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s
+                        built, each.model, data, load.loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s
                     )
                     record = record_scores(record, scored, each.model.record, each.folder)
                     if len(runs) > 1:
                         yield from _speed(record)
                     finished.append((yield from measure_and_report(record, scored, each.folder)))
+            return finished
+
+        if any(load.loader.place for load in loads):
+            finished = [*chain.from_iterable((yield from side_by_side(loads, score_load)))]
+        else:
+            finished = []
+            for load in loads:
+                finished += yield from score_load(load)
     if len(runs) == 1:
         return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
@@ -159,9 +170,25 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
     return runs
 
 
-def _loader(run: _ModelRun) -> AbstractContextManager[EngineLoader]:
-    """Return a context with the loader of a run's model."""
-    return closing(EngineLoader(run.model.source, run.model.config, run.folder / LOGS))
+def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]:
+    """Return the models of a run, each once; with places for the first if the devices hold several at a time.
+
+    Their loaders, and a cluster for all of them, are closed with `stack`.
+    """
+    groups = [*of_one_load(runs, lambda each: each.model)]
+    alone = [group[0].model.config for group in groups]
+    if configs := devices_of_each(alone):
+        from evaluator.engine.ray_cluster import cluster_of, shared
+
+        stack.enter_context(shared(cluster_of(alone[0].devices, find_machine(alone[0]).kind)))
+    loads = []
+    for group, config in zip(groups, configs or alone, strict=True):
+        one = group[0].model
+        loader = stack.enter_context(closing(EngineLoader(one.source, config, group[0].folder / LOGS)))
+        loads.append(Load(group, one.record.title, one.source.n_parameters or 0, config, loader))
+    if configs and isinstance(n_devices := alone[0].devices.n, int):
+        take_places(loads, {*range(n_devices)}, n_devices)
+    return loads
 
 
 def _check(

@@ -149,7 +149,9 @@ def with_all_adapters(sources: dict[str, ModelSource]) -> ModelSource:
 def replica_settings(folder: Path, *, on_other_hosts: bool) -> ReplicaSettings:
     """Return the settings of a replica that takes this process as it is and writes to its terminal."""
     log = str(folder / "not there" / "replica-0.log")
-    return ReplicaSettings(number=0, n_replicas=2, cores=None, log=log, ports_of=1, on_other_hosts=on_other_hosts)
+    return ReplicaSettings(
+        number=0, place=0, n_replicas=2, cores=None, log=log, ports_of=1, on_other_hosts=on_other_hosts
+    )
 
 
 def test_hidden_states_are_those_of_the_adapted_model(

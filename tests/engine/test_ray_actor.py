@@ -22,6 +22,7 @@ from evaluator.engine.ray_cluster import (
     cluster_machine,
     environment_for_hosts,
     joined_cluster,
+    local_cluster,
     log_file,
     seconds_before_start,
     use_cores_and_ports,
@@ -31,7 +32,7 @@ from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError
 from evaluator.models.fake_source import fake_model_source
 
-SETTINGS = ReplicaSettings(number=0, n_replicas=8, cores=None, log="", ports_of=1234, on_other_hosts=True)
+SETTINGS = ReplicaSettings(number=0, place=0, n_replicas=8, cores=None, log="", ports_of=1234, on_other_hosts=True)
 
 
 @pytest.fixture
@@ -49,16 +50,16 @@ def first_port(settings: ReplicaSettings) -> int:
 @pytest.mark.usefixtures("environment")
 def test_neighbouring_replicas_and_commands_have_ranges_of_ports_of_their_own():
     places = product((1234, 1235), range(8))
-    ports = sorted(first_port(replace(SETTINGS, ports_of=command, number=number)) for command, number in places)
+    ports = sorted(first_port(replace(SETTINGS, ports_of=command, place=place)) for command, place in places)
     assert all(later - earlier >= PORTS for earlier, later in pairwise(ports))
     assert ports[0] >= 20_000
     assert ports[-1] + PORTS <= 32_768  # where Linux begins to hand out ports
 
 
 def test_replicas_of_a_host_start_one_after_the_other(environment):
-    assert [seconds_before_start(replace(SETTINGS, number=number)) for number in range(3)] == [0, 0.5, 1]
+    assert [seconds_before_start(replace(SETTINGS, place=place)) for place in range(3)] == [0, 0.5, 1]
     environment.setenv("CUDA_VISIBLE_DEVICES", "2,3")  # the second replica of this host, whatever its number
-    assert seconds_before_start(replace(SETTINGS, number=500)) == 1
+    assert seconds_before_start(replace(SETTINGS, place=500)) == 1
 
 
 def test_a_host_without_the_folder_of_the_run_has_the_log_in_its_temporary_folder(tmp_path, monkeypatch):
@@ -103,8 +104,7 @@ def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, capl
     monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
     lent = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2, tensor_parallel=1))
     monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 3)
-    of_three = ray_replicas.local_cluster
-    monkeypatch.setattr(ray_replicas, "local_cluster", lambda n, _gpus: of_three(n, 2))
+    monkeypatch.setattr(ray_replicas, "cluster_of", lambda *_: local_cluster(3, 2))
     with closing(RayReplicas(fake_model_source(), lent, Machine("cuda", "a GPU", 2, 2), tmp_path)) as three:
         while len(three._loaded) < 2:
             three._wait({})
