@@ -22,7 +22,7 @@ def shipped_toml(package: str, name: str) -> dict[str, Any]:
 
 def shipped_tables(package: str, name: str, kind: type[Entry]) -> dict[str, Entry]:
     """Return the tables of assets/NAME.toml in one of our packages as records of a dataclass, by name, in order."""
-    return msgspec.convert(shipped_toml(package, name), dict[str, kind])  # type: ignore[valid-type]
+    return msgspec.convert(shipped_toml(package, name), dict[str, kind], str_keys=True)  # type: ignore[valid-type]
 
 
 def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[str, Any]:

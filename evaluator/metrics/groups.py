@@ -251,6 +251,10 @@ def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame
     return named.unique(maintain_order=True)
 
 
+Measure = Callable[[PredictionGroup], dict[str, Measured]]
+"""Returns metrics by name of the predictions on one dataset by one method, under one definition."""
+
+
 class Reading(NamedTuple):
     """Unit and direction of a diagnostic's value, for a reader."""
 
@@ -263,9 +267,7 @@ class Diagnostic:
     """A measure of one part, other than the classification metrics; under "paper" and "released", never "published"."""
 
     part: str
-    measure: Callable[[PredictionGroup], dict[str, Measured]]
-    """Returns metrics by name of the predictions on one dataset by one method, under `paper` or `released`."""
-
+    measure: Measure  # under `paper` or `released`
     metric: str = ""  # name of the headline metric; empty without one
     title: str = ""  # of the headline
     lower_is_better: bool = False

@@ -24,10 +24,7 @@ FINDINGS: dict[str, tuple[FindingLevel, str]] = {
     "repeated-bos": ("warning", "prompts that begin with BOS twice"),
     "control-tokens": ("warning", "texts or labels that contain control tokens, such as the beginning of a turn"),
     "changed-labels": ("warning", "labels whose tokens say something else: an unknown token, a space that they gain"),
-    "changed-prompts": (
-        "warning",
-        "prompts whose tokens say something else: unknown tokens, lost characters",
-    ),
+    "changed-prompts": ("warning", "prompts whose tokens say something else: unknown tokens, lost characters"),
     "unwritten-thought": ("warning", "a chat template that opens answers with a thought, which labels do not follow"),
     "similar-labels": ("warning", "labels that differ only in case, white space or forms of the same characters"),
     "numeric-labels": ("warning", "labels that are numbers with a fraction, such as 0.0 and 1.0"),

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
 from evaluator.reproductions.base import ReleasedFile
-from evaluator.reproductions.cells import printed_cells, printed_tables
+from evaluator.reproductions.cells import printed, printed_cells, printed_tables
 
 GPT3 = "GPT3-175B"
 GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for FALSE")
@@ -23,35 +23,8 @@ TABLES = printed_tables("lu_2023")
 PRINTED_CELLS = printed_cells(TABLES, decimals=4)
 """The tables that Lu et al. 2023 print: assets/printed.toml."""
 
-DATASETS = {
-    "boolq": "BoolQ",
-    "cola": "CoLA",
-    "multinli": "MultiNLI",
-    "rte": "RTE",
-    "snli": "SNLI",
-    "advice": "Health Advice",
-    "pubmed": "Causal Language",
-}
-"""Folder of a dataset in the released results -> its name in the paper."""
-
-MODELS = {
-    "gpt2": "GPT2-125M",
-    "EleutherAI/gpt-neo-1.3B": "GPT-Neo-1.3B",
-    "EleutherAI/gpt-neo-2.7B": "GPT-Neo-2.7B",
-    "EleutherAI/gpt-j-6b": "GPT-J-6B",
-    "togethercomputer/GPT-JT-6B-v1": "GPT-JT-6B",
-    "chavinlo/alpaca-native": "Alpaca-7B",
-    "chavinlo/alpaca-13b": "Alpaca-13B",
-    "text-davinci-003": GPT3,
-}
-"""Model in the results -> its name in the paper."""
-
-NOT_IN_PAPER = {
-    "EleutherAI/gpt-neox-20b": "GPT-NeoX-20B",
-    "togethercomputer/GPT-NeoXT-Chat-Base-20B": "GPT-NeoXT-Chat-Base-20B",
-}
-"""Models in the released correlations that the paper does not name -> their usual names."""
-
+DATASETS, MODELS, NOT_IN_PAPER = (printed("lu_2023")[names] for names in ("datasets", "models", "not_in_paper"))
+"""Folder of a dataset, model, and model that the paper does not name in the released results -> its usual name."""
 
 _RUN = {"dataset": "dataset", "model": "model"}
 _SET = {"demonstration_set": "prompt_set"}

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from evaluator.errors import DatasetError
+from evaluator.files.toml_files import shipped_tables
 
 ChoicesSource = Literal["task", "authors"]
 """Source of the number of choices: the task's own file, or the authors' constant where that file was not available."""
@@ -59,33 +60,8 @@ MAX_SAMPLE = 200
 STATED_PROMPTS = 200
 """Prompts of an experiment, as the authors state."""
 
-TASKS = {
-    "bbq_lite_json": Task(n_rows=16076, stated_choices=3, source="authors"),
-    "code_line_description": Task(n_rows=60, stated_choices=4, source="authors"),
-    "conceptual_combinations": Task(n_rows=103, stated_choices=4),
-    "emoji_movie": Task(n_rows=100, stated_choices=5),
-    "formal_fallacies_syllogisms_negation": Task(n_rows=14200, stated_choices=2),
-    "hindu_knowledge": Task(
-        n_rows=175,
-        stated_choices=4,
-        subtasks=(Subtask(175, 4, exceptions={13: 6} | dict.fromkeys(range(41, 46), 5)),),
-    ),
-    "known_unknowns": Task(n_rows=46, stated_choices=2),
-    "language_identification": Task(n_rows=10000, stated_choices=11),
-    # Five, seven, three: alphabetical order, the only one in which the sampled rows give the released example ids.
-    "logical_deduction": Task(
-        n_rows=1500, stated_choices=5, subtasks=(Subtask(500, 5), Subtask(700, 7), Subtask(300, 3))
-    ),
-    "novel_concepts": Task(n_rows=32, stated_choices=5),  # two rows have ten choices, and two of these are right
-    "play_dialog_same_or_different": Task(n_rows=3264, stated_choices=2, source="authors"),
-    # Yes or no first, then four choices: the only order in which the other rows give the released example ids.
-    "strange_stories": Task(n_rows=174, stated_choices=3, subtasks=(Subtask(53, 2), Subtask(121, 4))),
-    "strategyqa": Task(n_rows=2289, stated_choices=2),
-    "symbol_interpretation": Task(n_rows=990, stated_choices=5, source="authors"),
-    "vitaminc_fact_verification": Task(n_rows=54668, stated_choices=3, source="authors"),
-    "winowhy": Task(n_rows=2862, stated_choices=5, n_choices=2),  # correct or incorrect: stated as five, are two
-}
-"""Name -> task. Stated numbers are from `dataset_constants.py` of gyauney/stronger-random-baselines."""
+TASKS = shipped_tables("evaluator.reproductions.yauney_mimno_2024", "tasks", Task)
+"""Name -> task, of assets/tasks.toml."""
 
 
 def uniform_chance(name: str) -> Fraction | None:
@@ -99,7 +75,7 @@ def task_named(name: str) -> Task:
     if name not in TASKS:
         raise DatasetError(
             f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
-            "Leave its rows out, or add it to evaluator/reproductions/yauney_mimno_2024/tasks.py."
+            "Leave its rows out, or add it to assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
         )
     return TASKS[name]
 

@@ -74,24 +74,6 @@ MEANINGS: dict[PviDefinition, str] = {
 DRAWN = "paper"
 """The definition of figures, lists and the table of queries, whichever one the reader chooses for the other tables."""
 
-TABLES = (
-    "pvi",
-    "pvi_summary",
-    "pvi_means",
-    "pvi_deciles",
-    "pvi_densities",
-    "pvi_pairs",
-    "pvi_consistency",
-    "pvi_one_way",
-    "pvi_repeated_measures",
-    "pvi_annotators",
-    "pvi_hardest",
-    "pvi_mislabelled",
-    "pvi_demonstrations",
-    "pvi_chosen",
-)
-"""Names of the tables that the sections show."""
-
 N_LISTED = 5
 """Number of queries of each gold label, and of likely mislabelled ones of each dataset, listed on the page."""
 
@@ -111,9 +93,9 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of the suite.
 
     Args:
-        run: has TABLES and label_spaces.
+        run: has the tables of PVI and label_spaces.
     """
-    every = {name: run.table(name) for name in TABLES}
+    every = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
     datasets = dataset_order(every["pvi_summary"], run.record.prompts.datasets)
     several = has_several(every["pvi"])
     tables = {name: _ordered(table, datasets) for name, table in every.items()}

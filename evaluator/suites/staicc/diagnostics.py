@@ -22,15 +22,16 @@ Source: Cho & Inoue 2025 (StaICC), section 3.3.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.groups import Diagnostic, Reading
+from evaluator.metrics.groups import Diagnostic, Measure, Reading
 from evaluator.report.notes import first_definition
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText
-from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.schemas import MEAN_OVER_DATASETS, Definition
 from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
 from evaluator.suites.staicc.robustness import (
     VARIABLES,
@@ -41,59 +42,35 @@ from evaluator.suites.staicc.robustness import (
     template_consistency,
 )
 
+
+def _headline(
+    part: str, measure: Measure, title: str, paper: Reading, released: Reading | None = None, **more: Any
+) -> Diagnostic:
+    """Return a diagnostic of the paper, whose metric is called as its title; without `released` both readings agree."""
+    readings: dict[Definition, Reading] = {"paper": paper, "released": released or paper}
+    metric = title.lower().replace(" ", "_")
+    return Diagnostic(part=part, measure=measure, metric=metric, title=title, readings=readings, **more)
+
+
 _MORE_BIAS, _LESS_BIAS = Reading("nats", "more is more bias"), Reading("nats", "less is more bias")
 _STEADIER = Reading("share", "more is steadier")
-_LABELS_READ = "above 0 where labels are read"
+_SLOPE, _SLOPE_ON_AXIS = (
+    Reading(f"accuracy per unit of {axis}", "above 0 where labels are read") for axis in ("noise", "the toolkit's axis")
+)
 
 DIAGNOSTICS: tuple[Diagnostic, ...] = (
-    Diagnostic(
-        part="contextual",
-        measure=prior_bias,
-        metric="contextual_bias",
-        title="Contextual bias",
-        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
-    ),
-    Diagnostic(
-        part="domain",
-        measure=prior_bias,
-        metric="domain_bias",
-        title="Domain bias",
-        readings={"paper": _MORE_BIAS, "released": _LESS_BIAS},
-    ),
-    Diagnostic(
-        part="normal",
-        measure=empirical_bias,
-        metric="empirical_bias",
-        title="Empirical bias",
-        lower_is_better=True,
-        readings={"paper": _MORE_BIAS, "released": _MORE_BIAS},
-    ),
-    Diagnostic(
-        part="template",
-        measure=template_consistency,
-        metric="template_consistency",
-        title="Template consistency",
-        readings={"paper": _STEADIER, "released": _STEADIER},
-        varies="template",
-    ),
+    _headline("contextual", prior_bias, "Contextual bias", _MORE_BIAS, _LESS_BIAS),
+    _headline("domain", prior_bias, "Domain bias", _MORE_BIAS, _LESS_BIAS),
+    _headline("normal", empirical_bias, "Empirical bias", _MORE_BIAS, lower_is_better=True),
+    _headline("template", template_consistency, "Template consistency", _STEADIER, varies="template"),
     Diagnostic(part="template", measure=template_accuracy, varies="template"),
-    Diagnostic(
-        part="sampling",
-        measure=sampling_consistency,
-        metric="sampling_consistency",
-        title="Sampling consistency",
-        readings={"paper": _STEADIER, "released": _STEADIER},
-        varies="demonstration_set",
-    ),
-    Diagnostic(
-        part="gler",
-        measure=gler,
-        metric="gler",
-        title="GLER",
-        readings={
-            "paper": Reading("accuracy per unit of noise", _LABELS_READ),
-            "released": Reading("accuracy per unit of the toolkit's axis", _LABELS_READ),
-        },
+    _headline("sampling", sampling_consistency, "Sampling consistency", _STEADIER, varies="demonstration_set"),
+    _headline(
+        "gler",
+        gler,
+        "GLER",
+        _SLOPE,
+        _SLOPE_ON_AXIS,
         titles={
             "gler_per_tenth": "GLER per 0.1",
             "gler_toolkit_axis": "GLER of table 7",

@@ -19,54 +19,18 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun, prompt_form
 from evaluator.datasets import SOURCES
+from evaluator.files.toml_files import shipped_toml
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
 from evaluator.report.section import MeasuredRun
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.correlation import least_squares
 
-METHODS = {
-    "Vanilla ICL": REFERENCE_METHOD,
-    "Noisy Channel": "noisy_channel",
-    "Contextual Calibration": "contextual_calibration",
-    "Domain Calibration": "domain_calibration",
-    "Batch Calibration": "batch_calibration",
-    "PPL-ICL": "ppl_icl",
-    "TopK": "topk",
-    "SA-ICL": "sa_icl",
-    "k-NN": "knn_centroid",  # appendix B.2: the centroid form
-    "Hidden Calibration": "hidden_calibration",
-}
-"""Method as table 8 prints it -> its name here."""
-
-METRICS = {
-    "Accuracy": "accuracy",
-    "ATL": "true_label_probability",
-    "F1": "macro_f1",
-    "ECE-1": "expected_calibration_error",
-    "Contextual Bias": "contextual_bias",
-    "Domain Bias": "domain_bias",
-    "Empirical Bias": "empirical_bias",
-    "Template Robust.": "template_consistency",
-    "Sample Robust.": "sampling_consistency",
-    "GLER": "gler",
-}
-"""Measure as tables 7 and 8 print it -> its name here."""
+METHODS, METRICS, SHORT_NAMES = shipped_toml("evaluator.suites.staicc", "names").values()
+"""Method and measure as tables 7 and 8 print them -> names here; name in table 2 or 3 -> in tables 7 and 8."""
 
 NORMAL = tuple(METRICS.values())[:4]
 """The metrics of StaICC-Normal; the others are diagnostics."""
-
-SHORT_NAMES = {
-    "Vanilla": "Vanilla ICL",
-    "Noisy Ch.": "Noisy Channel",
-    "Context. Ca.": "Contextual Calibration",
-    "Domain Ca.": "Domain Calibration",
-    "Batch Ca.": "Batch Calibration",
-    "Hidden Ca.": "Hidden Calibration",
-    "Context. Bias": "Contextual Bias",
-    "Temp. Robust.": "Template Robust.",
-}
-"""Name in table 2 or 3 -> in tables 7 and 8."""
 
 PUBLISHED = pl.Schema(
     {

@@ -42,7 +42,7 @@ from evaluator.metrics.classification import (
     metric_values,
     statistic_sums,
 )
-from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.groups import Measure, PredictionGroup
 from evaluator.metrics.intervals import jackknife, total_standard_error, two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
@@ -246,7 +246,7 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     }
 
 
-def level_spread(levels: str, column: str) -> Callable[[PredictionGroup], dict[str, Measured]]:
+def level_spread(levels: str, column: str) -> Measure:
     """Return a measure of macro_f1_mean_over_LEVELS and macro_f1_sd_over_LEVELS (n - 1 in the denominator).
 
     Their intervals are over queries, for these levels. Source: Cho & Inoue 2025, figure 2, which draws macro-F1.
