@@ -212,17 +212,15 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
 
 def _written(data: Any, folder: Path) -> Any:
     """Write a table to a file of the run, in a folder named by its content, and return its path; paths unchanged."""
-    if data is None or isinstance(data, str | Path) or (isinstance(data, list | tuple) and not _holds_rows(data)):
+    if data is None or isinstance(data, str | Path):
+        return data
+    if isinstance(data, list | tuple) and (not data or isinstance(data[0], str | Path)):  # of paths, and not of rows
         return data
     content = io.BytesIO()
     pq.write_table(_arrow_table(data), content)
     path = folder / "data" / short_digest(content.getvalue()) / "table.parquet"
     write_bytes(path, content.getbuffer())
     return str(path)
-
-
-def _holds_rows(data: Sequence[Any]) -> bool:
-    return bool(data) and not isinstance(data[0], str | Path)
 
 
 def _arrow_table(data: Any) -> pa.Table:

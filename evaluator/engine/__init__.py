@@ -90,14 +90,12 @@ ENGINES: dict[str, EngineKind] = {
 }
 
 
-def default_engine_name() -> str:
-    """Return "vllm" if it is installed, else "transformers"."""
-    return "vllm" if find_spec("vllm") else "transformers"
-
-
 def engine_name(config: ModelConfig) -> str:
-    """Return the name of the engine to use: the configured one or the default. Raises ConfigError if it is unknown."""
-    name = config.engine or default_engine_name()
+    """Return the name of the engine to use: the configured one, else vllm if it is installed, else transformers.
+
+    Raises ConfigError if it is unknown.
+    """
+    name = config.engine or ("vllm" if find_spec("vllm") else "transformers")
     if name not in ENGINES:
         raise ConfigError(unknown_name("There is no engine", name, ENGINES))
     return name

@@ -30,12 +30,9 @@ from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_k
 from evaluator.engine.vllm_loading import (
     add_adapters,
     empty_cache,
-    keeps_states,
-    n_block_groups,
     shared_block_tokens,
     start_vllm,
     stopping_vllm,
-    worker_processes,
 )
 from evaluator.engine.vllm_requests import (
     Recording,
@@ -46,7 +43,6 @@ from evaluator.engine.vllm_requests import (
     recording_states,
     runs_v2,
     scores_several_rows,
-    shares_parts_of_blocks,
     suffix_params,
 )
 from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
@@ -79,7 +75,9 @@ class VllmEngine:
                 self._log.unlink()
             raise
         require_parts(missing_attributes(self._llm.llm_engine))
-        self._workers = worker_processes(self._llm)
+        core = self._llm.llm_engine.engine_core.engine_core
+        # Processes that hold parts of the model; none if it lies on one device.
+        self._workers = [worker.proc for worker in getattr(core.model_executor, "workers", None) or ()]
         if not self._workers:
             self._log.unlink()
         self._model_name = source.name
@@ -89,14 +87,18 @@ class VllmEngine:
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
         self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
         self._scores_whole_prompts = not source.adapters
-        self._has_connector = shares_parts_of_blocks(self._llm)
+        self._has_connector = core.scheduler.connector is not None  # which reads from requests what blocks they fill
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
         # A token takes a block in each group of layers, such as those with a sliding window.
-        self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_block_groups(self._llm)
+        n_groups = max(1, len(core.scheduler.kv_cache_config.kv_cache_groups))
+        self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_groups
         self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_kept_blocks(self._cache_blocks)
-        self._state_unit = shared_block_tokens(self._llm) if keeps_states(self._llm) else None
+        has_states = getattr(
+            core.scheduler, "has_mamba_layers", False
+        )  # recurrent ones, kept for few places of a prompt
+        self._state_unit = shared_block_tokens(self._llm) if has_states else None
         self.facts = EngineRecord(
             name="vllm",
             versions=versions_for_vllm(),

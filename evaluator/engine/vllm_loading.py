@@ -288,20 +288,3 @@ def shared_block_tokens(llm: Any) -> int | None:
         if unit := getattr(coordinator, name, None):
             return int(unit)
     return None
-
-
-def n_block_groups(llm: Any) -> int:
-    """Return how many groups of layers have blocks of their own for each token."""
-    groups = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups
-    return max(1, len(groups))
-
-
-def worker_processes(llm: Any) -> list[Any]:
-    """Return the processes that hold parts of the model; empty if it lies on one device."""
-    executor = llm.llm_engine.engine_core.engine_core.model_executor
-    return [worker.proc for worker in getattr(executor, "workers", None) or ()]
-
-
-def keeps_states(llm: Any) -> bool:
-    """Return whether a model has recurrent states, which a cache keeps for few places of a prompt."""
-    return bool(getattr(llm.llm_engine.engine_core.engine_core.scheduler, "has_mamba_layers", False))

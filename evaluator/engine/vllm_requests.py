@@ -36,11 +36,6 @@ def scores_several_rows(llm: Any) -> bool:
     return runs_v2(llm) and np.ndarray in get_args(tokens)
 
 
-def shares_parts_of_blocks(llm: Any) -> bool:
-    """Return whether a connector reads from requests which blocks they fill."""
-    return llm.llm_engine.engine_core.engine_core.scheduler.connector is not None
-
-
 def runs_v2(llm: Any) -> bool:
     """Return whether vLLM's model runner is V2."""
     return getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False)

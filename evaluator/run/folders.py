@@ -59,16 +59,6 @@ def require_run(out: Path) -> None:
         raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
 
 
-def new_record(data: str, started: str) -> RunRecord:
-    """Return the record of a run before its first stage.
-
-    Args:
-        data: folder of prompts and scores, relative to the output folder.
-        started: time, as returned by now().
-    """
-    return RunRecord(evaluator=evaluator.__version__, started=started, finished=started, data=data)
-
-
 def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
     """Return the record with the sections of a finished stage, its elapsed seconds and the command of this process."""
     return replace(

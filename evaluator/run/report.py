@@ -11,7 +11,7 @@ from evaluator.record import MeasuredRecord, RunRecord, measured_record
 from evaluator.report import run_record
 from evaluator.report.notes import label_mass_warnings, majority_warnings, throughput_line, verdict_lines
 from evaluator.report.page import Header, write_page
-from evaluator.report.query_rows import NO_NUMBERS, QueryNumbers, query_section
+from evaluator.report.query_rows import NO_NUMBERS, query_section
 from evaluator.report.run_record import (
     about_section,
     accepted_warnings,
@@ -106,15 +106,11 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
         warnings=tuple(("", text) for text in warnings),
     )
     sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
-    queries = query_section(run, _query_numbers(run))
+    # Only a suite with a run to itself has numbers of single queries.
+    queries = query_section(run, families_of(record.prompts.suites)[0].query_numbers(run) or NO_NUMBERS)
     sections += [*([queries] if queries else []), about_section(record), tokens_section(record)]
     sections += [*([receipt_section(record.receipts)] if record.receipts else []), record_section(record)]
     return write_page(path, f"{record.model.title}: in-context classification", header, sections)
-
-
-def _query_numbers(run: MeasuredRun) -> QueryNumbers:
-    """Return the numbers of single queries; only a suite with a run to itself has any."""
-    return families_of(run.record.prompts.suites)[0].query_numbers(run) or NO_NUMBERS
 
 
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
 from evaluator.datasets.base import AnyDataset
 from evaluator.errors import ConfigError
@@ -35,12 +36,11 @@ from evaluator.run.folders import (
     COMPARISON_PAGE,
     config_to_json,
     model_runs,
-    new_record,
     read_run_if_intact,
     with_stage,
     write_run,
 )
-from evaluator.run.resolved_models import PromptForm, ResolvedModel
+from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
 from evaluator.suites import SUITES
@@ -101,7 +101,7 @@ def record_build(
         elapsed_s: of the build stage.
         earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
-    record = new_record(os.path.relpath(data, out), started)
+    record = RunRecord(evaluator=__version__, started=started, finished=started, data=os.path.relpath(data, out))
     if previous := read_run_if_intact(out):  # its tables stay until this run has its own
         record = replace(record, measures=previous.measures, model=earlier.model if earlier else None)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
@@ -381,14 +381,14 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     asked_head = {"model": engine.dtype, "float32": "float32"}.get(resolved.config.head_dtype)
     if engine.head_dtype and asked_head not in (None, engine.head_dtype):
         yield f"logits in {asked_head} instead of {engine.head_dtype}"
-    asked, earlier = _form_text(resolved.form), _recorded_form(scores.label_boundary, scores.chat)
+    form, chat = resolved.form, resolved.form.chat
+    asked, earlier = (
+        _form_text(form.boundary, chat.record if chat else None),
+        _form_text(scores.label_boundary, scores.chat),
+    )
     if asked != earlier:
         yield f"{asked} instead of {earlier}"
 
 
-def _form_text(form: PromptForm) -> str:
-    return _recorded_form(form.boundary, form.chat.record if form.chat else None)
-
-
-def _recorded_form(boundary: str, chat: ChatRecord | None) -> str:
+def _form_text(boundary: str, chat: ChatRecord | None) -> str:
     return f"{f'{chat.form}, {chat.sha256[:12]}' if chat else 'plain prompts'}, label boundary {boundary}"

@@ -7,11 +7,6 @@ from pathlib import Path
 from evaluator.config import ModelConfig
 
 
-def _trained_model() -> Path:
-    """Return the folder of the shipped model, which MODEL_CARD.md there describes."""
-    return Path(__file__).with_name("model")
-
-
 def _random_model() -> Path:
     from evaluator.models.embedded.random_model import random_model_folder
 
@@ -19,7 +14,7 @@ def _random_model() -> Path:
 
 
 EMBEDDED_MODELS: dict[str, Callable[[], Path]] = {
-    "embedded": _trained_model,
+    "embedded": lambda: Path(__file__).with_name("model"),  # which MODEL_CARD.md there describes
     "random": _random_model,
 }
 """Names that `--model` takes besides folders and hub names -> function that returns the model's folder."""

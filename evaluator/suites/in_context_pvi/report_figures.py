@@ -47,14 +47,9 @@ def has_several(rows: pl.DataFrame) -> bool:
     return rows["demonstrations"].n_unique() > 1
 
 
-def set_name(source: object, number: object, *, several: bool) -> str:
-    """Return the name of a demonstration set, as "hardest 0" or "0"."""
-    return f"{source} {number}" if several else f"{number}"
-
-
 def run_name(n_shots: object, source: object, number: object, *, several: bool) -> str:
     """Return the name of a run, as "4-shot, hardest 0" or "4-shot, set 0"."""
-    return f"{n_shots}-shot, {set_name(source, number, several=True) if several else f'set {number}'}"
+    return f"{n_shots}-shot, {source if several else 'set'} {number}"
 
 
 def threshold_text(threshold: float | None) -> str:

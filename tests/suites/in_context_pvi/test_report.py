@@ -18,7 +18,7 @@ from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS, PREDICTIONS, QUERIES
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_QUERIES, PVI_RUN, PVI_SUMMARY
 from evaluator.suites.in_context_pvi.suite import pvi_measures
-from tests.report.made_record import made_record
+from tests.report.made_record import changed_record, made_record
 from tests.report.made_run import MadeRun
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.suites.in_context_pvi.pvi_answers import Run, answers, random_answers
@@ -98,8 +98,9 @@ def pvi_run(
             for name, dtype in schema.items()
         )
 
+    record = record or made_record(prompts={"suites": ["pvi"], "datasets": list(labels)})
     return MadeRun(
-        record=record or made_record(prompts={"suites": ["pvi"], "datasets": list(labels)}),
+        record=changed_record(record, measures={"tables": dict.fromkeys(tables, "")}),
         tables={**tables, "label_spaces": pl.DataFrame(spaces, schema=LABEL_SPACES), "metrics": METRICS.to_frame()}
         | {"predictions": table(PREDICTIONS), "queries": table(QUERIES)},
         side_tables={"pvi_queries": texts},
