@@ -106,7 +106,7 @@ class JsonObject(dict[str, Any]):
 def read_json(path: Path) -> JsonObject:
     """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
     try:
-        content = parse_json(read_bytes(path), object_pairs_hook=JsonObject)
+        content = parse_json(read_bytes(path), json.JSONDecoder(object_pairs_hook=JsonObject))
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, JsonObject):

@@ -404,7 +404,7 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         where = f"{path}, row {number} (from 0)"
         try:
-            row = parse_json(line, object_pairs_hook=_without_repeated_keys)
+            row = parse_json(line, _ROW)
         except ValueError as error:
             raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r} ({error}).") from error
         if not isinstance(row, dict):
@@ -418,6 +418,9 @@ def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"the key {key!r} occurs twice, and one value would be lost")
     return row
+
+
+_ROW = json.JSONDecoder(object_pairs_hook=_without_repeated_keys)
 
 
 def _require_distinct(path: Path, columns: Sequence[str]) -> None:

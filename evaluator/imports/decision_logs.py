@@ -11,6 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +57,8 @@ class _Known(NamedTuple):
     answer: TypedAnswer | None
 
 
-def log_kind(keys: Iterable[str]) -> str | None:
+@cache
+def log_kind(keys: tuple[str, ...]) -> str | None:
     """Return the kind of a log with these keys in its first row, or None if it is no log of decisions."""
     present = {*keys}
     return next((kind for kind, needed in KEYS.items() if present.issuperset(needed)), None)
@@ -74,7 +76,7 @@ def read_log(path: Path, gold: str) -> list[ImportedDataset]:
     left_out: Counter[str] = Counter()  # question -> answers without a true option
     for where, row in _rows(path):
         try:
-            for answered in _READERS[log_kind(row) or "request and reply"](row, gold):
+            for answered in _READERS[log_kind((*row,)) or "request and reply"](row, gold):
                 if answered.gold is None:
                     left_out[answered.question] += 1
                 else:
@@ -131,15 +133,18 @@ def _datasets(path: Path, question: str, rows: Sequence[_Known]) -> Iterator[Imp
 def _dataset(path: Path, name: str, rows: Sequence[_Known], notes: Sequence[str]) -> ImportedDataset:
     answers = [row.answer for row in rows if row.answer is not None]
     order = answers[0].options
-    spaces = [order if {*order} == {*answer.options} else answer.options for answer in answers]
-    numbers = []
-    for answer, options in zip(answers, spaces, strict=True):
-        values = dict(zip(answer.options, answer.probabilities, strict=True))
-        numbers.append([values[option] for option in options])
+    spaces, numbers = [], []
+    for answer in answers:
+        values, options = answer.probabilities, answer.options
+        if options != order and {*options} == {*order}:
+            of_option = dict(zip(options, values, strict=True))
+            values, options = tuple(of_option[option] for option in order), order
+        spaces.append(options)
+        numbers.append(values)
     reported = reported_probabilities(
         numbers,
         lambda place, allowed: DatasetError(
-            f"{rows[place].where}, question {name!r}: found {numbers[place]}; allowed is {allowed}."
+            f"{rows[place].where}, question {name!r}: found {[*numbers[place]]}; allowed is {allowed}."
         ),
     )
     golds = [_gold(row, answer, options) for row, answer, options in zip(rows, answers, spaces, strict=True)]
@@ -199,7 +204,7 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
         yield Answered(
             question=name,
             query=query,
-            prompt=f"{text}\n\n{json.dumps(question, ensure_ascii=False)}",
+            prompt=f"{text}\n\n{_JSON.encode(question)}",
             answer=answer,
             gold=given.get(name) if isinstance(given, Mapping) else given,
             version=reply.get("model"),
@@ -249,6 +254,8 @@ def _promptfoo(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
 def _parsed(text: object) -> Any:
     return parsed(text) if isinstance(text, str) else text
 
+
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 _READERS = {
     "request and reply": _exchange,

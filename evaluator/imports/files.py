@@ -73,7 +73,7 @@ def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDa
     datasets: list[ImportedDataset] = []
     for path in paths:
         keys = column_names(path) if ending(path) == JSON_LINES else []
-        if ending(path) == ".json" or log_kind(keys):
+        if ending(path) == ".json" or log_kind((*keys,)):
             datasets += read_log(path, columns.gold)
         else:
             datasets += [_read_samples(path)] if {*SAMPLES} <= {*keys} else _read_table(path, columns)

@@ -130,8 +130,13 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
     rows = plan.filter(pl.col("gold").is_not_null())
     rows = rows.join(_correct(answers), on=_QUERY, how="left", maintain_order="left")
     if until.against:
-        key = {"suite": run.config.suites[0], "part": part, "method": REFERENCE_METHOD, "definition": definition}
-        predictions = scan_table(until.against, "predictions", _base(until).tables).filter(**key)
+        record, suite = _base(until), run.config.suites[0]
+        key = {"suite": suite, "part": part, "method": REFERENCE_METHOD, "definition": definition}
+        predictions = scan_table(until.against, "predictions", record.tables)
+        present = predictions.select(pl.col("part").unique()).collect()["part"].to_list()
+        if part not in present:  # asked in another form there: its first part, the question as it is
+            key["part"] = next((name for name in record.prompts.parts.get(suite, {}) if name in present), part)
+        predictions = predictions.filter(**key)
         base = _correct(predictions).select(*_QUERY, known="correct")
         rows = rows.join(base, on=_QUERY, how="left", maintain_order="left")
         if missing := rows["known"].null_count():

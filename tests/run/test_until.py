@@ -139,3 +139,24 @@ def test_what_cannot_stop_early_is_refused_before_anything_is_scored(folder, tmp
     words = ("run", "prompt-search", "--data", folder / "t.csv", "--model", "fake", "--engine", "fake", *until)
     assert "takes one suite of classification" in command(*words, "--out", tmp_path / "s", exits=2)
     assert not (tmp_path / "out" / "scores").exists()
+
+
+def test_a_form_of_typed_questions_is_compared_with_another_of_the_base(tmp_path):
+    written([(n, f"text {n} of {n * n}", "ab"[n % 2]) for n in range(100)], tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(
+        '[kind]\ntype = "choice"\ninstructions = "Which?"\noptions = ["a", "b"]\ngold = "label"\n'
+    )
+    words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", *FAKE)
+    command("run", "decide", *words, "--out", tmp_path / "letters")
+    names = ("--form", "names", "--parts", "names", "--out", tmp_path / "names")
+    command(
+        "run", "decide", *words, *names, "--until", "equivalent", "--margin", "0.9", "--against", tmp_path / "letters"
+    )
+    row = table(tmp_path / "names").row(0, named=True)
+    assert (row["decision"], row["n_queries"]) == ("equivalent", 100)
+    base = pl.read_parquet(tmp_path / "letters" / "tables" / "predictions.parquet").filter(part="letters")
+    own = pl.read_parquet(tmp_path / "names" / "tables" / "predictions.parquet")
+    both = own.join(base, on="query_id", suffix="_base")
+    assert both.height == row["n_scored"] < 100
+    gain = (both["pred"] == both["gold"]).mean() - (both["pred_base"] == both["gold_base"]).mean()
+    assert row["value"] == pytest.approx(gain)
