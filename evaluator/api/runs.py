@@ -226,8 +226,8 @@ def _written(data: Any, folder: Path) -> Any:
 def _arrow_table(data: Any) -> pa.Table:
     """Return a table as PyArrow's, with the features of a datasets.Dataset. Raises ConfigError for what is no table."""
     try:
-        if isinstance(data, pl.DataFrame):
-            return data.to_arrow()
+        if isinstance(data, pl.DataFrame | pl.LazyFrame):
+            return data.lazy().collect().to_arrow()
         if isinstance(data, Mapping) and any(hasattr(each, "features") for each in data.values()):
             raise ValueError(f"it holds splits: name one, as in data[{next(iter(data))!r}]")
         if hasattr(data, "features"):  # datasets.Dataset

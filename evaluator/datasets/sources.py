@@ -18,7 +18,15 @@ from typing import Literal, NamedTuple
 from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES
 from evaluator.datasets.base import AnyDataset
-from evaluator.datasets.bigbench import TASK_FILE, TASKS_FILE, load_lite, load_task_json, stated_task, template_of
+from evaluator.datasets.bigbench import (
+    TASK_FILE,
+    TASKS_FILE,
+    load_lite,
+    load_task_json,
+    read_json,
+    stated_task,
+    template_of,
+)
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
 from evaluator.datasets.lu_2023 import (
@@ -185,7 +193,10 @@ def _file_source(file: _File) -> DatasetSource:
 
 def _task(file: _File) -> DatasetSource:
     """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
-    file.refuse([*_stated(file.data.columns), *_stated(file.data)], "is a BIG-bench task, and {} is for tables")
+    given = [*_stated(file.data.columns), *_stated(file.data)]
+    if given:
+        read_json(file.path)  # a table in JSON has another way out than a task
+    file.refuse(given, "is a BIG-bench task, and {} is for tables")
     relative = file.path.parent.relative_to(file.folder).as_posix()
     name = file.path.parent.name if relative == "." else relative
     name = name if file.path.name == TASK_FILE else file.path.stem
@@ -235,11 +246,10 @@ def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> N
     given = [*_stated(data.columns), *_stated(data)]
     is_reworded = {*given} <= REWORDS and any(source.origin == STAICC for source in sources)
     if given and not is_reworded and not any(source.kind == "table" for source in sources):
-        known = f" (published: {', '.join(source.name for source in sources)})" if data.paths else ""
-        raise ConfigError(
-            f"{', '.join(given)} is for a table of your own in --data, and there is none{known}. Leave it out; a file "
-            "with the name of a published table needs another name."
-        )
+        published = f" (published: {', '.join(source.name for source in sources)})"
+        there = f"there is none{published}. Leave it out, or give the file another name" if data.paths else "no --data"
+        way_out = "." if data.paths else " is given. Add --data FILE, or leave it out."
+        raise ConfigError(f"{', '.join(given)} is for a table of your own in --data, and {there}{way_out}")
 
 
 def require_dataset_name(name: str, origin: str) -> None:

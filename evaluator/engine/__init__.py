@@ -82,7 +82,7 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "fake": EngineKind(
         summary="No model: scores are hashes of the tokens, for tests.",
-        find=lambda _config, **_: fake_model_source(),
+        find=lambda config, **_: fake_model_source(config.model),
         load=lambda _source, _config: FakeEngine(),
         versions=dict,
         runs_a_model=False,

@@ -40,7 +40,7 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def fingerprint(self) -> str:
-        return "fake"
+        return self.name
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:
@@ -90,10 +90,10 @@ class WordTokenizer:
         return {}
 
 
-def fake_model_source() -> FakeModelSource:
-    """Return the source of the fake model."""
+def fake_model_source(name: str = "fake") -> FakeModelSource:
+    """Return the source of a fake model, which is another model under another name, with the same scores."""
     return FakeModelSource(
-        name="fake",
+        name=name,
         folder=Path(),
         revision=None,
         architecture="none",

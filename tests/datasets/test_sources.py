@@ -170,13 +170,16 @@ def test_every_name_says_where_it_comes_from_and_what_it_needs():
 
 
 def test_options_about_tables_are_refused_where_there_is_no_table_of_the_users_own(tmp_path):
-    with pytest.raises(ConfigError, match="--gold-column is for a table of your own in --data, and there is none"):
+    with pytest.raises(ConfigError, match=r"--gold-column is for .* and no --data is given\. Add --data FILE"):
         dataset_sources(("sst5",), DataOptions(columns=TableColumns(gold="label")))
     path = table(tmp_path, "snli_test.parquet", {"premise": ["a"], "hypothesis": ["b"], "label": [0]})
     with pytest.raises(ConfigError, match=r"--input-column, --labels is for .* \(published: snli\)"):
         dataset_sources((), DataOptions(paths=(path,), columns=TableColumns(inputs=("premise",)), labels={"0": "yes"}))
     with pytest.raises(ConfigError, match=r"task\.json is a BIG-bench task, and --template is for tables"):
         dataset_sources((), DataOptions(paths=(task(tmp_path / "one"),), template=tmp_path / "t.toml"))
+    (rows := tmp_path / "rows.json").write_text('[{"text": "a", "label": "b"}]')
+    with pytest.raises(DatasetError, match=r"write it as JSON lines: an object for each row, .* ends in \.jsonl"):
+        dataset_sources((), DataOptions(paths=(rows,), columns=TableColumns(gold="label")))
     # With a table, they are for that one.
     own = table(tmp_path, "reviews.parquet", LABELLED)
     assert len(dataset_sources(("sst5",), DataOptions(paths=(own,), instruction="Judge."))) == 2
