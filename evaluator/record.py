@@ -4,6 +4,7 @@ run/folders.py reads and writes it; a missing field or one of the wrong type is 
 """
 
 from dataclasses import dataclass, field
+from shlex import join
 from typing import Any, Literal
 
 from evaluator.config import OWN_TEMPLATE, ChatDemonstrations
@@ -408,13 +409,20 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
         )
 
 
+def no_scores(record: RunRecord, where: str) -> str:
+    """Say that a run has no scores, and which command scores it: the interrupted one, or one of `score`."""
+    built = record.commands.get("build", "")
+    command = built if built.startswith("evaluator run ") else join(["evaluator", "score", where, "--model", "MODEL"])
+    return f"{where} has no scores yet. Run `{command}` first."
+
+
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
     """Return the record of a measured run, with the receipts of its scores.
 
     Raises StoreError, with the command to run, where a stage is missing.
     """
     if record.scores is None:
-        raise StoreError(f"{where} has no scores yet. Run `evaluator score {where} --model MODEL` first.")
+        raise StoreError(no_scores(record, where))
     if record.measures is None or record.measures.scores != record.scores.fingerprint:
         raise StoreError(f"The tables in {where} are those of earlier scores. Run `evaluator measure {where}` first.")
     receipts = {name: one for name, one in record.receipts.items() if one.scores == record.scores.fingerprint}

@@ -123,9 +123,8 @@ def _lines(state: "RunState") -> Iterator[str]:
 
 def _how_far(state: "RunState") -> str:
     parts: list[str] = [state.state]
-    current = max(state.scoring, key=lambda one: one.last_s, default=None)
-    if current and current.planned:
-        parts.append(f"{current.done / current.planned:.0%} scored")
+    if planned := sum(one.planned for one in state.scoring):
+        parts.append(f"{sum(one.done for one in state.scoring) / planned:.0%} scored")
     elif state.state in ("running", "unfinished"):
         parts.append(state.stages[-1] if state.stages else "building prompts")
     return ", ".join(parts)
@@ -134,7 +133,8 @@ def _how_far(state: "RunState") -> str:
 def _scored(one: "Scoring") -> str:
     speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
     ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
-    return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({one.engine})' if one.engine else ''}"
+    where = ", ".join(filter(None, (one.model, one.engine)))
+    return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({where})' if where else ''}"
 
 
 @click.command()

@@ -240,14 +240,28 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
 
 
 def _difference_text(row: Mapping[str, Any]) -> str:
-    points, low, high = (None if row[name] is None else 100 * row[name] for name in ("difference", "ci_low", "ci_high"))
+    points, low, high = (
+        None if row[name] is None else 100 * row[name] + 0.0 for name in ("difference", "ci_low", "ci_high")
+    )
     p_value = p_text(row["p_holm"]) if row["p_holm"] < 0.001 else f"= {p_text(row['p_holm'])}"
     interval = "" if low is None else f"95% interval {low:.1f} to {high:.1f}, "
     tests = f" after Holm's correction for {row['n_tests']} tests" if row["n_tests"] > 1 else ""
     numbers = f"by {points:.1f} points of accuracy ({interval}p {p_value}{tests}; {row['n_queries']:,} queries)"
     if row["p_holm"] <= LEVEL:
         return f"{row['model_a']} is better than {row['model_b']} {numbers}."
-    return f"No difference is shown between {row['model_a']} and {row['model_b']}: the first is ahead {numbers}."
+    nothing = f"No difference is shown between {row['model_a']} and {row['model_b']}: the first is ahead {numbers}."
+    return nothing + _needed_text(row["n_queries"], row["difference"], row["min_detectable"])
+
+
+def _needed_text(n_queries: int, difference: float, min_detectable: float | None) -> str:
+    """Say which difference the queries detect, and how many the observed one takes: errors shrink with 1/sqrt(n)."""
+    if min_detectable is None or min_detectable >= 1:
+        return " So few queries detect no difference."
+    detected = f" These queries detect a true difference of {100 * min_detectable:.1f} points with 80% probability"
+    if 100 * difference < 0.05:
+        return f"{detected}."
+    needed = float(f"{n_queries * (min_detectable / difference) ** 2:.2g}")
+    return f"{detected}; one of {100 * difference:.1f} points takes about {needed:,.0f} queries."
 
 
 MAX_ANSWERS = 5

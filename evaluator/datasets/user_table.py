@@ -168,7 +168,9 @@ def read_labels(stated: str) -> dict[str, str]:
     """
     if "=" not in stated:
         if not Path(stated).is_file():
-            raise ConfigError(f"--labels {stated} is no file. Give CELL=NAME,CELL=NAME, as in 1=bad,5=great, or a TOML file.")
+            raise ConfigError(
+                f"--labels {stated} is no file. Give CELL=NAME,CELL=NAME, as in 1=bad,5=great, or a TOML file."
+            )
         content = read_toml(Path(stated), ConfigError)
         wrong = next((key for key, name in content.items() if not isinstance(name, str)), None)
         if wrong is not None:

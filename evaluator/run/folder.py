@@ -15,7 +15,7 @@ from evaluator.errors import ConfigError, StoreError, WriteError
 from evaluator.files.json_files import from_builtins
 from evaluator.files.whole import file_digest, reason, scan_parquet, table_path
 from evaluator.imports.answers import IMPORTED
-from evaluator.record import RunRecord, ScoresRecord
+from evaluator.record import RunRecord, ScoresRecord, no_scores
 from evaluator.run.build import Built
 from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run
 from evaluator.run.measure import ScoredStore, scored_run
@@ -112,7 +112,7 @@ def command_for(*words: str | Path) -> str:
 def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
     """Return the record of a run's scores. Raises StoreError if nothing was scored."""
     if record.scores is None:
-        raise StoreError(f"{out} has no scores yet. Run `{command_for('score', out, '--model', 'MODEL')}` first.")
+        raise StoreError(no_scores(record, str(out)))
     return record.scores
 
 

@@ -196,7 +196,9 @@ def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:
 
 
 def _folder_name(one: ResolvedModel) -> str:
-    name, adapter, chat = last_part(one.source.name), one.source.adapter, one.form.chat
+    is_shipped = one.config.model in EMBEDDED_MODELS  # whose source is a folder called "model"
+    name = one.config.model if is_shipped else last_part(one.source.name)
+    adapter, chat = one.source.adapter, one.form.chat
     if adapter is not None:
         name += f"-{last_part(adapter.name)}"
     if chat is not None:

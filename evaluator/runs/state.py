@@ -26,6 +26,7 @@ _NO_RUNS_INSIDE = {"store", "scores", "tables", "users", "data"}  # of a run's f
 class Scoring:
     """How many prompts of a run have scores, in finished shards."""
 
+    model: str
     engine: str  # "" if all scores are of earlier runs
     done: int
     planned: int
@@ -105,6 +106,7 @@ def run_state(out: Path) -> RunState:
     finished = _finished(out, record)
     data = run.data.path if record and run.data.path.resolve() != out.resolve() else None
     sections = (record.prompts, record.scores) if record else ()
+    started = [line.partition("started: ")[2] for line in log if " started: " in line]
     unfinished: State = "damaged" if problem else "finished" if finished else "unfinished"
     return RunState(
         folder=str(out),
@@ -120,9 +122,9 @@ def run_state(out: Path) -> RunState:
         finished=finished,
         stages=_stages(record, finished),
         prompts=prompts.distinct_prompts if prompts else 0,
-        scoring=[] if record is None or finished else list(_scoring(run)),
+        scoring=[] if record is None or finished else list(_scoring(run, record)),
         left_out={name: why for section in sections if section for name, why in section.left_out.items()},
-        command=next((line.partition("started: ")[2] for line in reversed(log) if " started: " in line), ""),
+        command=next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), ""),
         last_message=log[-1] if log else "",
         run_bytes=folder_bytes(out),
         data_bytes=folder_bytes(data) if data else 0,
@@ -165,12 +167,16 @@ def _stages(record: RunRecord | None, finished: str) -> list[str]:
     return [name for name, is_done in done.items() if is_done]
 
 
-def _scoring(run: RunFolder) -> Iterator[Scoring]:
-    """Yield the progress of scoring a run's prompts, by folder of scores.
+def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
+    """Yield the progress of scoring the prompts of a run, or of each of its models, by folder of scores.
 
     Where the record does not name its scores yet, scores of other models are among them.
     """
-    record = run.record
+    if record.model is None and (models := [RunFolder(each) for each in model_runs(run.out)]):
+        for each in models:
+            with suppress(StoreError):
+                yield from [*_scoring(each, each.record)] or [_not_begun(each.record)]
+        return
     stores = {record.prompts.fingerprint} if record.prompts else set()
     stores |= {*record.scores.stores} if record.scores else set()
     begun = [run.data.begun(store, record.scores_folder or "*") for store in sorted(stores)]
@@ -180,12 +186,19 @@ def _scoring(run: RunFolder) -> Iterator[Scoring]:
                 shards, engine = manifest.counted_shards, manifest.engine
                 reused = sum(plan.reused_prompts for plan in manifest.plans.values())
                 yield Scoring(
+                    model=record.model.title if record.model else "",
                     engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
                     done=sum(shard.prompts for shard in shards) + reused,
                     planned=sum(plan.prompts for plan in manifest.plans.values()) + reused,
                     elapsed_s=sum(shard.elapsed_s for shard in shards),
                     last_s=max((shard.finished_s for shard in shards), default=0.0),
                 )
+
+
+def _not_begun(record: RunRecord) -> Scoring:
+    planned = record.prompts.distinct_prompts if record.prompts else 0
+    model = record.model.title if record.model else ""
+    return Scoring(model=model, engine="", done=0, planned=planned, elapsed_s=0.0, last_s=0.0)
 
 
 def folder_bytes(folder: Path) -> int:

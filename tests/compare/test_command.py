@@ -3,15 +3,19 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 from markupsafe import escape
+from scipy.stats import binom
 
 from evaluator.cli.compare import compare
 from evaluator.compare import schema as schemas
+from evaluator.compare.results import _needed_text
 from evaluator.errors import ConfigError
 from evaluator.runs.export import export
+from evaluator.statistics.paired import detectable_in_advance
 from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
 TABLES = {
@@ -53,7 +57,22 @@ def test_the_last_line_has_the_difference_its_interval_and_corrected_p_of_the_ta
         shown = [abs(float(number)) for number in re.findall(r"-?[0-9]+\.[0-9]", line.split("p ")[0])]
         assert shown == pytest.approx([abs(100 * row["difference"]), *ends], abs=0.051) or skill == 0.5
         assert f"after Holm's correction for {row['n_tests']} tests" in line
-        assert line.endswith(f"{row['n_queries']:,} queries).")
+        sentence, _, needed = line.partition(" These queries detect a true difference of ")
+        assert sentence.endswith(f"{row['n_queries']:,} queries).")
+        assert needed.startswith(f"{100 * row['min_detectable']:.1f} points") is (skill == 0.5)
+
+
+@pytest.mark.parametrize(("n", "share", "ahead"), [(300, 0.3, 0.04), (300, 0.2, 0.02), (1000, 0.15, 0.02)])
+def test_the_queries_that_the_answer_asks_for_detect_the_difference_with_80_percent(n, share, ahead):
+    text = _needed_text(n, ahead, detectable_in_advance(n, share))
+    needed = int(text.split("about ")[1].split()[0].replace(",", ""))
+    # Power of McNemar's exact test by SciPy's binomials: pairs that differ, and those of them in favour of the better.
+    differing = np.arange(needed + 1)
+    reject = binom.isf(0.025, differing, 0.5)  # more than so many in favour of the better
+    detected = binom.pmf(differing, needed, share) @ binom.sf(reject, differing, (1 + ahead / share) / 2)
+    assert 0.76 < detected < 0.86
+    assert "takes about" not in _needed_text(n, 0.0, detectable_in_advance(n, share))
+    assert _needed_text(3, 0.3, 1.0) == " So few queries detect no difference."
 
 
 def test_figures_by_size_and_correlations_take_three_sizes(run_folders: list[Path], tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import evaluator
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import ConfigError
 from evaluator.progress import finish
+from evaluator.record import no_scores
 from evaluator.run import pipeline
+from evaluator.run.folders import read_run
 from evaluator.runs.state import run_state
 from tests.command_line import command, command_outputs
 
@@ -45,6 +47,7 @@ def files(out):
         (replace(CONFIG, definitions=("paper",)), FAKE, "definitions paper without released, published"),
         (replace(CONFIG, parts=("normal",)), FAKE, "parts normal instead of all"),
         (CONFIG, EMBEDDED, "model embedded instead of fake"),
+        (CONFIG, replace(FAKE, model="fake:2"), "model fake:2 instead of fake"),
         (CONFIG, replace(FAKE, label_boundary="merged"), "label boundary merged instead of"),
     ],
 )
@@ -163,6 +166,25 @@ def test_an_interrupted_model_is_named_and_has_no_score_of_another(tmp_path):
     state = run_state(tmp_path / "b")
     assert (state.state, state.model, sum(one.done for one in state.scoring)) == ("unfinished", "embedded", 0)
     assert "100% scored" not in command_outputs("list", tmp_path / "b").out
+
+
+def test_an_interrupted_comparison_counts_the_prompts_of_all_models_and_names_its_command(tmp_path):
+    stage = pipeline.run(CONFIG, [EMBEDDED, RANDOM], tmp_path)
+    for now in stage:
+        if now.stage == "Loading the model" and (tmp_path / "models/embedded/tables").is_dir():
+            stage.close()
+            break
+    state = run_state(tmp_path)
+    assert [(one.model, one.done == one.planned > 0) for one in state.scoring] == [
+        ("embedded", True),
+        ("random", False),
+    ]
+    assert "50% scored" in command_outputs("list", tmp_path).out.splitlines()[0]
+    record = read_run(tmp_path / "models" / "random")
+    assert no_scores(replace(record, commands={"build": "evaluator run x"}), "a") == (
+        "a has no scores yet. Run `evaluator run x` first."
+    )
+    assert "evaluator score a --model MODEL" in no_scores(replace(record, commands={}), "a")
 
 
 @pytest.mark.parametrize("in_background", [False, True])
