@@ -222,7 +222,7 @@ def in_group(table: pl.DataFrame, results: PartResults) -> pl.DataFrame:
 def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: Sequence[str]) -> Iterator[Block]:
     """Yield the results under one definition: means, table, and accuracies against guessing."""
     texts, present = results.texts, [name for name in names if name in rows.columns]
-    mean = rows.filter(dataset=MEAN_OVER_DATASETS)
+    mean = rows if rows.height == 1 else rows.filter(dataset=MEAN_OVER_DATASETS)
     if mean.height:
         cells = {name: cell for name in present if (cell := mean[name].item())}
         items = [

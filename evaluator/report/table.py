@@ -183,9 +183,7 @@ class Table:
     @property
     def footer(self) -> list["ShownRow"]:
         """Return the rows of the foot."""
-        foot = self.foot
-        if self.is_mean_last and self.rows["dataset"].n_unique() != 2:  # the mean of a single dataset is its own row
-            foot = self.rows.filter(dataset=MEAN_OVER_DATASETS)
+        foot = self.rows.filter(dataset=MEAN_OVER_DATASETS) if self.is_mean_last else self.foot
         return [] if foot is None else [self._shown(row, of_all=True) for row in foot.iter_rows(named=True)]
 
     def _shown(self, row: Row, *, of_all: bool = False) -> "ShownRow":
@@ -325,8 +323,12 @@ def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list
 
 
 def in_order(rows: pl.DataFrame, datasets: Sequence[str], *by: str) -> pl.DataFrame:
-    """Return the rows of these datasets and the mean over them, in this order, and within a dataset by `by`."""
-    order = pl.Enum(list(dict.fromkeys([*datasets, MEAN_OVER_DATASETS])))
+    """Return the rows of these datasets and the mean over them, in this order, and within a dataset by `by`.
+
+    The mean over a single dataset is left out.
+    """
+    mean = [MEAN_OVER_DATASETS] if len({*rows["dataset"]} - {MEAN_OVER_DATASETS}) != 1 else []
+    order = pl.Enum(list(dict.fromkeys([*datasets, *mean])))
     kept = rows.filter(pl.col("dataset").is_in(order.categories.to_list()))
     return kept.sort(pl.col("dataset").cast(order), *by, maintain_order=True)
 
