@@ -342,6 +342,19 @@ class ChatConfig(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsConfig(Options):
+    """What a forward pass of vLLM holds, in place of the choice in engine/vllm_settings.py."""
+
+    max_tokens: int | None = option(
+        None, "Most tokens of a forward pass of vLLM; its own choice if left out.", name="step_tokens", minimum=1
+    )
+    max_sequences: int | None = option(
+        None, "Most prompts of a forward pass of vLLM; its own choice if left out.", name="step_prompts", minimum=1
+    )
+    eager: bool = option(False, "Do not compile the model, so that vLLM starts sooner.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig(Options):
     """Which model scores the prompts, and how to load it."""
 
@@ -373,6 +386,7 @@ class ModelConfig(Options):
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
     max_prompt_tokens: int | None = None  # of the longest prompt with its continuation; None: the model's context
+    steps: StepsConfig = StepsConfig()
     devices: DevicesConfig = DevicesConfig()
     revision: str | None = option(None, "Revision of a hub model.")
     trust_remote_code: bool = option(False, "Run code that comes with the model.")

@@ -76,7 +76,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     folder = open_built(out)
     tables = open_scored(folder, out)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
-    block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source)
+    block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source, step_settings())
     assert block_tokens, "on a CPU vLLM is told it"
     assert step_tokens, "on a CPU vLLM is told it"
     cache = Cache(block_tokens, point.cache_tokens // block_tokens, shares_parts=True)

@@ -115,7 +115,7 @@ def vllm_settings(job: Job) -> dict[str, Any]:
     settings = {
         "hf_overrides": {"head_dtype": head_dtype(source, config, device_kind())},
         "enable_prefix_caching": True,
-        "max_num_batched_tokens": vllm_settings.tokens_per_step(source),
+        "max_num_batched_tokens": vllm_settings.tokens_per_step(source, step),
         "max_num_seqs": step.max_sequences,
         "block_size": step.block_tokens,
         "enforce_eager": not step.compiled,

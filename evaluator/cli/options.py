@@ -11,7 +11,8 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 import click
 
 from evaluator.config import BASE_ALONE, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
+from evaluator.files.toml_files import read_toml
 from evaluator.options import OptionField, flag, from_options, option_fields
 from evaluator.redaction import control_code
 from evaluator.schemas import DEFINITIONS
@@ -93,9 +94,29 @@ def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
         for name, declared in reversed(option_fields(kind).items()):
             help_text = " ".join(filter(None, (declared.field.metadata["help"], more_help.get(name))))
             command = click.option(declared.flag, help=help_text or None, **_settings(declared))(command)
-        return command
+        return _settings_file(command) if kind is ModelConfig else command
 
     return decorate
+
+
+def _take_settings(context: click.Context, _param: click.Parameter, path: Path | None) -> None:
+    """Take the options of a file as defaults of a command. Raises ConfigError for one that is no option of a model."""
+    if path is None:
+        return
+    content, known = read_toml(path, ConfigError, "--settings"), option_fields(ModelConfig)
+    for name in content.keys() - known.keys():
+        raise ConfigError(unknown_name(f"--settings {path}: there is no option", name, known))
+    context.default_map = {**(context.default_map or {}), **content}
+
+
+_settings_file = click.option(
+    "--settings",
+    type=UserPath(dir_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=_take_settings,
+    help="TOML file of options of a model, such as --tune of doctor writes; options that are given win.",
+)
 
 
 def _settings(declared: OptionField) -> dict[str, Any]:

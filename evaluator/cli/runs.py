@@ -215,7 +215,8 @@ def receipt(out: Path, **given: Any) -> None:
 
 @click.command()
 @options_of(ModelConfig)
-def doctor(**given: Any) -> int:
+@click.option("--tune", type=UserPath(dir_okay=False), help="Try settings; write the fastest here, for --settings.")
+def doctor(tune: Path | None, **given: Any) -> int:
     """Measure whether a model's engine gives the right numbers on this machine, and how fast.
 
     Compares 64 prompts with transformers in float32 and in the run's dtype, and prints a line for each check and a
@@ -234,6 +235,10 @@ def doctor(**given: Any) -> int:
         echo(f"{check.status:9}  {check.name}: {check.text}{f'. Use {check.option}' if check.option else ''}")
     echo(f"Written: {doctor_file(record.weights_fingerprint)}")
     echo(f"{record.model}: {record.verdict}")
+    if tune:
+        from evaluator.runs import tune as tuning
+
+        echo("\n".join(draw(tuning.tune(model, tune))))
     return int("DISAGREES" in {check.status for check in record.checks})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from evaluator.config import ModelConfig
+from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine.base import Engine, EngineIdentity, versions_for_transformers, versions_for_vllm
 from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, lay_out, this_machine, this_processor
 from evaluator.engine.fake_engine import FakeEngine
@@ -113,6 +113,8 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     if config.quantization and not kind.quantizes:
         able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
         raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
+    if config.steps != StepsConfig() and engine_name(config) != "vllm":
+        raise ConfigError("--step-tokens, --step-prompts and --eager are settings of vLLM: add --engine vllm.")
     if kind.runs_a_model:
         config = shipped_model(config)
     if config.adapter is None:

@@ -73,7 +73,7 @@ def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
 
 def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
     """Return the options of `vllm.LLM`."""
-    settings = step_settings()
+    settings = step_settings(config.steps)
     return {
         "model": str(source.folder),
         # Not Mistral's own files, which can lie beside those that source.fingerprint covers.
@@ -90,7 +90,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         "max_num_seqs": settings.max_sequences,
-        "max_num_batched_tokens": tokens_per_step(source),
+        "max_num_batched_tokens": tokens_per_step(source, settings),
         "max_logprobs": MAX_IDS,
         "enforce_eager": not settings.compiled,
         # A step holds thousands of prompt tokens: the graphs of small steps, and of steps that generate, never run.

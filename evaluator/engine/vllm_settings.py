@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from evaluator.config import ModelConfig
+from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine.base import first_sentence, vllm_version
 from evaluator.engine.devices import DeviceKind, device_kind
 from evaluator.errors import ModelError
@@ -246,6 +246,8 @@ class StepSettings(NamedTuple):
     compiled: bool  # torch.compile; no CUDA graphs, which a step of prompts does not replay
 
 
+AS_IT_IS = StepsConfig()
+
 SETTINGS: dict[DeviceKind, StepSettings] = {
     # Blocks of 32 are the smallest that vLLM's CPU attention works well with: it would take 128, which cached 64% of
     # StaICC's tokens instead of 88%. Blocks of 64, steps of 512 and 1,024 tokens and 64 sequences a step took 1.02 to
@@ -263,14 +265,18 @@ _PROMPT_LOG_PROB_BYTES = 2**30
 _CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
 
 
-def step_settings() -> StepSettings:
-    """Return the settings for this machine's devices."""
-    return SETTINGS[device_kind()]
+def step_settings(steps: StepsConfig = AS_IT_IS) -> StepSettings:
+    """Return the settings for this machine's devices, and for what the user has chosen."""
+    settings = SETTINGS[device_kind()]
+    return settings._replace(
+        max_tokens=steps.max_tokens or settings.max_tokens,
+        max_sequences=steps.max_sequences or settings.max_sequences,
+        compiled=settings.compiled and not steps.eager,
+    )
 
 
-def tokens_per_step(source: ModelSource) -> int | None:
+def tokens_per_step(source: ModelSource, settings: StepSettings) -> int | None:
     """Return the largest number of tokens of a forward pass; None: vLLM chooses."""
-    settings = step_settings()
     if settings.max_tokens is None:
         return None
     limit = min(settings.max_tokens, _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size))

@@ -1,0 +1,171 @@
+"""`evaluator doctor --tune`: try settings of an engine on this machine one by one, and keep those that are faster."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from evaluator.config import ModelConfig, StepsConfig
+from evaluator.datasets.staicc import load_staicc
+from evaluator.engine import engine_name, find_machine, find_source, with_devices
+from evaluator.engine.base import Engine, adapted
+from evaluator.engine.devices import Machine
+from evaluator.engine.replicas import EngineLoader, Job
+from evaluator.errors import EvaluatorError
+from evaluator.files.whole import write_bytes
+from evaluator.models.source import ModelSource
+from evaluator.models.weights import Adapter
+from evaluator.options import option_fields
+from evaluator.progress import Progress, Stage, finish
+from evaluator.prompts.rows import normal_requests
+from evaluator.runs.receipt import score_in_one_call
+from evaluator.schemas import TOKENS
+from evaluator.tokens.boundary import tokenise_prompts
+from evaluator.tokens.table import with_token_ids
+
+_DATASETS = ("sst5", "trec", "agnews", "tweet_eval_emotion")
+"""A trial scores one after the other: four times, of prompts that the cache does not know."""
+
+_QUERIES = {"cpu": 16, "cuda": 512}  # of each dataset, with two demonstration sets
+_JOBS_OF_A_REPLICA = 4
+
+Settings = Mapping[str, Any]
+"""Options of a model, by name as in a settings file, in place of its own."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The times of one engine."""
+
+    settings: Settings
+    seconds: tuple[float, ...]  # by dataset
+    scores: pl.DataFrame  # prompt_id, label_log_likelihoods
+
+    def speed(self, base: "Trial") -> float:
+        """Return how many times as fast as another trial it was, in the median over datasets."""
+        return float(np.median(np.array(base.seconds) / self.seconds))
+
+    def drift_nats(self, base: "Trial") -> float:
+        """Return the largest difference of a log-likelihood from another trial."""
+        names = ["label_log_likelihoods", "label_log_likelihoods_base"]
+        both = self.scores.join(base.scores, on="prompt_id", suffix="_base").explode(names)
+        difference = pl.col(names[0]) - pl.col(names[1])
+        return float(both.select(difference.abs().max()).item())
+
+
+def candidates(engine: str, machine: Machine, config: ModelConfig) -> Iterator[Settings]:
+    """Yield settings to try, each in addition to those that were kept before it."""
+    if machine.kind == "cuda":
+        yield {"eager": True}
+        yield from ({"engines_per_device": n} for n in (2, 4) if config.devices.per_replica == 1)
+        n_devices = config.devices.n if isinstance(config.devices.n, int) else 1
+        yield from ({"tensor_parallel": n} for n in (2, 4, 8) if n_devices % n == 0)
+    elif machine.max_devices > 1:
+        yield {"devices": machine.max_devices}
+    if engine == "vllm":
+        tokens = (4096, 8192, 16384, 32768) if machine.kind == "cuda" else (512, 1024, 4096)
+        yield from ({"step_tokens": n} for n in tokens)
+        yield from ({"step_prompts": n} for n in ((256, 2048) if machine.kind == "cuda" else (64,)))
+
+
+def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
+    """Try settings, write the faster ones, and return lines about all.
+
+    Faster is what takes less time for every dataset, and in the median gains more than two trials of the same differ.
+
+    Raises ConfigError or ModelError where the model cannot be loaded as it is configured.
+    """
+    source, engine = find_source(config), engine_name(config)
+    config, machine = with_devices(source, config), find_machine(config)
+    tables, kept, lines = _prompts(source, _QUERIES[machine.kind]), dict[str, Any](), list[str]()
+    yield Progress(stage="Tuning: as it is, twice", done=0, total=1, unit="settings")
+    first, best = (_trial(source, config, tables, {}) for _ in range(2))
+    noise = abs(best.speed(first) - 1)
+    lines.append(f"as it is: {_rate(best, tables)}; a second trial differed by {noise:.1%}")
+    tried = [*candidates(engine, machine, config)]
+    for number, change in enumerate(tried):
+        text = _toml(change).strip().replace("\n", ", ")
+        yield Progress(stage=f"Tuning: {text}", done=number, total=len(tried), unit="settings")
+        try:
+            trial = _trial(source, with_settings(config, kept | dict(change)), tables, kept | dict(change))
+        except EvaluatorError as error:
+            lines.append(f"{text}: {error}")
+            continue
+        is_faster = trial.speed(best) > 1 + noise and bool(np.all(np.array(trial.seconds) < best.seconds))
+        verdict = "kept" if is_faster else "not kept"
+        about = f"{trial.speed(best):.2f} x as fast, at most {trial.drift_nats(best):.2g} nats apart: {verdict}"
+        lines.append(f"{text}: {_rate(trial, tables)}, {about}")
+        if is_faster:
+            best, kept = trial, kept | dict(change)
+    found = f"{best.speed(first):.2f} x as fast as without" if kept else "nothing was faster than without"
+    write_bytes(out, f"# evaluator doctor --tune, {source.title} on {machine.name}: {found}\n{_toml(kept)}".encode())
+    return [*lines, f"{found}: {out}"]
+
+
+def with_settings(config: ModelConfig, settings: Settings) -> ModelConfig:
+    """Return a configuration with some options of other values."""
+    for name, value in settings.items():
+        part = "steps" if name in option_fields(StepsConfig) else "devices"
+        options = getattr(config, part)
+        field = option_fields(type(options))[name].field.name
+        config = replace(config, **{part: replace(options, **{field: value})})
+    return config
+
+
+def _toml(settings: Settings) -> str:
+    return "".join(f"{name} = {str(value).lower()}\n" for name, value in settings.items())
+
+
+def _rate(trial: Trial, tables: list[pl.DataFrame]) -> str:
+    rates = [table.height / seconds for table, seconds in zip(tables, trial.seconds, strict=True)]
+    return f"{np.median(rates):,.1f} prompts/s ({min(rates):,.1f} to {max(rates):,.1f} by dataset)"
+
+
+def _prompts(source: ModelSource, n_queries: int) -> list[pl.DataFrame]:
+    """Return schemas.TOKENS of prompts of each dataset, in an order that shares beginnings."""
+    tables = []
+    for name in _DATASETS:
+        rows = pl.concat(normal_requests(load_staicc(name), n_shots=4, n_queries=n_queries))
+        texts, asks, labels = (rows[column].to_list() for column in ("prompt", "ask", "continuations"))
+        tokens = tokenise_prompts(source.tokenizer, texts, asks, labels, "separate")
+        ids = [f"{name}/{number}" for number in range(rows.height)]
+        found = {
+            "prompt_id": ids,
+            "ask": rows["ask"],
+            "context": tokens.contexts,
+            "continuations": tokens.continuations,
+        }
+        schema = {column: TOKENS[column] for column in found}
+        tables.append(with_token_ids(pl.DataFrame(found, schema_overrides=schema)).sort("context"))
+    return tables
+
+
+def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame], settings: Settings) -> Trial:
+    """Load an engine, or its replicas, and score each table once."""
+    config = with_devices(source, config)
+    longest = max(len(context) for table in tables for context in table["context"]) + 64  # with its longest label
+    seconds, scores = list[float](), list[pl.DataFrame]()
+    with TemporaryDirectory() as folder, closing(EngineLoader(source, config, Path(folder))) as loader:
+        replicas = finish(loader.replicas(longest))
+        for table in tables:
+            n_jobs = 1 if replicas.n == 1 else _JOBS_OF_A_REPLICA * replicas.n
+            size = -(-table.height // n_jobs)
+            jobs = [
+                Job(f"tune-{start}", size, _label_scores, (table.slice(start, size), source.adapter))
+                for start in range(0, table.height, size)
+            ]
+            clock = time.monotonic()
+            scores += replicas.run(jobs)
+            seconds.append(time.monotonic() - clock)
+    return Trial(settings, tuple(seconds), pl.concat(scores))
+
+
+def _label_scores(engine: Engine, _replica: int, rows: pl.DataFrame, adapter: Adapter | None) -> Iterator[pl.DataFrame]:
+    scored = score_in_one_call(rows, adapted(engine, adapter).log_likelihoods)
+    yield scored.scores.select("prompt_id", "label_log_likelihoods")

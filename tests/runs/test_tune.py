@@ -1,0 +1,78 @@
+"""Settings that the doctor tries, and the file that commands take them from."""
+
+import tomllib
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from evaluator.config import DevicesConfig, ModelConfig, StepsConfig
+from evaluator.engine import replicas
+from evaluator.engine.devices import Machine
+from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.vllm_settings import SETTINGS, StepSettings, step_settings
+from evaluator.progress import finish
+from evaluator.runs import tune
+from tests.command_line import command
+
+EMBEDDED = ModelConfig(model="embedded", engine="vllm")
+
+
+@pytest.fixture
+def paced(monkeypatch):
+    """Have engines take 1 ms a prompt, and half of that with steps of 1,024 tokens, by a clock of their own."""
+    clock = SimpleNamespace(now=0.0)
+
+    class Paced(FakeEngine):
+        def __init__(self, config: ModelConfig) -> None:
+            super().__init__()
+            self.seconds = 5e-4 if config.steps.max_tokens == 1024 else 1e-3
+
+        def log_likelihoods(self, requests):
+            clock.now += self.seconds * len(requests)
+            yield from super().log_likelihoods(requests)
+
+    monkeypatch.setattr(tune, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(replicas, "load_engine", lambda _source, config: Paced(config))
+    monkeypatch.setattr(tune, "candidates", lambda *_: iter([{"step_tokens": 512}, {"step_tokens": 1024}]))
+
+
+@pytest.mark.usefixtures("paced")
+def test_the_faster_setting_is_kept_and_a_run_takes_it_from_the_file(tmp_path):
+    lines = finish(tune.tune(EMBEDDED, tmp_path / "best.toml"))
+    assert [line.rpartition(": ")[2] for line in lines[1:3]] == ["not kept", "kept"]
+    assert "1,000.0 prompts/s" in lines[1]
+    assert "2,000.0 prompts/s (2,000.0 to 2,000.0 by dataset), 2.00 x as fast, at most 0 nats apart" in lines[2]
+    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {"step_tokens": 1024}
+
+
+def test_a_settings_file_gives_defaults_of_options(tmp_path):
+    (tmp_path / "best.toml").write_text("step_tokens = 1024\neager = true\nengine = 'vllm'\n")
+    words = ("preflight", "staicc-normal", "--datasets", "sst5", "--queries", 1, "--model", "embedded")
+    refused = "--step-tokens, --step-prompts and --eager are settings of vLLM"
+    assert refused in command(*words, "--settings", tmp_path / "best.toml", "--engine", "transformers", exits=2)
+    (tmp_path / "worse.toml").write_text("step_token = 1024\n")
+    shown = command(*words, "--settings", tmp_path / "worse.toml", exits=2)
+    assert "there is no option 'step_token'" in shown
+    assert "Did you mean 'step_tokens'" in shown
+    assert "cannot be read" in command(*words, "--settings", tmp_path / "none.toml", exits=2)
+
+
+def test_what_the_user_chooses_stands_in_place_of_the_table():
+    chosen = step_settings(StepsConfig(max_tokens=512, max_sequences=8, eager=True))
+    assert chosen == StepSettings(
+        block_tokens=SETTINGS["cpu"].block_tokens, max_tokens=512, max_sequences=8, compiled=False
+    )
+
+
+def test_candidates_of_a_node_are_layouts_that_its_devices_allow():
+    gpus = Machine("cuda", "a GPU", 8, 8, 80 * 2**30)
+    config = replace(EMBEDDED, devices=DevicesConfig(n=4, tensor_parallel=1))
+    found = [*tune.candidates("vllm", gpus, config)]
+    assert {"tensor_parallel": 4} in found
+    assert {"tensor_parallel": 8} not in found
+    laid_out = [tune.with_settings(config, change) for change in found]
+    assert {one.devices.tensor_parallel for one in laid_out} == {1, 2, 4}
+    assert {one.steps.max_tokens for one in laid_out} == {None, 4096, 8192, 16384, 32768}
+    split = [*tune.candidates("transformers", Machine("cpu", "two cores", 1, 2), config)]
+    assert split == [{"devices": 2}]
