@@ -150,8 +150,8 @@ def above_threshold(shift: float) -> Simulate:
     """The accuracy above a threshold that was chosen for 80% right answers on the same rows, where there is one."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-        inside = []
-        for _ in range(n_runs):
+        inside: list[bool] = []
+        while len(inside) < n_runs:
             at = selective.looks(*scored(rng, n, shift))
             if chosen := selective.choose(at, 0.2, 0.05):
                 low, high = selective.accuracy_interval(at, chosen)

@@ -71,7 +71,9 @@ def test_a_table_with_any_damage_is_refused_with_its_name_and_the_command_that_m
         ("export", out, "--format", "csv", "--out", out.parent / "csv"): ["metrics"],
         ("report", out): ["metrics", "predictions", "queries"],
     }
-    for words in (words for words, names in readers.items() if path.stem in names):
+    readable = [words for words, names in readers.items() if path.stem in names]
+    assert readable, f"no command reads {path.name}"
+    for words in readable:
         said = " ".join("".join(command_outputs(*words, exits=2)).split())
         assert f"{path} is damaged or of another run" in said
         assert f"`evaluator measure {out}`" in said
