@@ -134,10 +134,10 @@ test: setup ## the whole test suite, on the CPU, in JOBS processes (ARGS='-k pre
 	$(BIN)/python -m pytest -m 'not gpu and not exhaustive' -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-runners: export HF_HUB_OFFLINE = 1
-test-runners: setup ## all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
+test-runners: setup ## every exhaustive test, all architectures, and the engine contract on both of vLLM's model runners (V2 under Triton's interpreter: minutes)
 	$(BIN)/python -m pytest -m 'not gpu' tests/engine $(ARGS)
 	$(BIN)/python -m pytest -p tests.engine.model_runner_v2 tests/engine/test_engine_contract.py -k vllm $(ARGS)
-	$(BIN)/python -m pytest -m exhaustive tests/runs/test_doctor.py $(ARGS)
+	$(BIN)/python -m pytest -m exhaustive --ignore tests/engine $(ARGS)
 
 test-vllm: VLLM = 0.27.1
 test-vllm: export HF_HUB_OFFLINE = 1

@@ -56,10 +56,11 @@ def load_staicc(name: str) -> ClassificationDataset:
     sizes = SIZES._replace(demonstration=source.n_demonstrations)
     rows = split_rows(name, table.num_rows, sizes)
     templates = _alternative_templates(source)
-    # Taken in Arrow, so that of up to 127,600 memory-mapped rows only these few thousand are read.
+    # Taken in Arrow, so that of up to 127,600 memory-mapped rows only these few thousand are read; an array of
+    # NumPy would make Arrow import pandas.
     calibration, demonstration, test = (
-        pl.DataFrame(table.take(drawn)).select(source_row=pl.Series(drawn), texts="texts", gold="gold").cast(EXAMPLES)
-        for drawn in rows
+        pl.DataFrame(table.take(drawn.to_arrow())).select(source_row=drawn, texts="texts", gold="gold").cast(EXAMPLES)
+        for drawn in map(pl.Series, rows)
     )
     return ClassificationDataset(
         name=name,

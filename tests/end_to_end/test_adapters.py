@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -30,22 +31,36 @@ def words(model: Path, out: Path) -> tuple[object, ...]:
     return (*run, *methods, "--engine", "transformers", "--dtype", "float32", "--model", model, "--out", out)
 
 
+class Compared(NamedTuple):
+    words: tuple[object, ...]
+    out: Path
+    n_loads: int
+
+
+@pytest.fixture(scope="module")
+def compared(tiny_model: Path, adapters: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """A run of the base and both adapters in one process; nothing may change it."""
+    out = tmp_path_factory.mktemp("compared") / "out"
+    asked = (*words(tiny_model, out), *(word for name in ("none", *adapters) for word in ("--adapter", name)))
+    with patch.object(replicas, "load_engine", wraps=replicas.load_engine) as load:
+        command(*asked)
+    return Compared(asked, out, load.call_count)
+
+
 def log_likelihoods(run: Path) -> pl.Series:
     scores = evaluator.read_scores(run).collect().sort("prompt_id", "dataset", "position")
     return scores["label_log_likelihoods"].explode()
 
 
 def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
-    tiny_model: Path, adapters: list[Path], tmp_path: Path
+    tiny_model: Path, adapters: list[Path], compared: Compared, tmp_path: Path
 ) -> None:
-    one, two = adapters
-    asked = [*words(tiny_model, tmp_path / "out"), "--adapter", "none", "--adapter", one, "--adapter", two]
+    _, two = adapters
+    assert compared.n_loads == 1
     with patch.object(replicas, "load_engine", wraps=replicas.load_engine) as load:
-        command(*asked)
-        assert load.call_count == 1
-        command(*asked)  # every answer is there already
-        assert load.call_count == 1
-    runs = {path.name: path for path in (tmp_path / "out" / "models").iterdir()}
+        command(*compared.words)  # every answer is there already
+        assert load.call_count == 0
+    runs = {path.name: path for path in (compared.out / "models").iterdir()}
     assert set(runs) == {tiny_model.name, f"{tiny_model.name}-one", f"{tiny_model.name}-two"}
     record = json.loads((runs[f"{tiny_model.name}-two"] / "run.json").read_text())
     assert record["model"]["adapter"]["name"] == str(two)
@@ -53,7 +68,7 @@ def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
     assert (
         len({json.loads((run / "run.json").read_text())["model"]["weights_fingerprint"] for run in runs.values()}) == 3
     )
-    page = next((tmp_path / "out").glob("*.html")).read_text()
+    page = next(compared.out.glob("*.html")).read_text()
     assert f"{tiny_model} + {two}" in page
     command(*words(merged(tiny_model, two, tmp_path / "merged"), tmp_path / "alone"))
     pairs = log_likelihoods(runs[f"{tiny_model.name}-two"]), log_likelihoods(tmp_path / "alone")
@@ -61,13 +76,9 @@ def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
 
 
 @pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
-def test_two_replicas_score_with_every_adapter_as_one_process_does(
-    tiny_model: Path, adapters: list[Path], tmp_path: Path
-) -> None:
-    asked = [word for name in ("none", *adapters) for word in ("--adapter", name)]
-    for out, devices in (("one", ()), ("two", ("--devices", 2))):
-        command(*words(tiny_model, tmp_path / out), *asked, *devices)
-    alone, shared = ({path.name: path for path in (tmp_path / out / "models").iterdir()} for out in ("one", "two"))
+def test_two_replicas_score_with_every_adapter_as_one_process_does(compared: Compared, tmp_path: Path) -> None:
+    command(*compared.words, "--out", tmp_path, "--devices", 2)
+    alone, shared = ({path.name: path for path in (out / "models").iterdir()} for out in (compared.out, tmp_path))
     assert alone.keys() == shared.keys()
     for name in alone:
         pairs = log_likelihoods(alone[name]), log_likelihoods(shared[name])

@@ -30,9 +30,11 @@ def recorded(out: Path) -> dict:
     return scores
 
 
-@pytest.mark.parametrize("demonstrations", ["turns", "message"])
-def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demonstrations):
-    suites = ("staicc", "staicc-demonstrations", "staicc-learning-curve")
+@pytest.mark.parametrize(
+    ("demonstrations", "suites"),
+    [("turns", ("staicc", "staicc-demonstrations", "staicc-learning-curve")), ("message", ("staicc-normal",))],
+)
+def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demonstrations, suites):
     chat = ("--chat-template", template, "--chat-demonstrations", demonstrations, "--system-instruction", "Be brief.")
     command("run", *suites, *SMALL, "--methods", "all", *FAKE, *chat, "--out", tmp_path)
     scores = recorded(tmp_path)

@@ -95,7 +95,7 @@ def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts,
     assert re.search(LOST.format("[01]"), caplog.text)
 
 
-@pytest.mark.parametrize("n_models", [1, 2])
+@pytest.mark.parametrize("n_models", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, tmp_path):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
@@ -152,6 +152,7 @@ def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_
     assert table_bytes(tmp_path / "two") == table_bytes(tmp_path / "one")
 
 
+@pytest.mark.exhaustive  # the numbers of such a model are in tests/engine/test_vllm_loading.py
 @pytest.mark.slow
 def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_model, tmp_path):
     # One method reads scores, the other hidden states.

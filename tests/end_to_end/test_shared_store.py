@@ -17,7 +17,7 @@ def test_runs_that_begin_at_once_each_end_with_the_tables_they_have_alone(tmp_pa
     for name, words in (("small", SMALL), ("large", LARGE)):
         command(*words, "--out", tmp_path / "alone" / name)
         alone[name] = table_bytes(tmp_path / "alone" / name)
-    runs = [("small", SMALL), ("large", LARGE), ("small", SMALL), ("large", LARGE)]
+    runs = [("small", SMALL), ("large", LARGE), ("large", LARGE)]
     processes = [
         start(*words, "--out", tmp_path / str(number), "--store", tmp_path / "store")
         for number, (_, words) in enumerate(runs)

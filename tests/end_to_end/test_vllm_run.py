@@ -1,37 +1,74 @@
-"""A whole run on a real vLLM: from datasets to the report, killed on the way, and against the reference engine."""
+"""Runs of the model that ships on a real vLLM: killed on the way, against the reference engine, its MODEL_CARD.md."""
 
 import json
 import shutil
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import evaluator
+from evaluator.config import ModelConfig
 from evaluator.engine import transformers_engine
+from evaluator.models.embedded import EMBEDDED_MODELS
+from evaluator.models.source import find_model
 from tests.command_line import command
-from tests.end_to_end.processes import killed, prompts_left, shards_done, table_bytes
+from tests.end_to_end.processes import killed, prompts_left, shards_done
 
+FOLDER = EMBEDDED_MODELS["embedded"]()
 EMBEDDED = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5,trec,agnews")
 
 
 @pytest.fixture(scope="module")
 def embedded_run(tmp_path_factory):
-    """Folder of a run of the model that ships through vLLM, three datasets; read only."""
+    """Folder of a run of the model that ships through vLLM, all datasets; read only."""
     out = tmp_path_factory.mktemp("embedded") / "out"
-    command(*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", out)
+    command("run", "staicc-normal", "--model", "embedded", "--engine", "vllm", "--queries", 128, "--out", out)
     return out
 
 
+def test_weights_and_tokenizer_take_at_most_eight_megabytes():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= 8_000_000
+
+
+def test_it_is_an_ordinary_llama_folder_with_its_own_tokenizer():
+    source = find_model(ModelConfig(model=str(FOLDER)))
+    assert source.dtype == "float32"
+    assert source.n_parameters < 4_000_000
+    assert {path.name for path in FOLDER.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+@pytest.fixture(scope="module")
+def accuracies(embedded_run: Path) -> pl.DataFrame:
+    """Return accuracies on a quarter of the queries of ten datasets, by the paper's definition."""
+    metrics = pl.read_parquet(embedded_run / "tables" / "metrics.parquet")
+    return metrics.filter(pl.col("dataset") != "mean", metric="accuracy", definition="paper")
+
+
 @pytest.mark.slow
-def test_a_run_killed_while_vllm_scores_ends_with_the_bytes_of_one_never_killed(embedded_run, tmp_path):
+def test_seven_of_ten_datasets_lie_above_the_random_baseline(accuracies):
+    assert accuracies.height == 10
+    assert accuracies.filter(pl.col("log10_tail") < -6).height >= 7
+
+
+@pytest.mark.slow
+def test_six_of_ten_datasets_lie_above_the_majority_class(accuracies):
+    assert accuracies.filter(pl.col("value") > pl.col("majority")).height >= 6
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_vllm_scores_ends_with_the_predictions_of_one_never_killed(embedded_run, tmp_path):
     words = (*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", tmp_path)
     killed(*words, at_call=2)
     assert shards_done(tmp_path) == 1
     assert prompts_left(tmp_path) > 0
     command(*words)
-    assert table_bytes(tmp_path) == table_bytes(embedded_run)
+    ended, whole = (pl.read_parquet(out / "tables" / "predictions.parquet") for out in (tmp_path, embedded_run))
+    assert ended.height > 0
+    assert_frame_equal(ended, whole.join(ended, on="dataset", how="semi"), check_exact=True)
 
 
 @pytest.mark.slow

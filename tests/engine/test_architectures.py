@@ -22,13 +22,10 @@ if not find_spec("torchvision"):
     REFUSED |= {"Gemma 3": {"vllm"}, "Qwen3.5, bf16": {"vllm"}}
 
 IN_EVERY_RUN = {
-    "GPT-2",
-    "Qwen3-MoE",
     "Mistral, sliding window",
     "Falcon, ALiBi",
     "Gemma 2",
     "Idefics3",
-    "BLOOM",
     "Mamba",
     "LFM2",
     "Qwen3-Next, bf16",

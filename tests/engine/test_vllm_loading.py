@@ -1,6 +1,8 @@
 """What is left of vLLM once it has stopped, or could not load a model."""
 
 import gc
+import itertools
+import json
 import os
 import re
 import shutil
@@ -10,14 +12,17 @@ import tempfile
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
+from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.devices import this_processor
 from evaluator.engine.vllm_loading import start_vllm
 from evaluator.engine.vllm_settings import quiet
+from evaluator.errors import ModelError
 from tests.engine.architectures import ARCHITECTURES, save_model
 from tests.engine.cpu_only import cpu_only
 from tests.shared_engines import LOADED, close_engines
@@ -76,7 +81,7 @@ def test_the_weights_of_a_compiled_model_are_gone_when_its_engine_is_closed(tiny
 
 
 WORKERS = """
-import os, sys
+import json, os, sys
 from dataclasses import replace
 from pathlib import Path
 from evaluator.config import DevicesConfig, ModelConfig
@@ -86,17 +91,21 @@ from evaluator.errors import ModelError
 
 vllm_loading.require_whole = lambda source: None
 if __name__ == "__main__":
-    whole, damaged = sys.argv[1:]
+    whole, *damaged = sys.argv[1:]
     devices = DevicesConfig(n=2, tensor_parallel=2)
     config = ModelConfig(model=whole, engine="vllm", dtype="float32", kv_cache_gib=0.01, devices=devices)
     source = find_source(config)
-    try:
-        load_engine(replace(source, folder=Path(damaged)), config)
-    except ModelError as error:
-        print(error)
+    for folder in damaged:
+        try:
+            load_engine(replace(source, folder=Path(folder)), config)
+        except ModelError as error:
+            sys.exit(print(error))
     engine = load_engine(source, config)
     print("log", engine._log.is_file())
     asked = [ContinuationRequest([*range(5, 45), last], [[7], [8, 9]]) for last in range(200)]
+    states = engine.hidden_states([request.context for request in asked[:9]]).tolist()
+    few = sorted(engine.log_likelihoods(asked[:9]), key=lambda answer: answer.index)
+    print("numbers", json.dumps([states, [row for answer in few for row in answer.token_log_probs]]))
     answers = engine.log_likelihoods(asked)
     next(answers)
     os.kill(engine._workers[1].pid, 9)
@@ -109,26 +118,76 @@ if __name__ == "__main__":
 """
 
 
-@cpu_only
-@pytest.mark.slow
-@pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
-def test_a_worker_process_that_fails_or_dies_is_named_with_the_cause(tiny_model, tmp_path):
-    program, damaged = tmp_path / "workers.py", tmp_path / "model"
+def on_two_workers(tmp_path: Path, *models: Path) -> subprocess.CompletedProcess[str]:
+    program = tmp_path / "workers.py"
     program.write_text(WORKERS)
-    shutil.copytree(tiny_model, damaged)
+    short = tempfile.mkdtemp(prefix="vllm-")  # paths of sockets have 107 characters at most
+    command = [sys.executable, program, *models]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": short})
+
+
+NOT_INITIALIZED = r"not initialized from checkpoint: \{'model\.norm\.weight'\}; more is in (\S+)\)\. Try"
+
+
+@pytest.mark.exhaustive  # two processes that import vLLM; the next test reads what such a process writes
+@cpu_only
+@pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
+def test_a_worker_process_that_fails_while_it_loads_is_named_with_the_cause(tiny_model, tmp_path):
+    damaged = Path(shutil.copytree(tiny_model, tmp_path / "model"))
     tensors = load_file(damaged / "model.safetensors")
     del tensors["model.norm.weight"]
     save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
-    short = tempfile.mkdtemp(prefix="vllm-")  # paths of sockets have 107 characters at most
-    environment = os.environ | {"TMPDIR": short}
-    command = [sys.executable, program, tiny_model, damaged]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    told = [line for line in run.stdout.splitlines() if line.startswith(("vLLM cannot", "log"))]
-    assert len(told) == 4, run.stdout + run.stderr
-    log = re.search(r"not initialized from checkpoint: \{'model\.norm\.weight'\}; more is in (\S+)\)\. Try", told[0])
+    run = on_two_workers(tmp_path, tiny_model, damaged)
+    log = re.search(NOT_INITIALIZED, run.stdout)
+    assert log, run.stdout + run.stderr
     assert "Traceback" in Path(log[1]).read_text()
-    assert "one of its 2 worker processes ended by SIGKILL, as when memory runs out" in told[2]
-    assert (told[1], told[3]) == ("log True", "log False")
+
+
+FAILED_WORKER = """\
+(Worker_TP0 pid=71) ERROR [multiproc_executor.py:934] WorkerProc failed to start.
+(Worker_TP0 pid=71) ERROR [multiproc_executor.py:934] Traceback (most recent call last):
+(Worker_TP0 pid=71) ERROR [multiproc_executor.py:934] ValueError: Following weights were \
+not initialized from checkpoint: {'model.norm.weight'}
+(EngineCore pid=70) ERROR [core.py:1108] RuntimeError: Engine core initialization failed.
+"""
+
+
+def test_the_error_of_a_worker_process_is_told_from_its_log(tiny_source, monkeypatch, tmp_path):
+    close_engines("vllm")
+    with quiet():
+        from vllm import LLM
+
+    class Failing(LLM):
+        def __init__(self, **_options):
+            (tmp_path / "log").write_text(FAILED_WORKER)
+            raise RuntimeError("Engine core initialization failed. See root cause above.")
+
+    monkeypatch.setattr("vllm.LLM", Failing)
+    with pytest.raises(ModelError, match=NOT_INITIALIZED) as caught:
+        start_vllm(tiny_source, ModelConfig(model=str(tiny_source.folder), engine="vllm"), tmp_path / "log")
+    assert str(caught.value).startswith(f"vLLM cannot load {tiny_source.folder}: Engine core initialization failed (")
+
+
+@cpu_only
+@pytest.mark.slow
+@pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
+def test_a_split_model_has_the_numbers_of_transformers_and_a_worker_that_dies_is_named(
+    tiny_model, loaded_engine, tmp_path
+):
+    run = on_two_workers(tmp_path, tiny_model)
+    told = [line for line in run.stdout.splitlines() if line.startswith(("vLLM cannot", "log"))]
+    assert len(told) == 3, run.stdout + run.stderr
+    assert "one of its 2 worker processes ended by SIGKILL, as when memory runs out" in told[1]
+    assert (told[0], told[2]) == ("log True", "log False")
+    (numbers,) = [line.partition(" ")[2] for line in run.stdout.splitlines() if line.startswith("numbers")]
+    states, log_probs = json.loads(numbers)
+    contexts = [[*range(5, 45), last] for last in range(9)]
+    reference = loaded_engine("transformers")
+    np.testing.assert_allclose(states, reference.hidden_states(contexts), rtol=0, atol=1e-4)
+    asked = [ContinuationRequest(context, [[7], [8, 9]]) for context in contexts]
+    answers = sorted(reference.log_likelihoods(asked), key=lambda answer: answer.index)
+    expected = [row for answer in answers for row in answer.token_log_probs]
+    np.testing.assert_allclose([*itertools.chain(*log_probs)], [*itertools.chain(*expected)], rtol=0, atol=1e-5)
 
 
 @pytest.mark.exhaustive
