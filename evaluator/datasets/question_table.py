@@ -152,16 +152,19 @@ def _distribution(value: Any, names: Sequence[str], where: str) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def drawn_demonstrations(examples: pl.DataFrame, n_shots: int, seed: int, how: str = "balanced") -> list[int]:
+def drawn_demonstrations(
+    examples: pl.DataFrame, n_shots: int, seed: int, how: str = "balanced", number: int = 0
+) -> list[int]:
     """Return n_shots rows of examples with a gold option, or all if there are fewer.
 
     Args:
         seed: of the order of rows.
+        number: of the set; each is drawn by itself.
         how: "balanced": of each option in turn; "cover": one of each option, then any; "first": the first rows.
     """
     order = list(range(examples.height))
     if how != "first":
-        random.Random(f"demonstrations, seed {seed}").shuffle(order)
+        random.Random(f"demonstrations, seed {seed}" + f", set {number}" * bool(number)).shuffle(order)
     golds = examples["gold"].to_list()
     turns: dict[object, int] = {}
     ranked = []

@@ -59,7 +59,9 @@ class Baselines:
         """Keep which answers of a group are right."""
         part, dataset = group.key["part"], group.key["dataset"]
         rows = group.rows.filter(pl.col("gold").is_not_null())
-        right = rows.select("query_id", "gold", right=pl.col("pred") == pl.col("gold"))
+        # Of several demonstration sets, the share of right answers to the query.
+        is_right = (pl.col("pred") == pl.col("gold")).mean()
+        right = rows.group_by("query_id", maintain_order=True).agg(pl.col("gold").first(), right=is_right)
         if part == ZERO_SHOT:
             self._zero_shot[dataset, group.key["method"]] = right
         elif part in self._parts and rows.height:
@@ -86,9 +88,9 @@ class Baselines:
                     continue
                 both = right.join(other, on="query_id", suffix="_other", maintain_order="left")
                 mine, theirs = (both[column].to_numpy() for column in ("right", "right_other"))
-                difference = mine.astype(float) - theirs
+                difference = mine - theirs.astype(float)
                 low, high = paired_interval(difference)
-                ends = share_interval(theirs)
+                ends = share_interval(theirs.astype(bool))
                 found.append(
                     key
                     | {"baseline": name, "accuracy": theirs.mean(), "ci_low": ends[0], "ci_high": ends[1]}

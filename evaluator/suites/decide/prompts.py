@@ -22,6 +22,7 @@ from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts
 from evaluator.suites.base import Requests
+from evaluator.suites.staicc.learning_curve import PART
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class DecideOptions(Options):
     demonstrations: Literal["balanced", "cover", "first"] = option(
         "balanced", "Each option in turn, each option at least once, or the first rows."
     )
+    sets: int = option(1, "Demonstration sets; every query is asked after each.", minimum=1)
     seed: int = option(42, "Seed of demonstrations and of drawn orders of options.")
 
     group_column: str | None = option(
@@ -47,6 +49,8 @@ class DecideOptions(Options):
         super().__post_init__()
         if len(self.shots) != 1 or self.shots[0] < 0:
             raise ConfigError(f"--shots of decide is one number of 0 or more, got {self.shots}.")
+        if self.sets > 1 and (self.demonstrations == "first" or not self.shots[0]):
+            raise ConfigError("--sets needs --shots, and --demonstrations other than first, which is one set.")
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -95,7 +99,8 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     Raises ConfigError for more queries than rows, DatasetError for too few demonstrations and too many options.
     """
     options = config.options_of(DecideOptions)
-    dataset = with_demonstrations(dataset, options)
+    sets = demonstration_sets(dataset, options)
+    dataset = sets[0]
     n_rows = dataset.examples.height
     if config.n_queries is not None and config.n_queries > n_rows:
         raise ConfigError(f"--queries {config.n_queries}: {dataset.source} has {n_rows} rows. Ask for no more.")
@@ -107,7 +112,7 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
         "soft_gold": soft.select(SOFT_GOLD.names()).cast(SOFT_GOLD),
         "inputs": _inputs(dataset, queries, options.group_column),
     }
-    return Requests(_all_rows(dataset, queries, options), tables)
+    return Requests(_all_rows(sets, queries, options), tables)
 
 
 def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str | None) -> pl.DataFrame:
@@ -120,30 +125,39 @@ def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str |
     return inputs.join(groups, on="query_id", how="left", maintain_order="left").select(INPUTS.names()).cast(INPUTS)
 
 
-def with_demonstrations(dataset: DecisionDataset, options: DecideOptions) -> DecisionDataset:
-    """Return the dataset with n_shots demonstrations: of its training rows, else rows that are then no queries.
+def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list[DecisionDataset]:
+    """Return the dataset with each set of n_shots demonstrations: of its training rows, else rows that are no queries.
 
-    Raises DatasetError for too few rows with a gold option.
+    Raises DatasetError for too few rows with a gold option, and where no row is left as a query.
     """
     pool = dataset.examples if dataset.demonstrations.is_empty() else dataset.demonstrations
     n_shots = options.shots[0]
-    rows = drawn_demonstrations(pool, n_shots, options.seed, options.demonstrations)
-    if len(rows) < n_shots:
+    sets = [
+        drawn_demonstrations(pool, n_shots, options.seed, options.demonstrations, number)
+        for number in range(options.sets)
+    ]
+    if (n_found := len(sets[0])) < n_shots:
         raise DatasetError(
-            f"{dataset.source}: {n_shots} demonstrations need as many rows with a true option, found {len(rows)}."
+            f"{dataset.source}: {n_shots} demonstrations need as many rows with a true option, found {n_found}."
         )
-    shown = pool[rows] if rows else pool.clear()
-    if dataset.demonstrations.is_empty() and n_shots:
-        kept = dataset.examples.filter(~pl.int_range(pl.len()).is_in(rows))
-        return replace(dataset, demonstrations=shown, examples=kept)
-    return replace(dataset, demonstrations=shown)
+    queries = dataset.examples
+    if dataset.demonstrations.is_empty():
+        queries = queries.filter(~pl.int_range(pl.len()).is_in([row for rows in sets for row in rows]))
+    if queries.is_empty():
+        raise DatasetError(
+            f"{dataset.source}: all rows are demonstrations and none is left to ask. Name others with --training-data."
+        )
+    return [replace(dataset, demonstrations=pool[rows] if rows else pool.clear(), examples=queries) for rows in sets]
 
 
-def _all_rows(dataset: DecisionDataset, queries: pl.DataFrame, options: DecideOptions) -> Iterator[pl.DataFrame]:
-    question, main = dataset.question, options.forms[0]
-    plain = Variation(question.instructions)
-    for form in options.forms:
-        yield from request_rows(dataset, queries, form, form, [plain])
+def _all_rows(sets: Sequence[DecisionDataset], queries: pl.DataFrame, options: DecideOptions) -> Iterator[pl.DataFrame]:
+    """Yield the requests of each part; those of variations and methods have the first set of demonstrations."""
+    dataset, main = sets[0], options.forms[0]
+    plain = Variation(dataset.question.instructions)
+    for number, of_set in enumerate(sets):
+        for form in options.forms:
+            yield from request_rows(of_set, queries, form, form, [plain], number)
+        yield from _curve_rows(of_set, main, number)
     if options.shots[0]:
         alone = replace(dataset, demonstrations=dataset.demonstrations.clear())
         yield from request_rows(alone, queries, ZERO_SHOT, main, [plain])
@@ -189,16 +203,41 @@ def _others(questions: Sequence[Question], form: Form) -> str:
     return "".join(f"{text.rstrip()}\n\n" for text in texts)
 
 
+def _curve_rows(dataset: DecisionDataset, form: Form, number: int) -> Iterator[pl.DataFrame]:
+    """Yield a set of demonstrations cut before each answer: a prompt for each, whose tokens all queries have."""
+    puts = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
+    n_shots = dataset.demonstrations.height
+    for place in range(n_shots):
+        before = replace(dataset, demonstrations=dataset.demonstrations.head(place))
+        asked_row = dataset.demonstrations.slice(place, 1)
+        for rows in _frames(before, asked_row, form, puts, number * n_shots + place):
+            yield rows.with_columns(
+                part=pl.lit(PART),
+                query_id=pl.lit(None, pl.Int64),
+                training_row="query_id",
+                demonstration_set=pl.lit(number, pl.Int64),
+                label_names="options",
+            ).drop("options")
+
+
 def request_rows(
-    dataset: DecisionDataset, queries: pl.DataFrame, part: str, form: Form, variations: Sequence[Variation]
+    dataset: DecisionDataset,
+    queries: pl.DataFrame,
+    part: str,
+    form: Form,
+    variations: Sequence[Variation],
+    demonstration_set: int = 0,
 ) -> Iterator[pl.DataFrame]:
     """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
     for number, variation in enumerate(variations):
         puts = partial(_put, dataset.question.kind, form, variation)
-        for rows in _frames(dataset, queries, form, puts, number * queries.height):
-            yield rows.with_columns(part=pl.lit(part), template=pl.lit(number, pl.Int64), label_names="options").drop(
-                "options"
-            )
+        for rows in _frames(dataset, queries, form, puts, (number + demonstration_set) * queries.height):
+            yield rows.with_columns(
+                part=pl.lit(part),
+                template=pl.lit(number, pl.Int64),
+                demonstration_set=pl.lit(demonstration_set, pl.Int64),
+                label_names="options",
+            ).drop("options")
 
 
 def _frames(
@@ -293,6 +332,6 @@ def _asked_in(context: MethodContext) -> tuple[DecisionDataset, pl.DataFrame, Fo
     """Return dataset, queries and form of the part that a method answers."""
     assert isinstance(context.dataset, DecisionDataset), "the suite's own methods have its datasets"
     options = context.config.options_of(DecideOptions)
-    dataset = with_demonstrations(context.dataset, options)
+    [dataset] = demonstration_sets(context.dataset, options)
     form = next((form for form in options.forms if form == context.part), options.forms[0])
     return dataset, dataset.examples.head(context.config.n_queries or dataset.examples.height), form, options

@@ -15,6 +15,8 @@ from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
 from evaluator.suites.decide.prompts import VARIED
 from evaluator.suites.decide.suite import METRIC_TEXTS
+from evaluator.suites.staicc.learning_curve import PART
+from evaluator.suites.staicc.report import learning_curve_section
 
 EFFECTS_NOTE = (
     "Each question was asked as it is, and again with something changed that should not matter. Intervals are over "
@@ -59,6 +61,8 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
             )
         )
         sections += total_error_sections(run, datasets_of(run), texts=titles)
+    if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
+        sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
     if not (baselines := run.table("baselines")).is_empty():
         table = Table(baselines, BASELINES, data={"table": "baselines"})
         sections.append(Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines"))

@@ -44,6 +44,7 @@ from evaluator.suites.decide.prompts import (
     added_single_options,
     decide_requests,
 )
+from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
 _QUERY = ["suite", "dataset", "query_id"]
 
@@ -104,6 +105,8 @@ def check(config: RunConfig) -> None:
             "decide asks typed questions about a table. Name both: --data tickets.csv --questions questions.toml "
             "(docs/decisions.md)."
         )
+    if config.options_of(DecideOptions).sets > 1 and (own := {*config.methods} & {*OWN_METHODS}):
+        raise ConfigError(f"{', '.join(sorted(own))} asks after one demonstration set: leave it out, or --sets.")
     unfit = [name for name in config.methods if name not in METHODS]
     if unfit:
         raise ConfigError(f"decide has no method {', '.join(unfit)}. Choose from {', '.join(METHODS)}.")
@@ -130,10 +133,12 @@ def measure(run: ScoredRun) -> Iterator[Table]:
         varied.add(group)
         baselines.add(group)
 
-    yield from classification_tables(run, DIAGNOSTICS, further=read)
+    yield from classification_tables(run, DIAGNOSTICS, shared="demonstrations" * bool(options.shots[0]), further=read)
     yield "graded", graded.table()
     yield from varied.tables().items()
     yield "baselines", baselines.table()
+    if PART in run.scored.parts and options.shots[0]:
+        yield "learning_curve", learning_curve(run.scored, run.config.definitions, options.forms[0])
 
 
 class _Graded:
@@ -150,7 +155,7 @@ class _Graded:
         """Score a group of a part that is no variation."""
         if group.key["part"] not in FORMS:
             return
-        rows = group.rows
+        rows = group.rows.filter(demonstration_set=0)  # requests of a query are not independent
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
         if group.key["dataset"] in self._ordered:
             self._keep(group.key, ordered_scores(probs, rows["gold"].to_numpy()))
@@ -212,7 +217,9 @@ METRIC_TEXTS = {
 
 DECIDE = Suite(
     summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
-    parts={form: Part() for form in FORMS} | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED)},
+    parts={form: Part() for form in FORMS}
+    | {PART: Part(kind="null")}
+    | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED)},
     methods=METHODS,
     own_methods=OWN_METHODS,
     definitions=("paper",),

@@ -65,7 +65,7 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
     return variations(((columns(n_before), [whole]) for n_before in range(n_shots)), n_prompts)
 
 
-def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) -> pl.DataFrame:
+def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition], whole: str = "normal") -> pl.DataFrame:
     """Return accuracy and true-label probability of vanilla after 0, 1, ... demonstrations, with 95% intervals.
 
     Intervals are clustered by the example that is classified. The points of a curve share examples and prompts: whether
@@ -73,8 +73,9 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition]) ->
 
     Returns schemas.LEARNING_CURVE, sorted by its key.
     """
-    rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, "normal"])).collect()
-    # Several suites of a run may have the part normal.
+    rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, whole])).collect()
+    rows = rows.filter(pl.col("gold").is_not_null())
+    # Several suites of a run may have the part `whole`, of the uncut prompts.
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
     points = [point for definition in definitions for point in _points(rows, definition)]
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})

@@ -401,3 +401,39 @@ def test_demonstrations_cover_the_options_or_are_the_first_rows():
     assert golds[1].count(0) > 3
     assert first == list(range(8))
     assert [examples["gold"][row] for row in cover[:3]] in [list(each) for each in permutations(range(3))]
+
+
+def test_several_demonstration_sets_and_the_curve_over_their_demonstrations(tmp_path):
+    write_table(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS.split("[anger]")[0])
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    fake = ("--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    command("run", "decide", *words, *fake, "--shots", 3, "--sets", 4, "--parts", "letters,learning_curve,zero-shot")
+    run = (tmp_path / "run",)
+    rows = requests(run).filter(pl.col("for_part").is_null())
+    asked = rows.filter(part="letters", dataset="queue")
+    sets = {tuple(ids) for ids in asked["demonstration_ids"].to_list()}
+    assert len(sets) == asked["demonstration_set"].n_unique() == 4
+    assert not {*asked["query_id"]} & {row for ids in sets for row in ids}
+    assert asked.height == 4 * asked["query_id"].n_unique()
+    answers, _ = probabilities(run, "letters", "queue")
+    right = (answers["pred"] == answers["gold"]).mean()
+    assert metric(run, "letters", "queue", "accuracy") == pytest.approx(right)
+    curve = table(run, "learning_curve").filter(dataset="queue", metric="accuracy").sort("n_shots")
+    assert curve["n_shots"].to_list() == [0, 1, 2, 3]
+    assert curve["n_requests"].to_list() == [4, 4, 4, asked.height]
+    assert curve["value"][-1] == pytest.approx(right)
+    for cut in rows.filter(part="learning_curve", dataset="queue").iter_rows(named=True):
+        whole = asked.filter(demonstration_set=cut["demonstration_set"]).row(0, named=True)
+        assert whole["prompt"].startswith(cut["prompt"] + cut["continuations"][cut["gold"]])
+        assert whole["demonstration_ids"][cut["n_shots"]] == cut["training_row"]
+    baseline = table(run, "baselines").filter(dataset="queue", baseline="zero-shot").row(0, named=True)
+    alone, _ = probabilities(run, "zero-shot", "queue")
+    assert baseline["accuracy"] == pytest.approx((alone["pred"] == alone["gold"]).mean())
+    assert baseline["difference"] == pytest.approx(right - baseline["accuracy"])
+    assert "Learning curve" in (tmp_path / "run" / "report.html").read_text()
+    assert "--sets needs --shots" in command("run", "decide", *words, *fake, "--sets", 2, exits=2)
+    own = ("--shots", 3, "--sets", 2, "--methods", "vanilla,order_averaged")
+    assert "order_averaged asks after one demonstration set" in command("run", "decide", *words, *fake, *own, exits=2)
+    other = (*fake[:-1], tmp_path / "other")
+    assert "none is left to ask" in command("run", "decide", *words, *other, "--shots", 20, "--sets", 9, exits=2)
