@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def test_every_target_of_make_and_every_module_is_there(page: Path) -> None:
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert [link for link in links if ":" not in link and not (page.parent / link).exists()] == []
+
+
+def test_lines_of_pip_name_extras_that_exist_and_the_wheel_that_make_dist_writes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [what for page in PAGES for what in re.findall(r"pip install '([^']+)'", page.read_text())]
+    extras = {extra for what in named for names in re.findall(r"\[(.*?)\]", what) for extra in names.split(",")}
+    assert {"vllm", "vllm-cpu", "sklearn"} <= extras <= {*project["optional-dependencies"]}
+    wheels = {what.partition("[")[0] for what in named if ".whl" in what}
+    assert wheels == {f"dist/{project['name']}-{project['version']}-py3-none-any.whl"}
 
 
 def test_commands_are_found_in_blocks_and_sentences() -> None:

@@ -85,12 +85,17 @@ class Run(Results):
 
     @property
     def summary(self) -> pl.DataFrame:
-        """Return the accuracy of each dataset and method: 95% interval, baselines and verdict, under one definition."""
+        """Return the accuracy of each dataset and method: 95% interval, baselines and verdict, under one definition.
+
+        It has the columns suite, part and method if the run has several of them, so that a short frame is shown whole.
+        """
         rows = first_definition(self.metrics.filter(metric="accuracy"))
-        one = ~pl.col("dataset").eq(MEAN_OVER_DATASETS)
-        rows = rows.filter(one | (one.sum().over("suite", "part", "method") > 1))
+        keys = ["suite", "part", "method"]
+        is_dataset = pl.col("dataset") != MEAN_OVER_DATASETS
+        rows = rows.filter(is_dataset | (is_dataset.sum().over(keys) > 1))
+        several = [name for name in keys if rows[name].n_unique() > 1]
         shown = ("ci_low", "ci_high", "chance", "majority", "verdict", "n_queries")
-        return rows.select("suite", "part", "dataset", "method", pl.col("value").alias("accuracy"), *shown)
+        return rows.select("dataset", *several, pl.col("value").alias("accuracy"), *shown)
 
     @property
     def predictions(self) -> pl.DataFrame:

@@ -182,12 +182,13 @@ def _repeating(lines: _Lines) -> Iterator[None]:
 def _note(now: Progress) -> str:
     parts = [now.unit]
     if now.requests_per_s is not None:
-        parts.append(f"{now.requests_per_s:,.0f} {now.unit}/s")
+        digits = 0 if now.requests_per_s >= 10 else 1
+        parts.append(f"{now.requests_per_s:,.{digits}f} {now.unit}/s")
     if now.computed_tokens_per_s is not None:
         parts.append(f"{now.computed_tokens_per_s:,.0f} tokens computed/s")
     if now.cached_share is not None:
         parts.append(f"{now.cached_share:.0%} cached")
-    if now.seconds_left is not None:
+    if now.seconds_left is not None and not 0 < 100 * now.done < now.total:  # from fewer it would be far off
         parts.append(f"{_clock(now.seconds_left)} left")
     return ", ".join(parts)
 
@@ -201,4 +202,5 @@ def _devices_note(now: Progress) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return f"{round(seconds) // 60}:{round(seconds) % 60:02d}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
