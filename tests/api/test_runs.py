@@ -45,7 +45,7 @@ def test_a_summary_has_the_accuracies_of_datasets_and_no_mean_over_one(run):
     one = evaluator.evaluate("staicc-normal", **(SMALL | {"datasets": ["sst5"]}))
     assert set(one.metrics["dataset"]) == {"sst5", "mean"}
     assert one.summary["dataset"].to_list() == ["sst5"]
-    assert "…" not in str(one.summary)  # Polars shows eight columns
+    assert len(one.summary.columns) == 8  # as many as Polars shows
     assert "normal, vanilla: accuracy on sst5 " in str(one)
 
 
@@ -77,7 +77,7 @@ def test_a_run_in_a_folder_can_be_opened_again(tmp_path):
         evaluator.open_run(tmp_path / "elsewhere")
 
 
-@pytest.mark.parametrize("library", [pl.DataFrame, pa.table])
+@pytest.mark.parametrize("library", [pl.DataFrame, pl.LazyFrame, pa.table])
 def test_a_frame_is_evaluated_as_a_table_of_ones_own(library):
     rows = {"body": [f"review {number}" for number in range(60)], "stars": ["bad", "good"] * 30}
     run = evaluator.evaluate("classify", data=library(rows), input_column="body", gold_column="stars", **FAKE)

@@ -7,7 +7,7 @@ import unicodedata
 
 import polars as pl
 import pytest
-from tokenizers import processors
+from tokenizers import normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig
@@ -199,12 +199,14 @@ def test_a_prompt_over_the_context_is_found_among_many_prompts(tmp_path, weightl
     assert [one.name for one in found.findings if one.level == "stop"] == ["prompts-over-context"]
 
 
-def chat_folder(folder, tiny_model, template=None, *, extra=(), front=True):
+def chat_folder(folder, tiny_model, template=None, *, extra=(), front=True, **parts):
     """The tiny model with the tokenizer of tests.chat_models."""
     shutil.copytree(tiny_model, folder)
     tokenizer = chat_tokenizer(template)
     if not front:
         tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    for part, value in parts.items():
+        setattr(tokenizer.backend_tokenizer, part, value)
     tokenizer.add_tokens(list(extra))
     tokenizer.save_pretrained(folder)
     return folder
@@ -228,6 +230,33 @@ def test_prompts_without_the_bos_that_a_model_expects_are_counted_from_the_ids(
     if found:
         assert re.match(r"12 of 12 prompts, the first 'text: .*'<s>' \(token 0\).*--add-bos", found["text"])
     assert "missing-bos" not in names(record(*words, "--add-bos"))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "name", "written", "pieces"),
+    [
+        (
+            "pre_tokenizer",
+            pre_tokenizers.ByteLevel(add_prefix_space=True),
+            "changed-labels",
+            "label: no",
+            ("label: ", "no"),
+        ),
+        ("normalizer", normalizers.Lowercase(), "changed-prompts", "text: He Said", ("text: He Said",)),
+    ],
+)
+def test_texts_that_are_not_what_their_tokens_say_are_shown_as_transformers_reads_them(
+    tmp_path, tiny_model, part, value, name, written, pieces
+):
+    model = chat_folder(tmp_path / "model", tiny_model, **{part: value})
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    ids = [token for piece in pieces for token in tokenizer(piece, add_special_tokens=False)["input_ids"]]
+    read = tokenizer.decode(ids).strip()  # a label's second space, or lower case
+    assert read != written
+    words = ("classify", "--data", table(tmp_path, text="He Said"), "--queries", 4, "--model", model)
+    text = names(record(*words, "--label-boundary", "separate"))[name]["text"]
+    assert written in text.partition(" becomes ")[0]
+    assert read in text.partition(" becomes ")[2]
 
 
 def test_a_run_warns_of_what_changes_its_measurement_before_it_scores(tmp_path, tiny_model):
