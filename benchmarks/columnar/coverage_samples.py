@@ -11,8 +11,16 @@ from scipy import stats
 from scipy.special import expit
 
 from evaluator.arrays import Floats
-from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, calibration_errors, distances, freedom
-from evaluator.metrics.intervals import total_standard_error, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import (
+    EXTRA_VARIANCE,
+    Bins,
+    calibration_errors,
+    distances,
+    freedom,
+    total_standard_error,
+    two_way_standard_error,
+    with_intervals,
+)
 from evaluator.statistics.paired import adjusted_estimate, interval, mean_estimate, paired_test
 from evaluator.statistics.variance_components import variance_components
 from evaluator.suites.in_context_pvi.demonstration_choice import difference_from_draws

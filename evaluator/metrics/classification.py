@@ -23,14 +23,13 @@ import numpy as np
 import polars as pl
 
 from evaluator.errors import MetricError, unknown_name
-from evaluator.metrics.calibration_interval import Bins, bins_of
-from evaluator.metrics.intervals import jackknife
+from evaluator.metrics.intervals import Bins, bins_of, jackknife
 from evaluator.schemas import Definition
 
 IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
 """Shape of the 95% interval: Wilson's score interval, value -+ t x standard error, or the latter for the logarithm of
-the value (intervals.py). Where the value on finitely many requests is biased: that of a sum of gaps in bins
-(calibration_interval.py), or of a distance from one of the metric's limits (reduced_bias.py)."""
+the value. Where the value on finitely many requests is biased: that of a sum of gaps in bins, or of a distance from one
+of the metric's limits (all in intervals.py)."""
 
 Limits = tuple[float, float]
 """The lowest and the highest possible value of a metric; infinite where it is unbounded."""
@@ -332,7 +331,7 @@ EXPECTED_CALIBRATION_ERROR = Metric(
 """Expected calibration error (ECE-1): the mean gap between confidence and accuracy, in 10 equal bins of confidence.
 
 Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests. Its interval and
-its estimate of reduced bias are of the error on infinitely many (calibration_interval.py).
+its estimate of reduced bias are of the error on infinitely many (intervals.py).
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
 """

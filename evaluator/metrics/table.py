@@ -28,11 +28,16 @@ from scipy.stats import binom
 
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
-from evaluator.metrics.calibration_interval import reduced_bias, with_estimates
 from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
 from evaluator.metrics.groups import GROUP, MeasuredGroup
 from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL, mean_over_datasets, with_intervals
+from evaluator.metrics.intervals import (
+    CONFIDENCE_LEVEL,
+    mean_over_datasets,
+    reduced_bias,
+    with_estimates,
+    with_intervals,
+)
 from evaluator.schemas import (
     CONFUSION,
     CONFUSION_KEY,

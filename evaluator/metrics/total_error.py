@@ -7,9 +7,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
-from evaluator.metrics.calibration_interval import Z
 from evaluator.metrics.classification import Limits
-from evaluator.metrics.intervals import mean_over_datasets, two_way_standard_error, with_intervals
+from evaluator.metrics.intervals import Z, mean_over_datasets, two_way_standard_error, with_intervals
 from evaluator.schemas import (
     DESIGN_STUDY,
     DESIGN_STUDY_KEY,
@@ -158,8 +157,8 @@ def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Return TOTAL_ERROR of datasets and of the means over them, sorted by its key.
 
     Args:
-        rows: the key, the fields of base.Measured that an interval depends on, `n_queries`, `ci_over`, `total_over`,
-            `total_error` (the standard error over both samples, or None) and `total_degrees`.
+        rows: the key, the fields of classification.Measured that an interval depends on, `n_queries`, `ci_over`,
+            `total_over`, `total_error` (the standard error over both samples, or None) and `total_degrees`.
     """
     if not rows:
         return TOTAL_ERROR.to_frame()

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics.calibration_interval import EXTRA_VARIANCE, Bins, bins_of, calibration_errors
+from evaluator.metrics.intervals import EXTRA_VARIANCE, Bins, bins_of, calibration_errors
 
 
 def one_bin(accuracy: float, confidence: float, n: float) -> Bins:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluator.metrics.calibration_interval import distances, freedom
+from evaluator.metrics.intervals import distances, freedom
 
 
 def test_at_the_limit_the_ends_are_those_of_a_noncentral_chi_squared_variable() -> None:

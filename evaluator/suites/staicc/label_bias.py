@@ -16,7 +16,6 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.metrics.calibration_interval import freedom
 from evaluator.metrics.classification import (
     N_REQUESTS,
     Measured,
@@ -28,6 +27,7 @@ from evaluator.metrics.classification import (
     sum_in_order,
 )
 from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.intervals import freedom
 from evaluator.prompts.method_prompts import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
