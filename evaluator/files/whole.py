@@ -196,16 +196,8 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def scan_arrow(*paths: Path) -> pl.LazyFrame:
-    """Scan Arrow files of one schema, one or more, as one frame in this order.
-
-    Polars alone takes `[`, `*` and `?` in a path for a pattern, and then finds no file.
-    """
-    return pl.scan_ipc([*paths], glob=False)  # one scan: of a scan each, Polars would read all at once
-
-
 def scan_parquet(path: Path) -> pl.LazyFrame:
-    """Scan a Parquet file, whose path may hold `[`, `*` and `?` as scan_arrow's may."""
+    """Scan a Parquet file. Polars alone takes `[`, `*` and `?` in a path for a pattern, and then finds no file."""
     return pl.scan_parquet(path, glob=False)
 
 

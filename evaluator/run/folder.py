@@ -163,7 +163,7 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
     Raises StoreError where it is missing or not the one that was measured; such a file is never parsed. As well for a
     table with the columns of another version.
     """
-    path, command = table_path(out, name), command_for(_WRITTEN_BY.get(name, "measure"), out)
+    command, path = command_for(_WRITTEN_BY.get(name, "measure"), out), table_path(out, name)
     if name not in digests or not path.is_file():
         raise StoreError(f"{path} is not there. Run `{command}` first.")
     try:

@@ -9,7 +9,7 @@ import polars as pl
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.whole import dead_partial_files, scan_arrow, table_path
+from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
@@ -19,7 +19,7 @@ from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.report import PAGE
 from evaluator.scores.table import SCHEMAS, ScoreManifest
 from evaluator.store.prompt_store import PromptStore, StoreManifest
-from evaluator.store.tables import changed, scan_shards
+from evaluator.store.tables import changed, scan_arrow, scan_shards
 from evaluator.suites import TABLES
 from evaluator.tokens.table import TokenManifest
 

@@ -18,7 +18,6 @@ import polars as pl
 
 from evaluator.errors import PromptTooLongError, ScoreError, VocabularyError
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
-from evaluator.files.whole import scan_arrow
 from evaluator.record import EngineRecord
 from evaluator.schemas import (
     HIDDEN_STATES,
@@ -29,7 +28,7 @@ from evaluator.schemas import (
     TOKEN_SCORES,
     TOKEN_STATES,
 )
-from evaluator.store.tables import changed
+from evaluator.store.tables import changed, scan_arrow
 from evaluator.tokens.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)

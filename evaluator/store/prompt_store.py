@@ -101,7 +101,7 @@ class PromptStore:
         """Return the files, of these or of all, that are missing or whose SHA-256 differs from the manifest's."""
         checked = self.manifest.files if files is None else files
         unverified = {name: sha256 for name, sha256 in checked.items() if name not in self.verified}
-        faulty = changed(self.folder, unverified)
+        faulty = changed(self.folder, unverified) if unverified else []
         self.verified.update(unverified.keys() - {*faulty})
         return faulty
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluator.errors import StoreError, WriteError
-from evaluator.files.whole import file_digest, reason, scan_arrow, scan_parquet, write_bytes
+from evaluator.files.whole import file_digest, reason, scan_parquet, write_bytes
 
 ROWS_PER_SLICE = 65_536
 """Rows of a large table that are in memory together."""
@@ -158,3 +158,8 @@ def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFra
     if not names:
         return pl.LazyFrame(schema=schema)
     return scan_arrow(*(folder / name for name in names))
+
+
+def scan_arrow(*paths: Path) -> pl.LazyFrame:
+    """Scan Arrow files of one schema, one or more, as one frame in this order; scan_parquet's note on paths holds."""
+    return pl.scan_ipc([*paths], glob=False)  # one scan: of a scan each, Polars would read all at once
