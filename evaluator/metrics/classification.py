@@ -374,7 +374,7 @@ STAICC_METRICS = ("accuracy", "true_label_probability", "macro_f1", "expected_ca
 """The metrics of Cho & Inoue 2025; Brier score and log loss are ours."""
 
 REQUEST_COLUMNS = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metric that is a mean over requests -> the column of each request's value (per_request.py)."""
+"""Metric that is a mean over requests -> the column of each request's value."""
 
 
 def classification_metrics(label_probs: Any, gold: Any, definition: Definition = "paper") -> dict[str, float]:
@@ -385,7 +385,7 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
             label space in each row. Under "released" and "published" any finite numbers, as in the toolkit.
         gold: array-like [n] of integers, each an index into the label space.
         definition: "paper"; "released", the formulas of the StaICC toolkit 0.1.1; or "published", those of the
-            version that its published tables were computed with (per_request.py has the differences).
+            version that its published tables were computed with (per_request_columns has the differences).
 
     Returns:
         accuracy, true_label_probability, macro_f1 and expected_calibration_error, each in [0, 1]; brier_score in

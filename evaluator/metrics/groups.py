@@ -65,7 +65,7 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
     """Return SCORE_PARTS with their standard errors, by a jackknife over queries.
 
     Args:
-        requests: per_request.per_request_columns of one dataset and method.
+        requests: per_request_columns of one dataset and method.
 
     Where the log loss is infinite, so is its calibration, and its refinement is undefined (NaN).
     """

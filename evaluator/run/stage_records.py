@@ -233,7 +233,7 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     first = starts - starts[0] - np.concatenate([[0.0], np.cumsum(idle)])
     last = first + elapsed
     edges = np.linspace(0, last.max(), min(MAX_PERIODS, len(shards)) + 1)
-    # The each of each shard that falls into each period: [period, shard].
+    # The part of each shard that falls into each period: [period, shard].
     inside = np.minimum(edges[1:, None], last) - np.maximum(edges[:-1, None], first)
     parts = inside.clip(min=0) / elapsed
     requests = np.array([shard.prompts for shard in shards])

@@ -62,7 +62,7 @@ PUBLISHED_ANOVA = pl.Schema(
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
-    """The tables that are written; schema.py has their columns."""
+    """The tables that are written."""
 
     cells: pl.DataFrame  # PUBLISHED_CELLS
     totals: pl.DataFrame  # cells.COUNTS

@@ -44,9 +44,9 @@ def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
     """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
-        models: schema.PUBLISHED_CURVES of one task, drawn with dashes by shots.
+        models: PUBLISHED_CURVES of one task, drawn with dashes by shots.
         base_model: drawn in blue; other models are green.
-        baselines: schema.PUBLISHED_BASELINES of that task, drawn dashed under the authors' rules and solid under sound
+        baselines: PUBLISHED_BASELINES of that task, drawn dashed under the authors' rules and solid under sound
             ones.
     """
     dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
@@ -74,7 +74,7 @@ def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> Drawing:
     """Draw the probability that guessing reaches the expected maximum: a lower panel of figures 3 and 4.
 
     Args:
-        models: schema.PUBLISHED_CURVES of one task.
+        models: PUBLISHED_CURVES of one task.
         column: "standard_tail" or "max_tail".
     """
     y = Axis(domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")

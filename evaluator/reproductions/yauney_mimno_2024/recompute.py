@@ -77,7 +77,7 @@ ONCE = "sound, models that are the same once"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
-    """The tables that are written; schema.py has their columns."""
+    """The tables that are written."""
 
     experiments: pl.DataFrame  # PUBLISHED_EXPERIMENTS
     verdicts: pl.DataFrame  # PUBLISHED_VERDICTS

@@ -168,7 +168,7 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
     """Test, as published, whether mean PVIs of right predictions, one for each run, differ between demonstration sets.
 
-    Returns dataset, demonstrations, definition and ONE_WAY of anova.py. A dataset without such means has no row.
+    Returns dataset, demonstrations, definition and ONE_WAY. A dataset without such means has no row.
 
     Args:
         summary: schema.PVI_SUMMARY.
@@ -179,7 +179,7 @@ def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
     """Test whether the PVIs of the same queries differ between demonstration sets.
 
-    Returns dataset, demonstrations, n_shots, definition and REPEATED_MEASURES of anova.py.
+    Returns dataset, demonstrations, n_shots, definition and REPEATED_MEASURES.
 
     Args:
         pvi: schema.PVI.

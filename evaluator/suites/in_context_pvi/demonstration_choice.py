@@ -8,7 +8,7 @@ Lu et al. 2023, section 5.6: "based on in-context PVI estimates obtained using o
 we selected the most challenging training instance from each category". Here training rows are scored after set 0 of the
 suite for each number of shots. Then as many sets are chosen by these scores as the suite has for that number of shots,
 of the hardest, easiest or middle rows, and the queries are scored after the chosen sets. Sets are made of blocks, as in
-demonstration_sets.py.
+prompts.py.
 """
 
 import math

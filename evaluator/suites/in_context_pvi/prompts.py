@@ -8,7 +8,7 @@ Choose the demonstrations of all queries of a dataset: drawn at random, or as pu
 
 Drawn sets consist of blocks with one demonstration of each label, in an order drawn by the seed. So labels are equally
 frequent if the number of shots is a multiple of the number of labels. The published sets begin with such a block too.
-Sets chosen by PVI are in chosen_demonstrations.py.
+Sets chosen by PVI are in demonstration_choice.py.
 
 Define the options of the suite pvi. Each field has its help text for the command line.
 """

@@ -230,9 +230,9 @@ def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int
     """Compute the PVI of every query after every demonstration set, drawn, published or chosen by PVI.
 
     Under `paper` log-likelihoods of the gold label are over the whole vocabulary, under `label_space` normalised over
-    the labels, under `released` filtered by released_scores.py; the latter has no rows for chosen sets, and none at all
-    unless the method pvi_released ran. PVI is the difference of two log-likelihoods, in nats, and divided by ln 2 in
-    bits. It is null if one of them is missing, NaN or infinite; both keep their values, and no row is dropped. The
+    the labels, under `released` filtered as in the released code; the latter has no rows for chosen sets, and none at
+    all unless the method pvi_released ran. PVI is the difference of two log-likelihoods, in nats, and divided by ln 2
+    in bits. It is null if one of them is missing, NaN or infinite; both keep their values, and no row is dropped. The
     prediction is the most probable label, but under `released` the label whose token is drawn, as the notebook judges
     sampled texts.
 

@@ -253,7 +253,7 @@ PVI_ANNOTATORS = pl.Schema(  # correlations of PVI with the agreement of annotat
     {
         **_RUN,
         "annotations": pl.String(),  # column of the annotation file, or the stem of a file of foreign PVI
-        # "agreement" | "variation_ratio" | "entropy" | "foreign_pvi"; agreement.py has the formulas
+        # "agreement" | "variation_ratio" | "entropy" | "foreign_pvi"; correlations.py has the formulas
         "measure": pl.String(),
         **_CORRELATION,
         "pearson_over_sets": pl.Float64(),  # mean over demonstration sets (Lu et al. 2023, table 16)

@@ -126,7 +126,7 @@ def pvi_measures(
     Args:
         scored: of the suite pvi.
         queries: schema.PVI_QUERIES.
-        annotations: files as in agreement.py; without any, `pvi_annotators` has no rows.
+        annotations: files as in correlations.py; without any, `pvi_annotators` has no rows.
         source: where the suite's demonstration sets come from.
         seed: of the predictions that are drawn.
         candidates: schema.PVI_CANDIDATES, where methods chose demonstrations by PVI.
