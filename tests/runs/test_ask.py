@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score
 
-from evaluator.cli import ask as ask_command
+from evaluator.cli import stages
 from evaluator.engine import server_client
 from tests.command_line import command
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
@@ -352,7 +352,7 @@ def test_keys_are_sent_to_their_own_service_and_written_nowhere(serve, ask, tmp_
 
 
 def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypatch):
-    monkeypatch.setattr(ask_command, "_confirmed", lambda: False)
+    monkeypatch.setattr(stages, "_confirmed", lambda: False)
     shown = ask("https://decisions.invalid", exits=2)
     assert "12 rows go to decisions.invalid: of each the column body and the questions anger, queue, refund" in shown
     assert "Nothing was sent" in shown
