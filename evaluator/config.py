@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
-from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
-from evaluator.options import Options, option
+from evaluator.options import Options, option, require_address
 from evaluator.schemas import DEFINITIONS, Definition
 
 OptionsT = TypeVar("OptionsT")
@@ -125,14 +124,15 @@ class UntilOptions(Options):
     )
     against: Path | None = option(None, "With --until: folder of a run that answered all queries.", metavar="BASE")
     margin: float | None = option(
-        None, "With --until equivalent: the difference of accuracy that does not matter.", metavar="0<X<1"
+        None,
+        "With --until equivalent: the difference of accuracy that does not matter.",
+        metavar="0<X<1",
+        is_share=True,
     )
     threshold: float | None = option(
-        None, "With --until certified: the probability from which on answers are used.", metavar="0<P<1"
+        None, "With --until certified: the probability from which on answers are used.", metavar="0<P<1", is_share=True
     )
-    target: float | None = option(
-        None, "With --until certified: the accuracy of used answers to show.", metavar="0<X<1"
-    )
+    target: float | None = option(None, "With --until certified: the accuracy of used answers to show.", is_share=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,10 +145,6 @@ class UntilOptions(Options):
                 f"{goal} takes {' and '.join(f'--{name}' for name in needed) or 'no further option'}, got "
                 f"{', '.join(f'--{name}' for name in given) or 'none'}."
             )
-        for name in ("margin", "threshold", "target"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < 1:
-                raise ConfigError(f"--{name} must be above 0 and below 1, got {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,15 +243,7 @@ class ServerConfig(Options):
 
     def __post_init__(self) -> None:
         for url in self.urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigError(f"--server-url takes http://HOST:PORT or https://HOST, got {parts.hostname or url}.")
-            if parts.username or parts.password or parts.query or parts.fragment:
-                # Not shown: the address may hold a secret, and commands are recorded.
-                raise ConfigError(
-                    f"--server-url for {parts.hostname} holds more than a host, a port and a path. Set a key in the "
-                    "environment variable VLLM_API_KEY; it is never written anywhere."
-                )
+            require_address("--server-url", url, "VLLM_API_KEY")
         if len(set(self.urls)) < len(self.urls):
             raise ConfigError(f"--server-url names a server twice: {', '.join(self.urls)}.")
         super().__post_init__()
@@ -435,11 +423,11 @@ ThresholdPer = Literal["all", "question", "class"]
 class ThresholdOptions(Options):
     """Which thresholds are chosen, and on which answers of a run."""
 
-    target: float = option(0.9, "What the threshold promises of new answers.", shown=0.9, metavar="0<X<1")
+    target: float = option(0.9, "What the threshold promises of new answers.", shown=0.9, is_share=True)
     measure: ThresholdMeasure = option(
         "accuracy", "Of the answers that are used; the others are of the answer yes.", shown="accuracy"
     )
-    assurance: float = option(0.95, "Probability with which all promises hold together.", shown=0.95, metavar="0<X<1")
+    assurance: float = option(0.95, "Probability with which all promises hold together.", shown=0.95, is_share=True)
     per: ThresholdPer = option("question", "What has a threshold of its own.", shown="question")
     yes: str | None = option(None, "The option that means yes; yes, true, 1 or positive if left out.")
     at: tuple[float, ...] = option((), "Thresholds, of which share and accuracy are shown.", metavar="P,P")
@@ -456,9 +444,7 @@ class ThresholdOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        for name in ("target", "assurance"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"--{name} must be above 0 and below 1, got {getattr(self, name)}.")
+        super().__post_init__()
         if self.measure != "accuracy" and self.per == "class":
             raise ConfigError(f"--measure {self.measure} is about the answer yes alone. Leave out --per class.")
         if self.costs and (len(self.costs) != 3 or min(self.costs) < 0):

@@ -4,12 +4,14 @@ The field makes the option of commands, with its help and its row in the documen
 Python's functions, and the check of its value.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
 
@@ -26,6 +28,7 @@ def option(
     several: bool = False,
     shown: Any = None,
     minimum: int | None = None,
+    is_share: bool = False,
     hint: str = "",
 ) -> Any:
     """Return a field of a dataclass of options.
@@ -39,23 +42,30 @@ def option(
         several: whether the option can be repeated.
         shown: the default on the command line, if `--help` names it.
         minimum: the least number.
+        is_share: whether it is a number above 0 and below 1.
         hint: what to do about a smaller number.
     """
+    metavar = metavar or ("0<X<1" if is_share else None)
     settings = {"help": help, "name": name, "metavar": metavar, "given": given, "several": several}
-    metadata = settings | {"shown": shown, "minimum": minimum, "hint": hint}
+    metadata = settings | {"shown": shown, "minimum": minimum, "is_share": is_share, "hint": hint}
     return field(**{"default_factory" if isinstance(default, type) else "default": default}, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A base of dataclasses of options, which checks their least values."""
+    """A base of dataclasses of options, which checks that numbers are in the range that their fields declare."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            least, value = entry.metadata.get("minimum"), getattr(self, entry.name)
-            if least is not None and isinstance(value, int) and value < least:
+            value = getattr(self, entry.name)
+            if not entry.metadata or not isinstance(value, int | float):
+                continue
+            least, name = entry.metadata["minimum"], flag(option_name(entry))
+            if least is not None and not least <= value < math.inf:
                 hint = f" {entry.metadata['hint']}".rstrip()
-                raise ConfigError(f"{flag(option_name(entry))} must be {least} or more, got {value}.{hint}")
+                raise ConfigError(f"{name} must be {least} or more, got {value}.{hint}")
+            if entry.metadata["is_share"] and not 0 < value < 1:
+                raise ConfigError(f"{name} must be above 0 and below 1, got {value}.")
 
 
 class OptionField(NamedTuple):
@@ -96,6 +106,18 @@ def _option_fields(kind: Any) -> Iterator[tuple[str, OptionField]]:
 def _without_none(hint: Any) -> Any:
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     return reduce(or_, kinds) if NoneType in get_args(hint) else hint
+
+
+def require_address(option_flag: str, url: str, key_variable: str) -> None:
+    """Raise ConfigError for an address of a service that is none, or that may hold a secret, which is not shown."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{option_flag} takes http://HOST:PORT or https://HOST, got {parts.hostname or url}.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{option_flag} for {parts.hostname} holds more than a host, a port and a path. Set a key in the "
+            f"environment variable {key_variable}; it is never written anywhere."
+        )
 
 
 def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:

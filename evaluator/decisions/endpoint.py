@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import read_toml
-from evaluator.options import Options, option
+from evaluator.options import Options, option, require_address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,24 +26,13 @@ class EndpointOptions(Options):
     repeat: int = option(
         1, "Number of this repetition, in a folder of its own from 2 on: answers of others are asked again.", minimum=1
     )
-    price_per_million: float | None = option(None, "Dollars for a million tokens of input.")
+    price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
     prices: Path | None = option(None, "TOML file: for each model `input` and `output`, dollars for a million tokens.")
-    max_cost: float | None = option(None, "Dollars after which nothing more is asked; stored answers count.")
+    max_cost: float | None = option(None, "Dollars after which nothing more is asked; stored answers count.", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--url takes http://HOST:PORT or https://HOST, got {parts.hostname or self.url}.")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            # Not shown: the address may hold a secret.
-            raise ConfigError(
-                f"--url for {parts.hostname} holds more than a host, a port and a path. Set a key in the environment "
-                "variable EVALUATOR_API_KEY; it is never written anywhere."
-            )
-        for name, value in (("--price-per-million", self.price_per_million), ("--max-cost", self.max_cost)):
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f"{name} takes a number of 0 or more, got {value:g}.")
+        require_address("--url", self.url, "EVALUATOR_API_KEY")
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")
 

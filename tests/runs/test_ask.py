@@ -358,6 +358,7 @@ def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypa
     assert "Nothing was sent" in shown
     assert not (tmp_path / "run").exists()
     assert "holds more than a host" in ask("https://user:secret@decisions.invalid", exits=2)
+    assert "--max-cost must be 0 or more, got -1" in ask("https://decisions.invalid", "--max-cost", "-1", exits=2)
 
 
 def test_prices_come_from_a_file(serve, ask, tmp_path):
