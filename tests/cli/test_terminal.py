@@ -89,9 +89,7 @@ def test_lines_are_repeated_while_a_stage_is_at_work(monkeypatch, capsys):
 
     def loading() -> Iterator[Progress]:
         yield Progress(stage="Loading", done=0, total=1, unit="models")
-        deadline = time.monotonic() + 60
         while "".join(shown).count("so far") < 2:
-            assert time.monotonic() < deadline, "no line is repeated"
             time.sleep(0.01)
             shown.append(capsys.readouterr().err)
 

@@ -3,11 +3,14 @@
 import hashlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import polars as pl
 import pytest
 
+from evaluator.exports.lm_eval import LM_EVAL
 from evaluator.runs.export import export
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -94,6 +97,22 @@ def test_the_likeliest_response_is_right_where_the_sample_says_so(samples):
             raw = [float(responses[0][0]) for responses in row["resps"]]
             assert raw.index(max(raw)) == log_probs.index(max(log_probs))
     assert n_raw > 0
+
+
+def test_a_probability_of_zero_is_the_log_probability_of_no_chance(run):
+    """As json.dumps writes what math.log has no value for."""
+    groups = list(run.answers())
+    zeros = pl.col("label_probs").list.eval(pl.element() * 0.0)
+    answers = [group._replace(rows=group.rows.with_columns(label_probs=zeros)) for group in groups]
+    files = [*LM_EVAL.files(replace(run, answers=lambda: iter(answers)))][:-1]
+    responses = [
+        response
+        for file in files
+        for line in file.content.splitlines()
+        for response in json.loads(line)["filtered_resps"]
+    ]
+    assert len(responses) > 10
+    assert {tuple(response) for response in responses} == {("-inf", "None")}
 
 
 def test_a_method_that_scores_no_labels_has_no_raw_responses(samples):

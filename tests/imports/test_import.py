@@ -10,6 +10,8 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import accuracy_score, f1_score, log_loss
 
 from evaluator.config import ImportColumns
+from evaluator.errors import DatasetError
+from evaluator.imports.answers import reported_probabilities
 from evaluator.imports.files import read_files
 from evaluator.runs.export import export
 from tests.command_line import command
@@ -321,3 +323,10 @@ def test_a_log_likelihood_of_minus_infinity_is_probability_zero(tmp_path):
     measured = metrics(tmp_path / "out", "zero")
     assert (measured["accuracy"], measured["true_label_probability"], measured["log_loss"]) == (0.5, 0.5, math.inf)
     assert measured["label_mass_median"] == pytest.approx(math.exp(-1))
+
+
+def test_rounded_probabilities_become_log_likelihoods_of_shares_of_their_sum():
+    reported = reported_probabilities([[0.3, 0.3, 0.41], [0.2, 0.3, 0.5]], lambda _, text: DatasetError(text))
+    expected = [[30 / 101, 30 / 101, 41 / 101], [0.2, 0.3, 0.5]]
+    np.testing.assert_allclose(np.exp(reported.log_likelihoods), expected, rtol=1e-12)
+    assert "1 of 2 rows have sums other than 1 and are normalised" in reported.notes
