@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.report.classification import confusion_matrix
-from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order, value_tip
+from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order, p_text, value_tip
 from tests.report.made_run import MadeRun
 
 
@@ -52,3 +52,8 @@ def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: MadeRun) 
 def test_errors_and_losses_are_better_low_and_so_is_what_says_so(metric: str, lower: bool) -> None:
     texts = MetricTexts({"some_bias": MetricText("Some bias", lower_is_better=True)})
     assert texts.lower_is_better(metric) is lower
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.001, "0.001"), (0.000999, "< 0.001"), (1.0, "1.000"), (None, "–")])
+def test_a_p_value_below_a_thousandth_is_named_as_such_and_a_thousandth_is_not(value: float | None, shown: str) -> None:
+    assert p_text(value) == shown
