@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
+
+REPEAT = "repeat"
+"""The part in which nothing changes: the noise floor of the others."""
+
+ASKED_AGAIN = (REPEAT, "order", "wording", "negation", "spacing")
+"""Parts of which a service can be asked, beside REPEAT those of the suite decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +32,11 @@ class EndpointOptions(Options):
     repeat: int = option(
         1, "Number of this repetition, in a folder of its own from 2 on: answers of others are asked again.", minimum=1
     )
+    parts: tuple[str, ...] = option(
+        (),
+        f"Ask again with a change that should not matter: any of {', '.join(ASKED_AGAIN)}.",
+        metavar="A,B",
+    )
     price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
     prices: Path | None = option(None, "TOML file: for each model `input` and `output`, dollars for a million tokens.")
     max_cost: float | None = option(None, "Dollars after which nothing more is asked; stored answers count.", minimum=0)
@@ -33,6 +44,8 @@ class EndpointOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_address("--url", self.url, "EVALUATOR_API_KEY")
+        if unknown := [part for part in self.parts if part not in ASKED_AGAIN]:
+            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], ASKED_AGAIN))
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")
 

@@ -11,12 +11,12 @@ A file of questions is TOML with a table for each question:
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
 from evaluator.decisions.answers import NO, YES
-from evaluator.errors import DatasetError
+from evaluator.errors import DatasetError, shown
 from evaluator.files.toml_files import read_toml, require_known_keys
 
 QuestionKind = Literal["choice", "yes-no", "score"]
@@ -76,6 +76,8 @@ def _question(path: Path, name: str, stated: object) -> Question:
     if not isinstance(stated, dict):
         raise DatasetError(f"{where}: a table was expected, as in [{name}].")
     require_known_keys(stated, _Stated, DatasetError, where)
+    if stated.get("type") not in (kinds := get_args(QuestionKind)):
+        raise DatasetError(f"{where}: `type` is one of {', '.join(kinds)}; found {shown(stated.get('type'))}.")
     try:
         read = msgspec.convert(stated, _Stated)
     except msgspec.ValidationError as error:
@@ -83,6 +85,8 @@ def _question(path: Path, name: str, stated: object) -> Question:
     options = _options(where, read)
     if read.negated and read.type != "yes-no":
         raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")
+    if read.none is not None and not read.none.strip():
+        raise DatasetError(f"{where}: `none` is the name of an option, and may not be blank.")
     if read.none is not None and read.none not in {option.name for option in options}:
         options = (*options, Option(read.none, NONE_OF_THESE))
     return Question(

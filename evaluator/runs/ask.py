@@ -5,12 +5,14 @@ LOG joins the answers with the rows of the table, and is imported as any other l
 """
 
 import json
+import math
 import os
+import socket
 import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -18,12 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from evaluator.config import DataOptions, ImportColumns, TableColumns
 from evaluator.datasets.question_table import question_examples
 from evaluator.datasets.tables import json_rows
 from evaluator.datasets.user_table import TEXT
 from evaluator.decisions.answers import TypedAnswer, typed_answer
-from evaluator.decisions.endpoint import EndpointOptions, cost_of
+from evaluator.decisions.endpoint import REPEAT, EndpointOptions, cost_of
 from evaluator.decisions.questions import Option, Question, read_questions
 from evaluator.decisions.requests import (
     API_KEY_VARIABLE,
@@ -34,7 +38,7 @@ from evaluator.decisions.requests import (
     questions_limit,
     require_fit,
 )
-from evaluator.engine.server_client import BadAnswerError, RefusedError, ServerClient, answer_all
+from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
 from evaluator.errors import ConfigError, DatasetError, ModelError
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json
@@ -43,13 +47,18 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.folders import read_run_if_intact
 from evaluator.run.pipeline import Finished
 from evaluator.runs.import_answers import import_answers
+from evaluator.statistics.paired import paired_interval
 from evaluator.statistics.selective import proportion_interval
+from evaluator.suites.decide.consistency import TITLES
+from evaluator.suites.decide.prompts import NEGATION, Variation, changed_input, variations
 
 ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"
 """Requests and replies as they came; and the same for each row of the table, with the true options."""
 
 PROBE_ROWS = 20
 """Requests after which the cost of all is estimated."""
+
+SEED = 42  # of drawn orders of options
 
 _REFUSED_ROW = (400, 413, 422)
 # Statuses that can be about one input, such as one that is too long, and not about the model or the key.
@@ -65,6 +74,7 @@ class Row(NamedTuple):
     text: str
     questions: tuple[Question, ...]
     golds: Mapping[str, str | None]
+    part: str = ""  # of ASKED_AGAIN; empty: the questions as they are
 
 
 class Call(NamedTuple):
@@ -93,8 +103,9 @@ class Plan:
     def sentence(self) -> str:
         """Say which data leave this machine."""
         columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
+        n_rows = len({row.number for row in self.rows})
         return (
-            f"{len(self.rows):,} rows go to {self.options.host}: of each the column {columns} and the questions "
+            f"{n_rows:,} rows go to {self.options.host}: of each the column {columns} and the questions "
             f"{', '.join(sorted(names))} with their options. True options stay here."
         )
 
@@ -105,7 +116,8 @@ class Plan:
             asked = row.questions[first : first + n_questions]
             body = self.protocol.body(options.model, row.text, asked)
             # Objects with other orders of options are other requests, which fingerprint() would not tell apart.
-            key = fingerprint(options.url, options.protocol, json.dumps(body), options.repeat)
+            again = (REPEAT,) if row.part == REPEAT else ()
+            key = fingerprint(options.url, options.protocol, json.dumps(body), options.repeat, *again)
             yield Call(key, body, asked, row.number)
 
 
@@ -138,7 +150,28 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     folder = out if options.repeat == 1 else out.with_name(f"{out.name}-repeat-{options.repeat}")
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
-    return Plan(options, inputs or (TEXT,), rows, folder)
+    again = tuple(changed for row in rows for changed in _changed_rows(row, options.parts))
+    return Plan(options, inputs or (TEXT,), (*rows, *again), folder)
+
+
+def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
+    """Yield a row for each change of `parts`, with its questions. Only options of a choice change their order."""
+    asked: dict[tuple[str, int], list[Question]] = {}
+    texts: dict[tuple[str, int], str] = {}
+    for question in row.questions:
+        of_part = variations(question, len(question.options), SEED) | {REPEAT: [Variation(question.instructions)]}
+        for part in parts:
+            for place, change in enumerate(of_part.get(part, ())):
+                if change.order is not None and question.kind != "choice":
+                    continue
+                options = [question.options[option] for option in change.order or range(len(question.options))]
+                if change.is_negated:
+                    options = [option._replace(description="") for option in options]
+                changed = replace(question, instructions=change.instructions, options=tuple(options))
+                asked.setdefault((part, place), []).append(changed)
+                texts[part, place] = changed_input(row.text, change)
+    for (part, place), questions in asked.items():
+        yield Row(row.number, texts[part, place], tuple(questions), row.golds, part)
 
 
 def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
@@ -234,6 +267,7 @@ class _Asking:
         self._check_stored()
         calls = self._missing()
         if calls and not self.answers:
+            self._require_service()
             try:
                 for _ in self._answered(calls[:1], 1):
                     pass
@@ -250,6 +284,18 @@ class _Asking:
             while self.notes:
                 yield Progress(stage="Asking", done=n, total=n_all, unit="requests", line=self.notes.pop(0))
             yield Progress(stage="Asking", done=n, total=n_all, unit="requests", requests_per_s=rate)
+
+    def _require_service(self) -> None:
+        """Raise ModelError where nothing listens at the address: it is more often wrong than late."""
+        parts = urlsplit(self.what.options.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            socket.create_connection((self.what.options.host, port), CONNECT_S).close()
+        except OSError as error:
+            raise ModelError(
+                f"{self.what.options.host}:{port} cannot be reached: {error.strerror or error}. Start the service, or "
+                "correct --url. Nothing was sent."
+            ) from error
 
     def _missing(self) -> list[Call]:
         """Return the requests without an answer, each once."""
@@ -360,7 +406,7 @@ class _Asking:
         n = 0
         with replacing(self.what.out / LOG) as file:
             for row in self.what.rows:
-                for call in self.what.calls(row, self.n_questions):
+                for call in () if row.part else self.what.calls(row, self.n_questions):
                     if stored := self.answers.get(call.key):
                         golds = {question.name: row.golds[question.name] for question in call.questions}
                         line = stored | {"id": row.number, "gold": golds}
@@ -390,32 +436,59 @@ class _Asking:
         if latencies := sorted(row["latency_s"] for row in self.answers.values()):
             slow = latencies[int(0.95 * (len(latencies) - 1))]
             lines.append(f"Latency of a request: median {statistics.median(latencies):.3g} s, 95% below {slow:.3g} s")
-        return [*lines, *self._repeat_noise()]
+        return [*lines, *self._changes()]
 
-    def _repeat_noise(self) -> Iterator[str]:
-        """Yield how many answers differ between the first asking and this repetition, for each question."""
+    def _changes(self) -> Iterator[str]:
+        """Yield how many answers differ from the first asking's: of a repetition, and of each changed question."""
+        found: dict[tuple[str, str], dict[int, list[tuple[bool, float]]]] = {}  # change, question -> row -> changes
+        for about, number, before, after in self._asked_twice():
+            for name in before.keys() & after.keys():
+                of_rows = found.setdefault((about, name), {})
+                of_rows.setdefault(number, []).append(_change(before[name], after[name]))
+        for (about, name), of_rows in found.items():
+            flips = np.array([statistics.mean(flipped for flipped, _ in changes) for changes in of_rows.values()])
+            every = [change for changes in of_rows.values() for change in changes]
+            n_changed, n = sum(flipped for flipped, _ in every), len(every)
+            # Several changes of a row are not independent.
+            ends = paired_interval(flips) if n > len(flips) else proportion_interval(n_changed, n)
+            low, high = (math.nan if end is None else min(max(float(end), 0.0), 1.0) for end in ends)
+            yield (
+                f"{about} of {name}: {n_changed} of {n} answers differ from the first asking's (95% interval "
+                f"{low:.1%} to {high:.1%}), probabilities by {statistics.mean(far for _, far in every):.2g}"
+            )
+
+    def _asked_twice(self) -> Iterator[tuple[str, int, dict[str, TypedAnswer], dict[str, TypedAnswer]]]:
+        """Yield what changed, the row, and question -> answer of the first asking and of another."""
+        rows = self.what.rows
+        plain = {row.number: self._typed(row, self._stored) for row in rows if not row.part}
+        for row in rows:
+            if row.part:
+                after = self._typed(row, self._stored)
+                if row.part == NEGATION:  # yes to it is no
+                    after = {
+                        name: read._replace(probabilities=read.probabilities[::-1]) for name, read in after.items()
+                    }
+                yield TITLES.get(row.part, "Repeat noise"), row.number, plain[row.number], after
         out, number = self.what.out, self.what.options.repeat
         first = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
-        if number == 1 or not first.exists():
-            return
-        earlier = {json.dumps(row["request"]): row["response"] for _, row in json_rows(first)}
-        calls = {call.key: call for row in self.what.rows for call in self.what.calls(row, self.n_questions)}
-        found: dict[str, list[tuple[bool, float]]] = {}
-        for key, call in calls.items():
-            before = earlier.get(json.dumps(call.body))
-            if before and key in self.answers:
-                both = [answers_by_name(call.questions, reply) for reply in (before, self.answers[key]["response"])]
-                for question in call.questions:
-                    one, other = (typed_answer(answers[question.name]) for answers in both)
-                    if one and other:
-                        found.setdefault(question.name, []).append(_change(one, other))
-        for name, changes in found.items():
-            n_changed, n = sum(flipped for flipped, _ in changes), len(changes)
-            low, high = proportion_interval(n_changed, n)
-            yield (
-                f"Repeat noise of {name}: {n_changed} of {n} answers differ from the first asking's (95% interval "
-                f"{low:.1%} to {high:.1%}), probabilities by {statistics.mean(far for _, far in changes):.2g}"
-            )
+        if number > 1 and first.exists():
+            earlier = {json.dumps(stored["request"]): stored for _, stored in json_rows(first)}
+            for row in rows:
+                if not row.part:
+                    before = self._typed(row, lambda call: earlier.get(json.dumps(call.body)))
+                    yield "Repeat noise", row.number, before, plain[row.number]
+
+    def _stored(self, call: Call) -> Mapping[str, Any] | None:
+        return self.answers.get(call.key)
+
+    def _typed(self, row: Row, stored: Callable[[Call], Mapping[str, Any] | None]) -> dict[str, TypedAnswer]:
+        """Return question -> answer of a row, where there is one."""
+        found = dict[str, TypedAnswer]()
+        for call in self.what.calls(row, self.n_questions):
+            if reply := stored(call):
+                answers = answers_by_name(call.questions, reply["response"])
+                found |= {name: read for name, answer in answers.items() if (read := typed_answer(answer))}
+        return found
 
 
 def _change(one: TypedAnswer, other: TypedAnswer) -> tuple[bool, float]:

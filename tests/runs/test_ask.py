@@ -2,6 +2,7 @@
 
 import json
 import math
+import socket
 import threading
 import time
 
@@ -361,6 +362,14 @@ def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypa
     assert "--max-cost must be 0 or more, got -1" in ask("https://decisions.invalid", "--max-cost", "-1", exits=2)
 
 
+def test_an_address_where_nothing_listens_ends_the_command_at_once(ask):
+    with socket.socket() as taken:  # bound, so that nobody else listens there
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        said = ask(f"http://127.0.0.1:{port}", exits=2)
+    assert f"127.0.0.1:{port} cannot be reached: Connection refused. Start the service, or correct --url." in said
+
+
 def test_prices_come_from_a_file(serve, ask, tmp_path):
     (tmp_path / "prices.toml").write_text('["jev-latest"]\ninput = 1000\noutput = 2000\n')
     assert "Cost: $1.224" in ask(serve().url, "--prices", tmp_path / "prices.toml")
@@ -393,3 +402,37 @@ def test_a_folder_with_another_run_is_left_alone(serve, ask, tmp_path):
     ask(server.url)
     (tmp_path / "run" / "answers.jsonl").unlink()
     assert "holds a run of something else" in ask(server.url, exits=2)
+
+
+def test_what_should_not_matter_is_asked_of_a_service_too(serve, ask, tmp_path):
+    changed = QUESTIONS.replace('criteria = {yes = "money back"}', 'negated = "No refund?"\nwordings = ["Money back?"]')
+    (tmp_path / "questions.toml").write_text(changed)
+    server = serve()
+    parts = ("--parts", "repeat,order,wording,negation,spacing", "--concurrency", 1)
+    shown = ask(server.url, *parts)
+    # As it is, once more, two rotations, a wording, a negation, spaces, and lower case.
+    assert len(server.bodies) == N * 8 == len(stored(tmp_path))
+    queues = [body["questions"]["queue"] for body in server.bodies if "queue" in body["questions"]]
+    rotations = [TEAMS, [*TEAMS[1:], TEAMS[0]], [TEAMS[2], *TEAMS[:2]]]
+    assert {tuple(queue["criteria"]) for queue in queues} == {*map(tuple, rotations)}
+    # The service answers by input and names of options alone.
+    for line in ("Repeat noise of queue: 0 of 12", "Order of options of queue: 0 of 24", "Wording of refund: 0 of 12"):
+        assert line in shown
+    yes = [shares(row["body"], ["yes", "no"])["yes"] for row in ROWS]
+    away = sum(abs(2 * p - 1) for p in yes) / N
+    n_changed = sum(p != 0.5 for p in yes)
+    assert f"Negation of refund: {n_changed} of 12 answers differ from the first asking's" in shown
+    assert f"probabilities by {away:.2g}" in shown
+    flips = 0
+    for body in (row["body"] for row in ROWS):
+        plain, *others = (
+            likeliest(shares(text, TEAMS)) for text in (body, f" {body.replace(' ', '  ')} ", body.lower())
+        )
+        flips += sum(other != plain for other in others)
+    assert f"Spaces and case of queue: {flips} of 24 answers" in shown
+    metrics = pl.read_parquet(tmp_path / "run/tables/metrics.parquet")
+    assert metrics.filter(dataset="queue", metric="accuracy")["n_queries"].unique().to_list() == [N]
+    n_asked = len(server.bodies)
+    assert "Negation of refund" in ask(server.url, *parts)
+    assert len(server.bodies) == n_asked
+    assert "there is no part 'among'" in ask(server.url, "--parts", "among", exits=2)

@@ -167,14 +167,20 @@ def _all_rows(sets: Sequence[DecisionDataset], queries: pl.DataFrame, options: D
 
 def varied(dataset: DecisionDataset, form: Form, seed: int) -> dict[str, list[Variation]]:
     """Return the variations of each part that the question has, without the question as it is."""
-    question, n_options = dataset.question, len(dataset.examples["options"][0])
+    parts = variations(dataset.question, len(dataset.examples["options"][0]), seed)
+    if dataset.others:
+        parts[AMONG] = [Variation(dataset.question.instructions, before=_others(dataset.others, form))]
+    return parts
+
+
+def variations(question: Question, n_options: int, seed: int) -> dict[str, list[Variation]]:
+    """Return the variations of each part that a question by itself has, without the question as it is."""
     plain = Variation(question.instructions)
     parts = {
         ORDER: [plain._replace(order=order) for order in orders(question, n_options, seed)[1:]],
         WORDING: [Variation(wording) for wording in question.wordings],
         NEGATION: [Variation(question.negated, is_negated=True)] if question.negated else [],
         SPACING: [plain._replace(inputs="spaces"), plain._replace(inputs="lower case")],
-        AMONG: [plain._replace(before=_others(dataset.others, form))] if dataset.others else [],
     }
     return {part: variations for part, variations in parts.items() if variations}
 
@@ -287,12 +293,15 @@ def _put(kind: QuestionKind, form: Form, variation: Variation, row: Example) -> 
         descriptions = ["", ""]
     put = asked(form, kind, variation.instructions, names, descriptions, order)
     put = put._replace(text=variation.before + put.text)
-    text: str = row["input"]
-    if variation.inputs == "spaces":
-        text = f" {text.replace(' ', '  ')} "
-    elif variation.inputs == "lower case":
-        text = text.lower()
+    text = changed_input(row["input"], variation)
     return text, put._replace(answers=put.answers[::-1]) if variation.is_negated else put
+
+
+def changed_input(text: str, variation: Variation) -> str:
+    """Return an input with its spaces doubled, or in lower case, where the variation asks so."""
+    if variation.inputs == "spaces":
+        return f" {text.replace(' ', '  ')} "
+    return text.lower() if variation.inputs else text
 
 
 def _demonstration(row: Example, text: str, question: Asked) -> tuple[str, int]:
