@@ -120,7 +120,7 @@ def joined_cluster(address: str) -> Iterator[Any]:
     if _shared:
         yield _shared[-1]
         return
-    _require_answer(address)
+    require_answer(address)
     ray = _import_ray()
     try:
         _connect(ray, address=address, runtime_env={"env_vars": environment_for_hosts(os.environ)})
@@ -141,7 +141,7 @@ def environment_for_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_SENT) and name not in _OF_A_HOST}
 
 
-def _require_answer(address: str) -> None:
+def require_answer(address: str) -> None:
     """Raise ConfigError unless something listens at HOST:PORT: Ray itself would wait for many minutes."""
     host, _, port = address.rpartition(":")
     if address == "auto":

@@ -23,9 +23,10 @@ from evaluator.engine.ray_cluster import (
     ReplicaActor,
     ReplicaSettings,
     cluster_of,
+    require_answer,
 )
 from evaluator.engine.replicas import Job
-from evaluator.errors import ModelError
+from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
 from evaluator.run_log import now
@@ -36,6 +37,7 @@ MAX_ATTEMPTS = 3
 """How often a job is begun, and how often a replica is loaded, before the run ends with an error."""
 
 _SECONDS_TO_WAIT = 1.0  # for any replica, before looking again
+_SECONDS_BETWEEN_LOOKS = 5  # at the head of a cluster
 _SECONDS_BETWEEN_NOTES = 30  # while replicas wait for devices that others use
 _MAX_IN_FLIGHT = 2  # jobs of a replica: it begins the second while the first one's results travel
 
@@ -73,6 +75,7 @@ class RayReplicas:
         self._place = place or Place(range(self.n), self.n)
         self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
         self._loaded: dict[int, _Replica] = {}  # by number
+        self._next_look = 0.0
         self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES
         self._times_loaded: Counter[int] = Counter()
         self._facts: EngineRecord | None = None
@@ -199,6 +202,7 @@ class RayReplicas:
         if self._is_closed:
             raise ModelError("The model was released before it had answered all prompts.")
         self._note_waiting()
+        self._require_head()
         ready, _ = self._ray.wait(
             [*running, *self._loading], num_returns=1, timeout=_SECONDS_TO_WAIT, fetch_local=False
         )
@@ -230,6 +234,20 @@ class RayReplicas:
             )
         self._times_loaded[replica.number] = 0
         self._loaded[replica.number] = replica
+
+    def _require_head(self) -> None:
+        """Raise ModelError if the head of a joined cluster does not answer: Ray would end the process by itself."""
+        address = self._config.devices.ray_address
+        if address is None or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        try:
+            require_answer(self._ray.get_runtime_context().gcs_address)
+        except ConfigError as error:
+            raise ModelError(
+                f"The head of the Ray cluster at {address} does not answer any more. Start a cluster again; the same "
+                "command then goes on from what was scored."
+            ) from error
 
     def _note_waiting(self) -> None:
         """Log from time to time which devices replicas wait for."""

@@ -43,7 +43,6 @@ Settings = Mapping[str, Any]
 class Trial:
     """The times of one engine."""
 
-    settings: Settings
     seconds: tuple[float, ...]  # by dataset
     scores: pl.DataFrame  # prompt_id, label_log_likelihoods
 
@@ -61,17 +60,17 @@ class Trial:
 
 def candidates(engine: str, machine: Machine, config: ModelConfig) -> Iterator[Settings]:
     """Yield settings to try, each in addition to those that were kept before it."""
-    if machine.kind == "cuda":
-        yield {"eager": True}
+    on_gpu, n_devices = machine.kind == "cuda", config.devices.n
+    if on_gpu:
         yield from ({"engines_per_device": n} for n in (2, 4) if config.devices.per_replica == 1)
-        n_devices = config.devices.n if isinstance(config.devices.n, int) else 1
-        yield from ({"tensor_parallel": n} for n in (2, 4, 8) if n_devices % n == 0)
     elif machine.max_devices > 1:
         yield {"devices": machine.max_devices}
     if engine == "vllm":
-        tokens = (4096, 8192, 16384, 32768) if machine.kind == "cuda" else (512, 1024, 4096)
-        yield from ({"step_tokens": n} for n in tokens)
-        yield from ({"step_prompts": n} for n in ((256, 2048) if machine.kind == "cuda" else (64,)))
+        if on_gpu:
+            yield {"eager": True}
+            yield from ({"tensor_parallel": n} for n in (2, 4, 8) if isinstance(n_devices, int) and n_devices % n == 0)
+        yield from ({"step_tokens": n} for n in ((4096, 8192, 16384, 32768) if on_gpu else (512, 1024, 4096)))
+        yield from ({"step_prompts": n} for n in ((256, 2048) if on_gpu else (64,)))
 
 
 def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
@@ -85,7 +84,7 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
     config, machine = with_devices(source, config), find_machine(config)
     tables, kept, lines = _prompts(source, _QUERIES[machine.kind]), dict[str, Any](), list[str]()
     yield Progress(stage="Tuning: as it is, twice", done=0, total=1, unit="settings")
-    first, best = (_trial(source, config, tables, {}) for _ in range(2))
+    first, best = (_trial(source, config, tables) for _ in range(2))
     noise = abs(best.speed(first) - 1)
     lines.append(f"as it is: {_rate(best, tables)}; a second trial differed by {noise:.1%}")
     tried = [*candidates(engine, machine, config)]
@@ -93,7 +92,7 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
         text = _toml(change).strip().replace("\n", ", ")
         yield Progress(stage=f"Tuning: {text}", done=number, total=len(tried), unit="settings")
         try:
-            trial = _trial(source, with_settings(config, kept | dict(change)), tables, kept | dict(change))
+            trial = _trial(source, with_settings(config, kept | dict(change)), tables)
         except EvaluatorError as error:
             lines.append(f"{text}: {error}")
             continue
@@ -146,7 +145,7 @@ def _prompts(source: ModelSource, n_queries: int) -> list[pl.DataFrame]:
     return tables
 
 
-def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame], settings: Settings) -> Trial:
+def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame]) -> Trial:
     """Load an engine, or its replicas, and score each table once."""
     config = with_devices(source, config)
     longest = max(len(context) for table in tables for context in table["context"]) + 64  # with its longest label
@@ -163,7 +162,7 @@ def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame],
             clock = time.monotonic()
             scores += replicas.run(jobs)
             seconds.append(time.monotonic() - clock)
-    return Trial(settings, tuple(seconds), pl.concat(scores))
+    return Trial(tuple(seconds), pl.concat(scores))
 
 
 def _label_scores(engine: Engine, _replica: int, rows: pl.DataFrame, adapter: Adapter | None) -> Iterator[pl.DataFrame]:
