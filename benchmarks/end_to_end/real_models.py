@@ -1,8 +1,8 @@
 """The numbers of real models: docs/real-models.csv, and the tables of docs/real-models.md that are made from it.
 
-    python -m benchmarks.end_to_end.real_models COMMIT DIR...
+    python -m benchmarks.end_to_end.real_models COMMIT KIND DIR...
 
-DIR is a whole run of StaICC-Normal, COMMIT that of the code that scored it. Rows of other models stay.
+COMMIT is that of the code that scored the runs, KIND one of KINDS. Rows of other models and kinds stay.
 """
 
 import sys
@@ -20,20 +20,69 @@ DOCS = Path(__file__).parents[2] / "docs"
 ROWS, PAGE = DOCS / "real-models.csv", DOCS / "real-models.md"
 START, END = "<!-- tables: python -m benchmarks.end_to_end.real_models -->\n", "<!-- end of tables -->\n"
 SHORT = {name: printed for printed, name in METRICS.items()}
+DIAGNOSTICS = {
+    "contextual_bias": "contextual bias", "domain_bias": "domain bias", "empirical_bias": "empirical bias",
+    "template_consistency": "consistency over templates", "sampling_consistency": "consistency over demonstrations",
+    "gler": "GLER",
+}  # fmt: skip
+_MEANS = pl.col("definition").eq("paper") & pl.col("dataset").eq(MEAN_OVER_DATASETS)
+WHOLE, METHODS, CHAT = "whole", "methods", "chat"
+KINDS = {
+    WHOLE: pl.col("metric").is_in(NORMAL) & pl.col("definition").eq("published") & pl.col("method").eq("vanilla"),
+    METHODS: pl.col("metric").is_in(NORMAL) & _MEANS,
+    CHAT: pl.col("metric").is_in(NORMAL) & _MEANS,
+    "bias": pl.col("metric").is_in([*DIAGNOSTICS]) & _MEANS,
+    "robustness": pl.col("metric").is_in([*DIAGNOSTICS]) & _MEANS,
+}
+"""The metrics that are kept of StaICC-Normal whole; of its methods, and of conversations, on fewer queries; of
+diagnostics."""
 
 
-def rows_of(run: Path, commit: str) -> pl.DataFrame:
-    """Return the published definition's metrics of a run, one row a dataset and metric."""
+def rows_of(run: Path, kind: str, commit: str) -> pl.DataFrame:
+    """Return the metrics of a run that are kept, one row a method, dataset and metric."""
     record = RunFolder(run).measured
     metrics = read_table(run, "metrics", record.tables)
     about = {"model": Path(record.model.name).name, "n_parameters": record.model.n_parameters, "commit": commit}
-    about |= {"engine": record.engine.name, "dtype": record.engine.dtype}
-    shown = metrics.filter(pl.col("metric").is_in(NORMAL), definition="published", method="vanilla", part="normal")
-    columns = ["dataset", "metric", "value", "ci_low", "ci_high", "chance", "n_queries", "n_requests"]
-    return shown.select(*(pl.lit(value).alias(name) for name, value in about.items()), *columns)
+    about |= {"engine": record.engine.name, "dtype": record.engine.dtype, "kind": kind}
+    columns = ["method", "definition", "dataset", "metric", "value", "ci_low", "ci_high", "chance"]
+    columns += ["n_queries", "n_requests"]
+    return metrics.filter(KINDS[kind]).select(*(pl.lit(value).alias(name) for name, value in about.items()), *columns)
 
 
 def tables(rows: pl.DataFrame) -> Iterator[str]:
+    """Yield the whole runs, then methods, conversations and diagnostics with a column for each model."""
+    yield from _whole(rows.filter(kind=WHOLE))
+    of_vanilla = rows.filter(pl.col("method") == "vanilla")
+    form = {METHODS: "plain", CHAT: "chat template"}
+    others = {
+        "Methods": rows.filter(kind=METHODS, metric="accuracy").with_columns(row="method"),
+        "Plain and through the chat template": of_vanilla.filter(pl.col("kind").is_in([*form]))
+        .with_columns(row=pl.col("metric").replace_strict(SHORT) + ", " + pl.col("kind").replace_strict(form))
+        .sort("metric", "kind", descending=[False, True], maintain_order=True),
+        "Diagnostics": of_vanilla.filter(pl.col("metric").is_in([*DIAGNOSTICS])).with_columns(
+            row=pl.col("metric").replace(DIAGNOSTICS)
+        ),
+    }
+    for title, found in others.items():
+        if found.height:
+            yield from _side_by_side(title, found)
+
+
+def _side_by_side(title: str, rows: pl.DataFrame) -> Iterator[str]:
+    """Yield a table of means over datasets: a line for each value of `row`, a column for each model."""
+    models = rows["model"].unique(maintain_order=True).to_list()
+    yield f"## {title}\n\n| | {' | '.join(models)} |\n|---|{'---:|' * len(models)}\n"
+    for (name,), of_row in rows.group_by("row", maintain_order=True):
+        cells = {cell["model"]: _cell(cell) for cell in of_row.iter_rows(named=True)}
+        yield f"| {name} | {' | '.join(cells.get(model, '') for model in models)} |\n"
+    yield "\n"
+
+
+def _cell(cell: dict[str, float]) -> str:
+    return f"{cell['value']:.3f} ({cell['ci_low']:.3f} to {cell['ci_high']:.3f})"
+
+
+def _whole(rows: pl.DataFrame) -> Iterator[str]:
     """Yield for each model where it stands among the published models, and a table with a row for each dataset."""
     for (model, n_parameters), of_model in rows.group_by("model", "n_parameters", maintain_order=True):
         datasets = of_model["dataset"].unique(maintain_order=True).to_list()
@@ -50,10 +99,7 @@ def tables(rows: pl.DataFrame) -> Iterator[str]:
         yield f"\n| dataset | chance | {heads} |\n|---|---:|{'---:|' * len(NORMAL)}\n"
         for dataset in datasets:
             cells = {row["metric"]: row for row in of_model.filter(dataset=dataset).iter_rows(named=True)}
-            numbers = " | ".join(
-                f"{cell['value']:.3f} ({cell['ci_low']:.3f} to {cell['ci_high']:.3f})"
-                for cell in (cells[metric] for metric in NORMAL)
-            )
+            numbers = " | ".join(_cell(cells[metric]) for metric in NORMAL)
             yield f"| {dataset} | {cells['accuracy']['chance']:.3f} | {numbers} |\n"
         yield "\n"
 
@@ -64,12 +110,13 @@ def with_tables(page: str, rows: pl.DataFrame) -> str:
     return before + START + "\n" + "".join(tables(rows)) + END + rest.split(END)[1]
 
 
-def main(commit: str, *runs: str) -> None:
-    new = pl.concat([rows_of(Path(run), commit) for run in runs]) if runs else pl.read_csv(ROWS).clear()
-    old = pl.read_csv(ROWS, schema=new.schema) if ROWS.exists() else new.clear()
-    rows = pl.concat([old.join(new, on="model", how="anti"), new])
-    rows.write_csv(ROWS)
-    PAGE.write_text(with_tables(PAGE.read_text(), rows))
+def main(commit: str, kind: str = WHOLE, *runs: str) -> None:
+    old = pl.read_csv(ROWS, infer_schema_length=None)
+    new = [rows_of(Path(run), kind, commit).cast(old.schema) for run in runs]
+    for table in new:
+        old = pl.concat([old.join(table, on=["model", "kind"], how="anti"), table])
+    old.write_csv(ROWS)
+    PAGE.write_text(with_tables(PAGE.read_text(), old))
 
 
 if __name__ == "__main__":
