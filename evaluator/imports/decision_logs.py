@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class _Known(NamedTuple):
     answer: TypedAnswer | None
 
 
-@cache
+@lru_cache(maxsize=64)
 def log_kind(keys: tuple[str, ...]) -> str | None:
     """Return the kind of a log with these keys in its first row, or None if it is no log of decisions."""
     present = {*keys}
