@@ -167,7 +167,7 @@ def read_labels(stated: str) -> dict[str, str]:
     Several cells may have one name. Raises ConfigError.
     """
     if "=" not in stated:
-        if not Path(stated).is_file():
+        if not Path(stated).is_file() and Path(stated).suffix != ".toml":
             raise ConfigError(
                 f"--labels {stated} is no file. Give CELL=NAME,CELL=NAME, as in 1=bad,5=great, or a TOML file."
             )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evaluator.files.digests import fingerprint
 from evaluator.models.source import ModelSource
 from evaluator.tokens.tokenizer import TextTokenizer
 
@@ -40,7 +41,7 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def fingerprint(self) -> str:
-        return self.name
+        return fingerprint(self.name)  # a name may hold secrets
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:

@@ -177,7 +177,10 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
     ("words", "message"),
     [
         (("staicc-normal", "--sets", 3), "choose the demonstrations of one's own data (--data)"),
-        (("staicc-robustness", "--sets", 3), "--sets belongs to staicc-normal, staicc-learning-curve, pvi, not to"),
+        (
+            ("staicc-robustness", "--sets", 3),
+            "--sets belongs to staicc-normal, staicc-learning-curve, pvi, decide, not to",
+        ),
         (("staicc-normal", "--training-queries", 2), "--training-queries belongs to pvi, not to"),
         (("staicc-normal", "--seed", 2), "not for StaICC's datasets, whose demonstrations are those of its toolkit"),
         (("pvi", "--tries", 5), "--tries belongs to prompt-search, not to pvi"),

@@ -142,5 +142,6 @@ def test_a_model_that_shares_nothing_of_these_prompts_is_warned_about_once(
 
 def test_log_probabilities_of_prompt_tokens_take_a_gibibyte_at_most(told, tiny_source: ModelSource) -> None:
     told("cpu")
-    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=262_144)) == 1024
-    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=2**22)) == 256, "the sequences of a step"
+    settings = vllm_settings.step_settings()
+    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=262_144), settings) == 1024
+    assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=2**22), settings) == 256, "those of a step"

@@ -224,7 +224,7 @@ def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_compar
     said = command("run", *words, "--engine", "fake") + command("run", *words, "--engine", "transformers", exits=2)
     for name in (*FORMATS, *filter(find_spec, TRACKERS)):
         said += command("export", tmp_path / "out", "--format", name, "--out", tmp_path / "exports" / name)
-    said += command("receipt", tmp_path / "out", "--n", 2, "--model", address)
+    said += command("receipt", tmp_path / "out", "--n", 2, "--model", model)
     with patch.object(FakeModelSource, "fingerprint", "another"):
         said += command("run", *words[:-1], tmp_path / "other", "--engine", "fake")
     said += command("compare", tmp_path / "out", tmp_path / "other", "--out", tmp_path / "compared")
