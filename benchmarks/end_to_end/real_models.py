@@ -8,6 +8,7 @@ COMMIT is that of the code that scored the runs, KIND one of KINDS. Rows of othe
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -78,8 +79,9 @@ def _side_by_side(title: str, rows: pl.DataFrame) -> Iterator[str]:
     yield "\n"
 
 
-def _cell(cell: dict[str, float]) -> str:
-    return f"{cell['value']:.3f} ({cell['ci_low']:.3f} to {cell['ci_high']:.3f})"
+def _cell(cell: dict[str, Any]) -> str:
+    ends = f" ({cell['ci_low']:.3f} to {cell['ci_high']:.3f})" if cell["ci_low"] is not None else ""
+    return f"{cell['value']:.3f}{ends}"
 
 
 def _whole(rows: pl.DataFrame) -> Iterator[str]:

@@ -14,6 +14,7 @@ from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
 from evaluator.models.weights import find_adapter, weight_files
+from evaluator.redaction import without_secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "fake": EngineKind(
         summary="No model: scores are hashes of the tokens, for tests.",
-        find=lambda config, **_: fake_model_source(config.model),
+        find=lambda config, **_: fake_model_source(without_secrets(config.model)),
         load=lambda _source, _config: FakeEngine(),
         versions=dict,
         runs_a_model=False,

@@ -9,7 +9,7 @@ import math
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, count, islice, pairwise
+from itertools import count, islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -127,10 +127,11 @@ class VllmEngine:
         empty_cache(self._llm)  # calls do not depend on earlier ones
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
-        return chain(
-            chain.from_iterable(self._score_next_tokens(requests, some) for some in self._windows(short)),
-            chain.from_iterable(self._score_group(requests, group) for group in self._groups(requests, long)),
-        )
+        for some in self._windows(short):
+            self._send_shared_prefixes([requests[index].context for index in some])
+            yield from self._score_next_tokens(requests, some)
+        for group in self._groups(requests, long):
+            yield from self._score_group(requests, group)
 
     def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
         self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
@@ -226,7 +227,6 @@ class VllmEngine:
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
         """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
-        self._send_shared_prefixes([requests[index].context for index in indices])
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
         prompts = (
             self._request((index, trie), trie, question)

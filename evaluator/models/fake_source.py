@@ -41,7 +41,7 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint(self.name)  # a name may hold secrets
+        return fingerprint(self.name)
 
     @cached_property
     def tokenizer_fingerprint(self) -> str:

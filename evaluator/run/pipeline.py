@@ -113,27 +113,30 @@ def run(
         for each in runs:
             records[each.folder] = yield from _check(each, build_record, built, labels, out, data, accept)
 
-        def score_load(load: Load[_ModelRun]) -> Stage[list[Finished]]:
+        def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
+            tokenised_s, keep_loaded = records[each.folder].elapsed_s["tokenise"], each is not load.runs[-1]
+            return score_run(built, each.model, data, load.loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s)
+
+        def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
+            record = record_scores(records[each.folder], scored, each.model.record, each.folder)
+            if len(runs) > 1:
+                yield from _speed(record)
+            return (yield from measure_and_report(record, scored, each.folder))
+
+        def of_load(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
             for each in load.runs:
-                record = records[each.folder]
                 with _writing_below(out, each.folder):
-                    keep_loaded, tokenised_s = each is not load.runs[-1], record.elapsed_s["tokenise"]
-                    scored = yield from score_run(
-                        built, each.model, data, load.loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s
-                    )
-                    record = record_scores(record, scored, each.model.record, each.folder)
-                    if len(runs) > 1:
-                        yield from _speed(record)
-                    finished.append((yield from measure_and_report(record, scored, each.folder)))
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
             return finished
 
         if any(load.loader.place for load in loads):
-            finished = [*chain.from_iterable((yield from side_by_side(loads, score_load)))]
+            finished = [*chain.from_iterable((yield from side_by_side(loads, of_load)))]
         else:
             finished = []
-            for load in loads:
-                finished += yield from score_load(load)
+            for load, each in [(one, each) for one in loads for each in one.runs]:
+                with _writing_below(out, each.folder):
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
     if len(runs) == 1:
         return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import

@@ -75,7 +75,7 @@ def test_a_cell_without_a_name_is_refused_with_its_row_and_the_names(tmp_path):
     [
         ("1=bad,great", "'great' is no cell=name"),
         ("1=bad,1=good", "the cell '1' has two names"),
-        ("nowhere.toml", r"nowhere\.toml is no file\. Give CELL=NAME,CELL=NAME, .*, or a TOML file"),
+        ("nowhere", r"nowhere is no file\. Give CELL=NAME,CELL=NAME, .*, or a TOML file"),
     ],
 )
 def test_labels_that_name_nothing_are_refused(stated, message):
