@@ -95,9 +95,8 @@ class VllmEngine:
         self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_groups
         self._block_tokens = loaded.cache_config.block_size
         self._max_contexts = max_kept_blocks(self._cache_blocks)
-        has_states = getattr(
-            core.scheduler, "has_mamba_layers", False
-        )  # recurrent ones, kept for few places of a prompt
+        # Recurrent states, which the cache keeps for few places of a prompt.
+        has_states = getattr(core.scheduler, "has_mamba_layers", False)
         self._state_unit = shared_block_tokens(self._llm) if has_states else None
         self.facts = EngineRecord(
             name="vllm",
