@@ -107,11 +107,7 @@ def run(
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)
-        build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
-        labels, built = split_labels(built), built.without_datasets()
-        records: dict[Path, RunRecord] = {}  # of every model, before the first is scored
-        for each in runs:
-            records[each.folder] = yield from _check(each, build_record, built, labels, out, data, accept)
+        records, built = yield from _build_and_check(config, runs, out, data, accept)
 
         def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
             tokenised_s, keep_loaded = records[each.folder].elapsed_s["tokenise"], each is not load.runs[-1]
@@ -119,9 +115,7 @@ def run(
 
         def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
             record = record_scores(records[each.folder], scored, each.model.record, each.folder)
-            if len(runs) > 1:
-                yield from _speed(record)
-            return (yield from measure_and_report(record, scored, each.folder))
+            return measure_and_report(record, scored, each.folder, is_speed_shown=len(runs) > 1)
 
         def of_load(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
@@ -137,8 +131,11 @@ def run(
             for load, each in [(one, each) for one in loads for each in one.runs]:
                 with _writing_below(out, each.folder):
                     finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-    if len(runs) == 1:
-        return finished[0]
+    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
+
+
+def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
+    """Compare the runs of several models, in the order in which the models were given."""
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)
@@ -194,6 +191,17 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
     return loads
 
 
+def _build_and_check(
+    config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str]
+) -> Stage[tuple[dict[Path, RunRecord], Built]]:
+    """Build the prompts and check them with every model; return the records by folder, and what was built."""
+    record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
+    labels, built, records = split_labels(built), built.without_datasets(), dict[Path, RunRecord]()
+    for each in runs:
+        records[each.folder] = yield from _check(each, record, built, labels, out, data, accept)
+    return records, built
+
+
 def _check(
     run: _ModelRun,
     build_record: RunRecord,
@@ -240,17 +248,15 @@ def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
     return nullcontext() if folder == out else writing_to(folder)
 
 
-def _speed(record: RunRecord) -> Stage[None]:
-    """Say how fast one of several models was scored."""
-    assert record.model is not None, "it was scored"
+def measure_and_report(
+    record: RunRecord, scored: Scored, out: Path, *, is_speed_shown: bool = False
+) -> Stage[Finished]:
+    """Measure a scored run and write its page; show first how fast it was scored, if that is wanted."""
     assert record.scores is not None, "it was scored"
-    if speed := throughput_line(record.scores):
+    assert record.model is not None, "it was scored"
+    if is_speed_shown and (speed := throughput_line(record.scores)):
         n = record.scores.prompts
         yield Progress(stage="Scoring", done=n, total=n, unit="prompts", line=f"{record.model.title}: {speed}")
-
-
-def measure_and_report(record: RunRecord, scored: Scored, out: Path) -> Stage[Finished]:
-    """Measure a scored run and write its page."""
     record = yield from measure_run(record, scored.built, scored.stores, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
     return Finished((yield from report_run(measured)), [measured])
