@@ -37,6 +37,7 @@ from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
 from evaluator.store.prompt_store import StoreManifest
 from evaluator.suites.in_context_pvi.correlations import read_annotations
 from evaluator.suites.prompt_search.prompts import read_candidates
+from evaluator.templates.template import ChoiceTemplate
 from evaluator.tokens.rows import TokenTotals
 from evaluator.tokens.table import TokenManifest
 
@@ -280,7 +281,9 @@ def parsers() -> dict[str, Parser]:
         "imported parquet": Parser("table.parquet", _imported, (_parquet(answers),)),
         "imported samples": Parser("samples_task_1.jsonl", _imported, (_json_lines(samples),)),
         "server answer": Parser("answer.json", _server_answer, _server_answers()),
-        "candidates": Parser("candidates.json", read_candidates, (json.dumps(candidates).encode(),)),
+        "candidates": Parser(
+            "candidates.json", partial(read_candidates, template=ChoiceTemplate()), (json.dumps(candidates).encode(),)
+        ),
         **records,
         **rewritten,
         "model configuration": Parser("config.json", _config, (configuration, _without_architectures(configuration))),

@@ -8,10 +8,12 @@ Measure and report runs of classification suites.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
+from evaluator import metrics
+from evaluator.compare.differences import method_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import LabelBoundary, RunConfig
 from evaluator.datasets.base import AnyDataset
@@ -19,14 +21,17 @@ from evaluator.datasets.conversions import as_classification
 from evaluator.errors import LabelError
 from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.methods.base import Method, ScoredRequests, predict
+from evaluator.methods.training_states import missing_classes
+from evaluator.metrics.groups import Diagnostic, PredictionGroup
+from evaluator.metrics.table import label_mass_metrics
+from evaluator.metrics.thresholds import coverage_tables, joined_tables
+from evaluator.report.classification import classification_sections, with_head
+from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import MetricText
 from evaluator.schemas import DEFINITIONS, METRICS_KEY, PREDICTIONS_KEY, Definition, PartKind
 from evaluator.store.prompt_store import PromptStore
-
-if TYPE_CHECKING:  # building prompts does not need SciPy
-    from evaluator.metrics.groups import Diagnostic, PredictionGroup
 
 OptionsT = TypeVar("OptionsT")
 
@@ -223,10 +228,10 @@ ANSWERED_METRICS = ("accuracy", "macro_f1")
 
 def classification_tables(
     run: ScoredRun,
-    diagnostics: "Iterable[Diagnostic]" = (),
+    diagnostics: Iterable[Diagnostic] = (),
     *,
     shared: str = "",
-    further: "Callable[[PredictionGroup], None] | None" = None,
+    further: Callable[[PredictionGroup], None] | None = None,
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
     """Write the predictions of a run, and yield the tables of metrics and the tables derived from metrics.
@@ -238,13 +243,6 @@ def classification_tables(
         further: reads every group of predictions, before the first table, for further tables of a suite.
         changed: adds predictions, as under definitions that methods do not have.
     """
-    from evaluator import metrics
-    from evaluator.compare.differences import method_differences
-    from evaluator.methods.training_states import missing_classes
-    from evaluator.metrics.groups import PredictionGroup
-    from evaluator.metrics.table import label_mass_metrics
-    from evaluator.metrics.thresholds import coverage_tables, joined_tables
-
     predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
     covered: list[dict[str, pl.DataFrame]] = []
@@ -274,13 +272,10 @@ def classification_tables(
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run whose parts are all of the kind classification."""
-    from evaluator.report.classification import classification_sections, with_head
-    from evaluator.report.notes import missing_class_notes, prompt_definition_notes
-
-    metrics = run.table("metrics")
-    notes = [*prompt_definition_notes(run.record, metrics), *missing_class_notes(run.table("missing_classes"))]
+    measured = run.table("metrics")
+    notes = [*prompt_definition_notes(run.record, measured), *missing_class_notes(run.table("missing_classes"))]
     sections = list(classification_sections(run))
-    yield from with_head(sections, run, metrics, notes) if sections else ()
+    yield from with_head(sections, run, measured, notes) if sections else ()
 
 
 OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")

@@ -74,7 +74,7 @@ def correlations(
     return table.with_columns(**p_values).select(*by, *schema.PVI_CORRELATIONS).cast(schema.PVI_CORRELATIONS)
 
 
-def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> pl.DataFrame:
+def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str]) -> pl.DataFrame:
     """Summarise the correlations `r` of many cases (Lu et al. 2023, table 2).
 
     Returns one row a group, sorted: the columns `by` and the columns of schema.PVI_STRENGTHS.
@@ -88,7 +88,7 @@ def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str] = ()) -> p
         "strong_share": (defined > STRONG).mean(),
         "weak_share": (defined < WEAK).mean(),
     }
-    table = cases.group_by(by, maintain_order=True).agg(**columns).sort(by) if by else cases.select(**columns)
+    table = cases.group_by(by, maintain_order=True).agg(**columns).sort(by)
     return table.cast({name: schema.PVI_STRENGTHS[name] for name in columns})
 
 

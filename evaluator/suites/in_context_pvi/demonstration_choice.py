@@ -70,14 +70,11 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     dataset, pvi = context.classification, resolved_options(context.config)
     n_rows = dataset.demonstration.height
     numbered = {"training_row": pl.col("query_id"), "query_id": pl.lit(None, pl.Int64)}
-    by_shots = (
-        (
-            numbered,
-            queries_after(dataset, [first], candidates_for_set(dataset, pvi, first), part=TRAINING, n_rows=n_rows),
-        )
-        for first in first_sets(dataset, pvi)
-    )
-    for rows in variations(by_shots, n_rows):
+    variants = []
+    for first in first_sets(dataset, pvi):
+        rows = candidates_for_set(dataset, pvi, first)
+        variants.append((numbered, queries_after(dataset, [first], rows, part=TRAINING, n_rows=n_rows)))
+    for rows in variations(variants, n_rows):
         yield rows.select(context.columns)
 
 
@@ -102,7 +99,7 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
 
 def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return set 0 of each number of shots, for training rows. Raises the errors of demonstration_sets."""
-    return [candidate for candidate in demonstration_sets(dataset, pvi) if candidate.number == 0]
+    return [drawn for drawn in demonstration_sets(dataset, pvi) if drawn.number == 0]
 
 
 def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
@@ -297,8 +294,8 @@ def demonstrations_table(
     ]
     if not records:
         return schema.PVI_DEMONSTRATIONS.to_frame()
-    floats = {f"{name}_{field}": pl.Float64() for name in _LIMITS for field in Difference._fields}
-    types = {**floats, **dict.fromkeys([*_PAIRED, "p_majority"], pl.Float64()), **GUESSES}
+    declared_types = {name: dtype for name, dtype in schema.PVI_DEMONSTRATIONS.items() if name in records[0]}
+    types = {**declared_types, "p_majority": pl.Float64(), **GUESSES}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types).with_columns(
         definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
     )
@@ -306,7 +303,7 @@ def demonstrations_table(
     # with_baselines judges the column `value` over `n_requests` queries.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
     tested = with_both_tests(judged.with_columns(n_chosen_from="tries"))
-    table = _with_intervals(tested).join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
+    table = tested.join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
     return declared(table, schema.PVI_DEMONSTRATIONS, schema.PVI_DEMONSTRATIONS_KEY)
 
 
@@ -391,7 +388,6 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "best_accuracy": float(right[source].mean(axis=0).max()) if n_queries else None,
             **(_majority(right[source], gold) if n_queries else {"majority": None, "p_majority": None}),
             **_difference("accuracy", right[source], right[reference], is_reference=is_reference),
-            **dict(zip(_PAIRED, _paired_ends(right[source], right[reference], is_reference), strict=True)),
             **_difference("v_information", bits[source], bits[reference], is_reference=is_reference),
         }
 
@@ -402,18 +398,26 @@ def _majority(right: Floats, gold: Ints) -> dict[str, float]:
     return majority_test(best, np.unique(gold)[:, None] == gold)
 
 
-_PAIRED = ("accuracy_low", "accuracy_high")
-
-
-def _paired_ends(chosen: Floats, reference: Floats, is_reference: bool) -> tuple[float | None, float | None]:
-    """Return the interval over queries of an accuracy difference, as all paired differences of accuracies have it."""
-    return (None, None) if is_reference else paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))
-
-
 def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: bool) -> dict[str, float | None]:
-    """Return the fields of Difference, prefixed by `name`; all None for the reference itself, and without queries."""
-    difference = None if is_reference or not len(reference) else difference_from_draws(chosen, reference)
-    return {f"{name}_{field}": getattr(difference, field, None) for field in Difference._fields}
+    """Return a difference from the suite's sets and both its intervals; all None for these sets, and without queries.
+
+    The interval over queries of an accuracy is that of all paired differences of accuracies.
+    """
+    columns = [f"{name}_{end}" for end in ("difference", "low", "high", "two_way_low", "two_way_high")]
+    if is_reference or not len(reference):
+        return dict.fromkeys(columns)
+    found, (lowest, highest) = difference_from_draws(chosen, reference), _LIMITS[name]
+    errors = {
+        "standard_error": [found.over_queries, found.two_way],
+        "degrees_of_freedom": [found.over_queries_freedom, found.two_way_freedom],
+    }
+    estimates = pl.DataFrame(errors, schema_overrides={"standard_error": pl.Float64}).with_columns(
+        value=found.value, n_queries=float(len(chosen)), interval=pl.lit("symmetric"), lowest=lowest, highest=highest
+    )
+    over_queries, two_way = with_intervals(estimates).select("ci_low", "ci_high").rows()
+    if name == "accuracy":
+        over_queries = paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))
+    return dict(zip(columns, (found.value, *over_queries, *two_way), strict=True))
 
 
 def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:
@@ -427,26 +431,3 @@ def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:
 
 def _mean(cells: Floats) -> float | None:
     return float(cells.mean()) if cells.size else None
-
-
-def _with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns of each difference and of its two intervals."""
-    for name, (lowest, highest) in _LIMITS.items():
-        value = pl.col(f"{name}_value")
-        rows = rows.with_columns(value.alias(f"{name}_difference"))
-        # For accuracy: the columns accuracy_low and _high, then accuracy_two_way_low and _high.
-        for kind, ends in (("over_queries", name), ("two_way", f"{name}_two_way")):
-            if f"{ends}_low" in _PAIRED:
-                continue
-            estimates = rows.select(
-                value=value,
-                standard_error=f"{name}_{kind}",
-                degrees_of_freedom=pl.col(f"{name}_{kind}_freedom").fill_null(0),
-                n_queries=pl.col("n_queries" if name == "accuracy" else "n_measured").cast(pl.Float64),
-                interval=pl.lit("symmetric"),
-                lowest=pl.lit(lowest),
-                highest=pl.lit(highest),
-            )
-            bounds = with_intervals(estimates).select(pl.col("ci_low", "ci_high"))
-            rows = rows.with_columns(bounds["ci_low"].alias(f"{ends}_low"), bounds["ci_high"].alias(f"{ends}_high"))
-    return rows

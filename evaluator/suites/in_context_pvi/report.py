@@ -24,6 +24,7 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
+    definition_groups,
     texts,
 )
 from evaluator.report.table import (
@@ -42,6 +43,7 @@ from evaluator.report.table import (
     line,
     marked,
     number,
+    plural,
     probability,
     signed,
     signed_interval,
@@ -117,8 +119,8 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
         "V-information and accuracy",
         [
             "How many bits the input of each query gives the model about its label (Lu et al. 2023).",
-            *(
-                _definition(name, _summary_table(name, of["pvi_summary"]), _means(of["pvi_means"]))
+            *definition_groups(
+                (name, [_summary_table(name, of["pvi_summary"]), _means(of["pvi_means"])])
                 for name, of in by_definition.items()
             ),
         ],
@@ -167,10 +169,6 @@ def _means(rows: pl.DataFrame) -> Group:
     return Group([Table(rows, columns, data={"table": "means"})], title, is_folded=True)
 
 
-def _definition(name: str, *content: Block) -> Group:
-    return Group(content, definition=name, style="definition")
-
-
 def _positive(column: str) -> Callable[[Row], str]:
     """Return a line below another value: a count, none for 0."""
     return lambda row: count(row[column]) if row[column] else ""
@@ -179,6 +177,9 @@ def _positive(column: str) -> Callable[[Row], str]:
 def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
     """Return the table of mean PVI and accuracy, one row for each demonstration set; `rows` are PVI_SUMMARY."""
     is_sampled = definition == "released"  # predictions are drawn, not the most probable labels
+    accuracy = TEXTS["summary_caption_predicted"]
+    if is_sampled:
+        accuracy = TEXTS["summary_caption_sampled"].format(rows["seed"][0])
     ends = {
         f"{side}_{part}": f"{side.capitalize()} {part}" for part in ("fifth", "half") for side in ("lowest", "highest")
     }
@@ -216,16 +217,10 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
             ),
             Column("Queries", "n_queries", note="without PVI", below="n_missing", data={"missing": "n_missing"}),
         ],
-        caption=_summary_caption(rows, is_sampled=is_sampled),
+        caption=TEXTS["summary_caption"].format(accuracy),
         row_data={"run": "run"},
         data={"table": "summary"},
     )
-
-
-def _summary_caption(rows: pl.DataFrame, *, is_sampled: bool) -> str:
-    seed = rows["seed"][0] if rows.height else ""
-    accuracy = TEXTS["summary_caption_sampled"].format(seed) if is_sampled else TEXTS["summary_caption_predicted"]
-    return TEXTS["summary_caption"].format(accuracy)
 
 
 def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Section:
@@ -248,11 +243,11 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
         ]
         title = f"{dataset}: chosen demonstrations"
         lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
-    note = TEXTS["demonstrations_note"].format(suite_source)
+    table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
     return Section(
         "chosen",
         "Demonstrations chosen by PVI",
-        [note, _demonstrations_table(drawn["pvi_demonstrations"], suite_source), *lists],
+        [TEXTS["demonstrations_note"].format(suite_source), table, *lists],
         subtitle="Lu et al. 2023, section 5.6",
         kind="pvi",
         navigation="Demonstrations",
@@ -272,8 +267,7 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
             below=(ends(""), ends("two_way_")),
         )
 
-    caption = TEXTS["demonstrations_table_caption"]
-    sources = (DRAWN, *[suite_source] * 3, TAIL_TO_TELL, f"{100 * ASSURANCE:g}", POWER)
+    values = (DRAWN, *[suite_source] * 3, TAIL_TO_TELL, f"{100 * ASSURANCE:g}", POWER)
     return Table(
         rows.with_columns(run=pl.format("{} {}", "n_shots", "demonstrations")),
         [
@@ -292,7 +286,7 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
             Column("V-information", "v_information", note="bits"),
             difference("v_information"),
         ],
-        caption=marked(caption, *sources),
+        caption=TEXTS["demonstrations_table_caption"].format(*values),
         data={"table": "demonstrations"},
         row_data={"run": "run"},
     )
@@ -313,11 +307,10 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
         content = [Panels(panels, style="panels wide", absent="No query has a PVI.")]
         groups.append(Group(content, dataset, dataset=dataset))
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
-    note = TEXTS["densities_note"]
     return Section(
         "densities",
         "Right and wrong predictions by PVI",
-        [marked(note, DRAWN), Legend(keys), *groups],
+        [TEXTS["densities_note"].format(DRAWN), Legend(keys), *groups],
         navigation="Right and wrong",
     )
 
@@ -332,13 +325,9 @@ def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Sect
         Panel(str(name), [decile_figure(rows, several=several)], dataset=str(name))
         for (name,), rows in by_dataset.items()
     ]
-    note = TEXTS["deciles_note"]
-    return Section(
-        "deciles",
-        "Accuracy by PVI deciles",
-        [marked(note, DRAWN), *([Legend(keys)] if sources else []), Panels(panels, style="curves", absent="")],
-        navigation="Deciles",
-    )
+    note, legend = TEXTS["deciles_note"].format(DRAWN), [Legend(keys)] if sources else []
+    content: list[Block] = [note, *legend, Panels(panels, style="curves", absent="")]
+    return Section("deciles", "Accuracy by PVI deciles", content, navigation="Deciles")
 
 
 def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Section:
@@ -351,19 +340,11 @@ def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition
         ).items()
     ]
     of_one = " with demonstrations of one source" if several else ""
-    note = marked(TEXTS["stability_note"], of_one, DRAWN)
+    note = [TEXTS["stability_note"].format(of_one, DRAWN)] if matrices else []
     absent = "Each dataset has only one run, so there is nothing to compare."
-    return Section(
-        "stability",
-        "Does a query keep its PVI?",
-        [
-            *([note] if matrices else []),
-            Matrices(matrices, absent),
-            *(Group([*_stability_tables(tables)], definition=name) for name, tables in by_definition.items()),
-        ],
-        kind="pvi",
-        navigation="Stability",
-    )
+    tables = (Group([*_stability_tables(of)], definition=name) for name, of in by_definition.items())
+    content: list[Block] = [*note, Matrices(matrices, absent), *tables]
+    return Section("stability", "Does a query keep its PVI?", content, kind="pvi", navigation="Stability")
 
 
 def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
@@ -458,12 +439,12 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         ),
         Column("Queries", "n", note="annotated", below="n_annotated"),
     ]
-    note = TEXTS["annotators_note"]
     tables = [
         Group([Table(of["pvi_annotators"], columns, data={"table": "annotators"})], definition=name)
         for name, of in by_definition.items()
     ]
-    return Section("annotators", "PVI and annotators", [note, *tables], kind="pvi", navigation="Annotators")
+    content: list[Block] = [TEXTS["annotators_note"], *tables]
+    return Section("annotators", "PVI and annotators", content, kind="pvi", navigation="Annotators")
 
 
 def _listed_section(
@@ -471,27 +452,14 @@ def _listed_section(
 ) -> Section:
     """Build the section with the lists of hard and likely mislabelled queries."""
     with_source = f" with {suite_source} demonstrations" if suite_source else ""
-    note = TEXTS["listed_note"]
-    groups = []
+    content: list[Block] = [TEXTS["listed_note"].format(with_source, DRAWN, N_LISTED)]
     for name in datasets:
         hardest, mislabelled = (drawn[table].filter(dataset=name) for table in ("pvi_hardest", "pvi_mislabelled"))
-        n_wrong = mislabelled.height
-        groups.append(
-            Group(
-                [*_query_lists(hardest, mislabelled, labels[name])],
-                f"{name}: {n_wrong:,} label{'s' * (n_wrong != 1)} that look{'s' * (n_wrong == 1)} wrong",
-                dataset=name,
-                style="found",
-                is_folded=True,
-                is_open=name == datasets[0],
-            )
-        )
-    return Section(
-        "listed",
-        "The hardest queries, and labels that look wrong",
-        [marked(note, with_source, DRAWN, N_LISTED), *groups],
-        navigation="Hardest queries",
-    )
+        title = f"{name}: {plural(mislabelled.height, 'label')} that look{'s' * (mislabelled.height == 1)} wrong"
+        lists, is_open = [*_query_lists(hardest, mislabelled, labels[name])], name == datasets[0]
+        content.append(Group(lists, title, dataset=name, style="found", is_folded=True, is_open=is_open))
+    title = "The hardest queries, and labels that look wrong"
+    return Section("listed", title, content, navigation="Hardest queries")
 
 
 def _query_lists(hardest: pl.DataFrame, mislabelled: pl.DataFrame, labels: Sequence[str]) -> Iterator[Block]:
@@ -528,11 +496,10 @@ def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]
     groups = [
         Group([*_agreement(agreement, name, titles, datasets)], name) for name in PVI_DEFINITIONS if name in present
     ]
-    note = TEXTS["pvi_comparison_note"]
     yield Section(
         "pvi-models",
         "Does PVI agree between models?",
-        [note, *groups],
+        [TEXTS["pvi_comparison_note"], *groups],
         subtitle="Lu et al. 2023, section 5.1",
         navigation="PVI",
         datasets=tuple(datasets),
@@ -549,8 +516,7 @@ def _agreement(
     pairs = by_pair.rename({"first": "a", "second": "b", "mean": "rho", "n": "n_points"}).with_columns(
         p_value=pl.lit(None), reason=pl.lit("undefined in every run")
     )
-    about = "Mean Pearson correlation over all runs"
-    data = {"definition": definition, "over": "runs"}
+    about, data = "Mean Pearson correlation over all runs", {"definition": definition, "over": "runs"}
     matrix = triangle(pairs, titles, about, data, coefficient="mean Pearson", points="runs")
     yield MEANINGS[definition]
     reason = "they share no queries" if pairs.is_empty() else pairs["reason"][0]
@@ -560,7 +526,6 @@ def _agreement(
         cells = rows.select("dataset", "coefficient", cell=pl.struct(pl.exclude("dataset", "coefficient")))
         return cells.pivot(on="coefficient", index="dataset", values="cell")
 
-    all_datasets = wide(over_all.with_columns(dataset=pl.lit("All datasets")))
     titles_of = {"mean": ("", "mean"), "strong_share": ("r > 0.6", ""), "weak_share": ("r < 0.3", "")}
     columns = [
         Column(title or name.capitalize(), value, of=name, note=note or name.capitalize())
@@ -571,7 +536,7 @@ def _agreement(
     yield Table(
         in_order(wide(by_dataset), datasets),
         [DATASET, *columns, Column("Cases", "n", of="pearson", below=(undefined,))],
-        foot=all_datasets,
+        foot=wide(over_all.with_columns(dataset=pl.lit("All datasets"))),
         caption=TEXTS["agreement_caption"],
         style="metrics pvi-models",
         data={"definition": definition},

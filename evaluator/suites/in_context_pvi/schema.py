@@ -76,6 +76,8 @@ def _of_ends(name: str, dtype: pl.DataType) -> dict[str, pl.DataType]:
     return {f"{end}_{share}_{name}": dtype for share in ("fifth", "half") for end in ("lowest", "highest")}
 
 
+_MEAN_PVI = ("right_pvi", "wrong_pvi", "v_information")
+
 PVI_SUMMARY_KEY = PVI_RUN
 PVI_SUMMARY = pl.Schema(
     {
@@ -95,14 +97,10 @@ PVI_SUMMARY = pl.Schema(
         # quantile, which are left out.
         **_of_ends("tied", pl.Int64()),
         **_of_ends("n", pl.Int64()),  # queries in this part
-        "right_pvi": pl.Float64(),  # mean PVI of right predictions, bits; null where there are none
-        "wrong_pvi": pl.Float64(),
-        "v_information": pl.Float64(),  # mean PVI, bits
-        "right_pvi_nats": pl.Float64(),  # the three columns above in nats, the unit of the published tables
-        "wrong_pvi_nats": pl.Float64(),
-        "v_information_nats": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval of v_information, over queries
-        "ci_high": pl.Float64(),
+        # Mean PVI, bits: of right predictions, of wrong ones (null where there are none), of all queries.
+        **dict.fromkeys(_MEAN_PVI, pl.Float64()),
+        **{f"{name}_nats": pl.Float64() for name in _MEAN_PVI},  # the same in nats, the unit of the published tables
+        **dict.fromkeys(("ci_low", "ci_high"), pl.Float64()),  # 95% interval of v_information, over queries
         "threshold": pl.Float64(),  # PVI from which at least half are right; -inf: from the lowest, inf: never
         "threshold_accuracy": pl.Float64(),  # share of queries that are right above and wrong below it
     }
@@ -116,7 +114,7 @@ PVI_MEANS = pl.Schema(  # PVI_SUMMARY averaged, each run alike (Lu et al. 2023, 
         "n_runs": pl.Int64(),
         "accuracy": pl.Float64(),
         **_of_ends("accuracy", pl.Float64()),
-        **dict.fromkeys(("right_pvi", "wrong_pvi", "v_information"), pl.Float64()),  # bits
+        **dict.fromkeys(_MEAN_PVI, pl.Float64()),  # bits
     }
 )
 
@@ -127,9 +125,7 @@ PVI_DECILES = pl.Schema(
         "decile": pl.Int64(),  # of PVI, from 1, the lowest; equal PVIs share a decile, so that sizes can differ
         "n": pl.Int64(),
         "mean_pvi": pl.Float64(),
-        "accuracy": pl.Float64(),
-        "ci_low": pl.Float64(),  # 95% interval of accuracy, over queries
-        "ci_high": pl.Float64(),
+        **dict.fromkeys(("accuracy", "ci_low", "ci_high"), pl.Float64()),  # with its 95% interval, over queries
     }
 )
 
@@ -139,8 +135,7 @@ PVI_DENSITIES = pl.Schema(
         **_RUN,
         "correct": pl.Boolean(),
         "bin": pl.Int64(),  # from 0; the same bins in all runs of a dataset under one definition
-        "bin_low": pl.Float64(),
-        "bin_high": pl.Float64(),
+        **dict.fromkeys(("bin_low", "bin_high"), pl.Float64()),
         "n": pl.Int64(),
         "density": pl.Float64(),  # per unit of PVI; integrates to one over right and over wrong predictions
     }
@@ -191,10 +186,8 @@ PVI_PAIRS = pl.Schema(
 PVI_CONSISTENCY_KEY = ["demonstrations", "definition", "across", "coefficient"]
 PVI_CONSISTENCY = pl.Schema(
     {
-        "demonstrations": pl.String(),
-        "definition": pl.String(),
-        "across": pl.String(),  # "sets" | "shots" | "models"
-        "coefficient": pl.String(),  # "pearson" | "spearman"
+        # `across` is "sets", "shots" or "models", `coefficient` "pearson" or "spearman".
+        **dict.fromkeys(PVI_CONSISTENCY_KEY, pl.String()),
         **PVI_STRENGTHS,
     }
 )

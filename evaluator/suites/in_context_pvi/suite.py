@@ -15,8 +15,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
-from evaluator.report.query_rows import QueryNumbers
-from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.section import MeasuredRun
 from evaluator.suites.base import (
     Comparison,
     Described,
@@ -30,24 +29,7 @@ from evaluator.suites.base import (
     classification_tables,
     described,
 )
-from evaluator.suites.in_context_pvi.correlations import (
-    annotators_table,
-    consistency_table,
-    one_way_table,
-    pairs_table,
-    pvi_agreement,
-    read_annotations,
-    repeated_measures_table,
-)
-from evaluator.suites.in_context_pvi.demonstration_choice import (
-    CHOSEN_METHODS,
-    chosen_table,
-    demonstrations_table,
-    pvi_candidates,
-    training_counts,
-    training_pvi,
-    tries_by_source,
-)
+from evaluator.suites.in_context_pvi import correlations, demonstration_choice, summary
 from evaluator.suites.in_context_pvi.prompts import (
     INPUT,
     NULL,
@@ -58,17 +40,8 @@ from evaluator.suites.in_context_pvi.prompts import (
     resolved_options,
 )
 from evaluator.suites.in_context_pvi.pvi import PVI_RELEASED, pvi_table
+from evaluator.suites.in_context_pvi.report import pvi_comparison_sections, pvi_numbers, pvi_sections
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_CANDIDATES, PVI_QUERIES
-from evaluator.suites.in_context_pvi.summary import (
-    deciles_table,
-    densities_table,
-    hardest_table,
-    judged_queries,
-    means_table,
-    mislabelled_table,
-    runs_of_queries,
-    summary_table,
-)
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
@@ -77,7 +50,8 @@ def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
     built = pvi_prompts(dataset, options, config.n_queries)
     if not {*CHOSEN} & {*config.methods}:
         return built
-    return Requests(built.rows, {**built.tables, "pvi_candidates": pvi_candidates(dataset, options)})
+    candidates = demonstration_choice.pvi_candidates(dataset, options)
+    return Requests(built.rows, {**built.tables, "pvi_candidates": candidates})
 
 
 def describe(config: RunConfig) -> Described:
@@ -136,36 +110,36 @@ def pvi_measures(
         DatasetError: annotations that do not fit.
     """
     candidates = PVI_CANDIDATES.to_frame() if candidates is None else candidates
-    annotated = read_annotations(annotations) if annotations else None  # first, because it can raise
+    # First, because it can raise.
+    annotated = correlations.read_annotations(annotations) if annotations else None
     pvi = pvi_table(scored, source, seed=seed)
     # Only runs with the suite's sets: other runs have demonstrations that were chosen for their PVI.
-    over_runs = runs_of_queries(pvi.filter(demonstrations=source))
-    judged, pairs = judged_queries(pvi), pairs_table(pvi)
-    summary = summary_table(pvi, judged, seed=seed)
-    measured = training_pvi(scored)
+    over_runs = summary.runs_of_queries(pvi.filter(demonstrations=source))
+    judged, pairs = summary.judged_queries(pvi), correlations.pairs_table(pvi)
+    runs = summary.summary_table(pvi, judged, seed=seed)
+    training = demonstration_choice.training_pvi(scored)
+    counts = demonstration_choice.training_counts(training, candidates)
+    tries = demonstration_choice.tries_by_source(scored, source)
     labels = scored.rows.filter(part=INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
     n_labels = dict(labels.iter_rows())
     return {
         "pvi": pvi,
-        "pvi_summary": summary,
-        "pvi_means": means_table(summary),
-        "pvi_deciles": deciles_table(judged),
-        "pvi_densities": densities_table(judged),
+        "pvi_summary": runs,
+        "pvi_means": summary.means_table(runs),
+        "pvi_deciles": summary.deciles_table(judged),
+        "pvi_densities": summary.densities_table(judged),
         "pvi_pairs": pairs,
-        "pvi_consistency": consistency_table(pairs),
-        "pvi_one_way": one_way_table(summary),
-        "pvi_repeated_measures": repeated_measures_table(pvi),
-        "pvi_hardest": hardest_table(over_runs, queries),
-        "pvi_mislabelled": mislabelled_table(over_runs, queries),
-        "pvi_annotators": PVI_ANNOTATORS.to_frame() if annotated is None else annotators_table(pvi, queries, annotated),
+        "pvi_consistency": correlations.consistency_table(pairs),
+        "pvi_one_way": correlations.one_way_table(runs),
+        "pvi_repeated_measures": correlations.repeated_measures_table(pvi),
+        "pvi_hardest": summary.hardest_table(over_runs, queries),
+        "pvi_mislabelled": summary.mislabelled_table(over_runs, queries),
+        "pvi_annotators": PVI_ANNOTATORS.to_frame()
+        if annotated is None
+        else correlations.annotators_table(pvi, queries, annotated),
         **_total_error(pvi, source),
-        "pvi_demonstrations": demonstrations_table(
-            pvi,
-            n_labels,
-            training_counts(measured, candidates),
-            tries_by_source(scored, source),
-        ),
-        "pvi_chosen": chosen_table(scored, measured, candidates),
+        "pvi_demonstrations": demonstration_choice.demonstrations_table(pvi, n_labels, counts, tries),
+        "pvi_chosen": demonstration_choice.chosen_table(scored, training, candidates),
     }
 
 
@@ -179,45 +153,19 @@ def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame
         pvi: schema.PVI.
         source: of the suite's own sets.
     """
-    cases = list(
-        crossed_answers(
-            pvi.filter(demonstrations=source),
-            by=["dataset", "definition", "n_shots"],
-            level="demonstration_set",
-            values={"accuracy": "correct", "v_information": "pvi_bits"},
-            names={
-                "query": "query",
-                "level": "demonstration set",
-                "interaction": "query x demonstration set and residual",
-            },
-            shared={"suite": "pvi", "part": INPUT, "method": "vanilla"},
-        )
-    )
+    rows, by, level = pvi.filter(demonstrations=source), ["dataset", "definition", "n_shots"], "demonstration_set"
+    values = {"accuracy": "correct", "v_information": "pvi_bits"}
+    names = {"query": "query", "level": "demonstration set", "interaction": "query x demonstration set and residual"}
+    shared = {"suite": "pvi", "part": INPUT, "method": "vanilla"}
+    cases = list(crossed_answers(rows, by, level, values, names, shared))
     limits = {"accuracy": (0.0, 1.0), "v_information": (-math.inf, math.inf)}
     over = "queries and demonstration sets"
     return total_error_tables(cases, [crossed_headline(case, limits[str(case.key["metric"])], over) for case in cases])
 
 
-def sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the sections of the report."""
-    # Here, because only a report needs figures.
-    from evaluator.suites.in_context_pvi.report import pvi_sections
-
-    yield from pvi_sections(run)
-
-
-def query_numbers(run: MeasuredRun) -> QueryNumbers:
-    """Return the PVI of each query for the page's table of queries."""
-    from evaluator.suites.in_context_pvi.report import pvi_numbers
-
-    return pvi_numbers(run)
-
-
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
-    from evaluator.suites.in_context_pvi.report import pvi_comparison_sections
-
-    agreement = pvi_agreement(runs)
+    agreement = correlations.pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
     return Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
 
@@ -243,7 +191,7 @@ IN_CONTEXT_PVI = Suite(
     summary="How hard each query is for a model: the bits that its input gives about its label.",
     parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
     methods=("vanilla", "pvi_released", *CHOSEN),
-    own_methods={"pvi_released": PVI_RELEASED, **CHOSEN_METHODS},
+    own_methods={"pvi_released": PVI_RELEASED, **demonstration_choice.CHOSEN_METHODS},
     definitions=("paper", "released"),
     label_boundary="merged",
     options=PviOptions,
@@ -253,8 +201,8 @@ IN_CONTEXT_PVI = Suite(
     plan=Plan(files=files, queries_every_row=queries_every_row),
     family=Family(
         measure=measure,
-        sections=sections,
-        query_numbers=query_numbers,
+        sections=pvi_sections,
+        query_numbers=pvi_numbers,
         summary_lines=v_information_lines,
         comparison=comparison,
     ),

@@ -59,7 +59,10 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     )
     by_rank = judged.filter(~is_drawn).group_by(PVI_RUN, maintain_order=True).agg(**_by_rank())
     parts = pl.concat([by_rank, _beyond_quantiles(judged.filter(is_drawn))], how="diagonal_relaxed")
-    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(**_by_correctness())
+    value, correct = pl.col("pvi_bits"), pl.col("correct")
+    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(
+        right_pvi=value.filter(correct).mean(), wrong_pvi=value.filter(~correct).mean()
+    )
     for table in (by_correctness, parts, _v_information(pvi), thresholds(judged)):
         counts = counts.join(table, on=PVI_RUN, how="left")
     counts = counts.with_columns(
@@ -124,11 +127,6 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_correctness() -> dict[str, pl.Expr]:
-    value, correct = pl.col("pvi_bits"), pl.col("correct")
-    return {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
-
-
 def _by_rank() -> dict[str, pl.Expr]:
     """Return the columns of the lowest and highest fifths and halves, of rows in order of PVI."""
     columns = {}
@@ -161,7 +159,8 @@ def _beyond_quantiles(judged: pl.DataFrame) -> pl.DataFrame:
                 row[f"{end}_{name}_tied"] = int((values == border).sum())
                 row[f"{end}_{name}_n"] = int(inside.sum())
         rows.append(row)
-    return pl.DataFrame(rows, schema={name: PVI_SUMMARY[name] for name in PVI_SUMMARY if name in (rows or [{}])[0]})
+    present = rows[0] if rows else {}
+    return pl.DataFrame(rows, schema={name: dtype for name, dtype in PVI_SUMMARY.items() if name in present})
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
@@ -174,9 +173,7 @@ def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
         degrees_of_freedom=(n.cast(pl.Float64) - 1),
         n_queries=n.cast(pl.Float64),
     )
-    bounds = means.with_columns(
-        interval=pl.lit("symmetric"), lowest=pl.lit(-float("inf")), highest=pl.lit(float("inf"))
-    )
+    bounds = means.with_columns(interval=pl.lit("symmetric"), lowest=pl.lit(-math.inf), highest=pl.lit(math.inf))
     return with_intervals(bounds).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
 
 

@@ -55,27 +55,12 @@ class SearchOptions(Options):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidates:
-    """The instructions and templates in a file, in its order; at least one of the two lists has an entry."""
+def read_candidates(path: Path, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
+    """Read the candidates in a file, and return the templates to search with a dataset, by the part of the search.
 
-    instructions: list[str]
-    templates: list[dict[str, Any]]  # fields that replace those of a dataset's ChoiceTemplate: texts, or None
-
-    def variations(self, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
-        """Return the templates to search with a dataset, by the part of the search."""
-        parts: dict[SearchPart, list[ChoiceTemplate]] = {
-            "instructions": [dataclasses.replace(template, instruction=text) for text in self.instructions],
-            "templates": [dataclasses.replace(template, **values) for values in self.templates],
-        }
-        return {part: templates for part, templates in parts.items() if templates}
-
-
-def read_candidates(path: Path) -> Candidates:
-    """Read a JSON object with a list of texts under `instructions`, of objects under `templates`, or both.
-
-    An object under `templates` may state instruction, input_prefix, output_prefix, choice_prefix (null: choices are
-    not listed) and separator; a field that it leaves out is taken from the dataset's template.
+    The file holds a JSON object with a list of texts under `instructions`, of objects under `templates`, or both. An
+    object under `templates` may state instruction, input_prefix, output_prefix, choice_prefix (null: choices are
+    not listed) and separator; a field that it leaves out is taken from `template`, the dataset's.
 
     Raises TemplateError, which names the place in the file.
     """
@@ -94,7 +79,11 @@ def read_candidates(path: Path) -> Candidates:
         _require_template(fields, f"{path}, template {number} (from 0)")
     if not instructions and not templates:
         raise TemplateError(f"{path} has nothing to search: its lists are empty. Add an instruction or a template.")
-    return Candidates(instructions=instructions, templates=templates)
+    parts: dict[SearchPart, list[ChoiceTemplate]] = {
+        "instructions": [dataclasses.replace(template, instruction=text) for text in instructions],
+        "templates": [dataclasses.replace(template, **fields) for fields in templates],
+    }
+    return {part: candidates for part, candidates in parts.items() if candidates}
 
 
 def _require_template(fields: Any, where: str) -> None:
@@ -209,16 +198,15 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
 
 def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
     """Yield the candidate prompts for each number of shots. Instructions and templates share one demonstration set."""
-    candidates = read_candidates(search.candidates) if search.candidates else None
+    candidates: dict[SearchPart, list[ChoiceTemplate]] = {"demonstrations": [dataset.template]}
+    if search.candidates:
+        candidates = read_candidates(search.candidates, dataset.template)
     for n_shots in search.shots:
-        n_tries = 1 if candidates else search.tries
+        n_tries = 1 if search.candidates else search.tries
         sets = split.pool[
             demonstration_sequences(n_pool=len(split.pool), n_shots=n_shots, n_sequences=n_tries, seed=search.seed)
         ]
-        if candidates is None:
-            yield Tries("demonstrations", n_shots, 0, dataset.template, sets)
-            continue
-        for part, templates in candidates.variations(dataset.template).items():
+        for part, templates in candidates.items():
             for number, template in enumerate(templates[: search.tries]):
                 yield Tries(part, n_shots, number, template, sets)
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import polars as pl
 
+from evaluator.compare.runs import ComparedRun
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Room, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
@@ -41,8 +42,9 @@ from evaluator.report.table import (
     text_column,
 )
 from evaluator.report.total_error import total_error_sections
+from evaluator.suites.base import Comparison
 from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
-from evaluator.suites.prompt_search.tables import SearchComparison
+from evaluator.suites.prompt_search.tables import SearchComparison, search_comparison
 
 TEXTS = texts("evaluator.suites.prompt_search")
 
@@ -167,11 +169,18 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
         )
 
 
+def comparison(runs: Sequence[ComparedRun]) -> Comparison:
+    """Compare the searches of several models: the tables search_models and search_totals, and their section."""
+    compared = search_comparison(runs)
+    tables = {"search_models": compared.models, "search_totals": compared.totals}
+    return Comparison(tables, [comparison_section(compared, [run.model for run in runs])])
+
+
 def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Section:
     """Build the section of a comparison page: table 1, figure 4 and table 3 of Yauney & Mimno 2024 for these models.
 
     Args:
-        compared: as returned by across_models.search_comparison.
+        compared: as returned by search_comparison.
         models: names, in the order of columns.
     """
     cell = pl.struct("best_accuracy", "best_low", "best_high", "verdict", "log10_tail")

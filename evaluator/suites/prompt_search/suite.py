@@ -25,13 +25,13 @@ from evaluator.errors import ConfigError, LabelError
 from evaluator.methods.base import predict
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.held_out import held_out_prediction
-from evaluator.report.query_rows import QueryNumbers
-from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.section import MeasuredRun
 from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import tables
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests
+from evaluator.suites.prompt_search.report import comparison, right_answers, search_sections
 from evaluator.suites.prompt_search.schema import (
     SEARCH,
     SEARCH_EXAMPLES,
@@ -39,7 +39,6 @@ from evaluator.suites.prompt_search.schema import (
     TRIED_PROMPTS,
     TRIED_PROMPTS_KEY,
 )
-from evaluator.suites.prompt_search.tables import comparison
 from evaluator.templates.template import LABEL_SPACE
 
 ANSWERS = pl.Schema(
@@ -267,18 +266,6 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     yield from total.items()
 
 
-def sections(run: MeasuredRun) -> Iterator[Section]:
-    from evaluator.suites.prompt_search.report import search_sections  # here, because only a report needs figures
-
-    yield from search_sections(run)
-
-
-def query_numbers(run: MeasuredRun) -> QueryNumbers:
-    from evaluator.suites.prompt_search.report import right_answers
-
-    return right_answers(run)
-
-
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield a line for each dataset, number of shots and method: the best prompt's accuracy, baselines and verdict.
 
@@ -309,9 +296,9 @@ PROMPT_SEARCH = Suite(
     plan=Plan(check=check, files=files, explain=explain),
     family=Family(
         measure=measure,
-        sections=sections,
+        sections=search_sections,
         rounds=rounds,
-        query_numbers=query_numbers,
+        query_numbers=right_answers,
         summary_lines=summary_lines,
         comparison=comparison,
     ),

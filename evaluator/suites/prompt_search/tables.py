@@ -28,7 +28,7 @@ from evaluator.random_baselines.max_random import (
     max_random_tail,
     verdict,
 )
-from evaluator.suites.base import Comparison, declared
+from evaluator.suites.base import declared
 from evaluator.suites.prompt_search import schema
 
 MAX_CURVE_POINTS = 200
@@ -286,15 +286,6 @@ class SearchComparison(NamedTuple):
     totals: pl.DataFrame  # schema.SEARCH_TOTALS
     curves: pl.DataFrame  # schema.SEARCH_CURVES and `model`, under the definition paper
     held_out: pl.DataFrame  # HELD_OUT_PREDICTION and `model`, of all prompts
-
-
-def comparison(runs: Sequence[ComparedRun]) -> Comparison:
-    """Compare the searches of several models: the tables search_models and search_totals, and their section."""
-    from evaluator.suites.prompt_search.report import comparison_section  # here, because only a report needs figures
-
-    compared = search_comparison(runs)
-    tables = {"search_models": compared.models, "search_totals": compared.totals}
-    return Comparison(tables, [comparison_section(compared, [run.model for run in runs])])
 
 
 def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:

@@ -57,12 +57,8 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
     dataset = as_classification(dataset)
     if not dataset.calibration.is_empty():
         return dataset
-    shown, test, is_own = (
-        dataset.demonstration,
-        dataset.test[_stratified_order(dataset.test["gold"])],
-        config.is_own_data,
-    )
-    notes, digest = [*dataset.notes], dataset.fingerprint
+    shown, test = dataset.demonstration, dataset.test[_stratified_order(dataset.test["gold"])]
+    is_own, notes, digest = config.is_own_data, [*dataset.notes], dataset.fingerprint
     if is_own and not _calibrates(config):
         calibration, demonstration = shown.clear(), shown
     else:

@@ -45,30 +45,19 @@ def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator
     """
     plan = benchmark_plan(dataset, n_shots=config.n_shots)
     n_prompts = len(plan.query_id)
-    queries = {
-        "contextual": empty_queries(n_prompts, len(dataset.text_fields)),
-        "domain": _domain_queries(dataset, n_prompts, config),
-    }
+    definition = config.prompt_definition
+    split, rows = "calibration", dataset.calibration
+    if definition == "released":
+        split, rows = "demonstration", dataset.demonstration
+    source = f"{dataset.name}: the {split} split"
+    words = domain_queries(rows, n_queries=n_prompts, n_words=N_WORDS, definition=definition, source_name=source)
+    queries = {"contextual": empty_queries(n_prompts, len(dataset.text_fields)), "domain": words}
     parts = {
         part: requests(dataset, plan, queries=texts, n_queries=config.n_queries) for part, texts in queries.items()
     }
     if "staicc-normal" not in config.suites:
         parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
     return of_parts(parts)
-
-
-def _domain_queries(dataset: ClassificationDataset, n_queries: int, config: RunConfig) -> pl.Series:
-    definition = config.prompt_definition
-    split, rows = "calibration", dataset.calibration
-    if definition == "released":
-        split, rows = "demonstration", dataset.demonstration
-    return domain_queries(
-        rows,
-        n_queries=n_queries,
-        n_words=N_WORDS,
-        definition=definition,
-        source_name=f"{dataset.name}: the {split} split",
-    )
 
 
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:

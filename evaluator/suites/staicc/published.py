@@ -23,7 +23,7 @@ from evaluator.files.toml_files import shipped_toml
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
 from evaluator.report.section import MeasuredRun
-from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.schemas import ESTIMATE, MEAN_OVER_DATASETS
 from evaluator.statistics.correlation import least_squares
 
 METHODS, METRICS, SHORT_NAMES = shipped_toml("evaluator.suites.staicc", "names").values()
@@ -154,9 +154,7 @@ STANDINGS = pl.Schema(  # one row a run and panel of figures 4, 5 and 7
         "figure": pl.Int64(),
         "method": pl.String(),
         "metric": pl.String(),
-        "value": pl.Float64(),
-        "ci_low": pl.Float64(),
-        "ci_high": pl.Float64(),
+        **ESTIMATE,
         "expected": pl.Float64(),  # of a model of this size, by the published ones
         "low": pl.Float64(),  # the 95% interval in which such a model is expected
         "high": pl.Float64(),

@@ -433,24 +433,20 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
     released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
     axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
-    metrics = {name: METRICS[name] for name in STAICC_METRICS}
     degrees_of_freedom = group.rows["query_id"].n_unique() - 1
 
-    def measured(axis: Sequence[float], names: Sequence[str], scale: float = 1.0) -> dict[str, Measured]:
-        weights = {rate: scale * weight for rate, weight in zip(rates, slope_weights(axis), strict=True)}
-        largest = sum(weight for weight in weights.values() if weight > 0)  # of values in [0, 1]
-        slopes = _slopes(group.repeated_requests, group.n_labels, {name: metrics[name] for name in names}, weights)
-        return {
-            name: Measured(*slope, degrees_of_freedom, "symmetric", -largest, largest) for name, slope in slopes.items()
-        }
+    def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
+        """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
+        weights = scale * np.array(slope_weights(axis))
+        values, without_one = level_values(group.repeated_requests, group.n_labels, METRICS[metric], "noise_rate")
+        value, largest = float(values @ weights), float(weights[weights > 0].sum())  # largest: of values in [0, 1]
+        error = jackknife(value, without_one @ weights).standard_error
+        return Measured(value, error, degrees_of_freedom, "symmetric", -largest, largest)
 
-    slopes = {
-        "gler" if name == "accuracy" else f"gler_{name}": slope for name, slope in measured(axis, [*metrics]).items()
-    }
-    on_toolkit_axis = measured([released[rate] for rate in rates], ["accuracy"])["accuracy"]
+    slopes = {"gler" if name == "accuracy" else f"gler_{name}": slope(name, axis) for name in STAICC_METRICS}
     return slopes | {
-        "gler_per_tenth": measured(axis, ["accuracy"], POINTS_PER_TENTH)["accuracy"],
-        "gler_toolkit_axis": on_toolkit_axis,
+        "gler_per_tenth": slope("accuracy", axis, POINTS_PER_TENTH),
+        "gler_toolkit_axis": slope("accuracy", [released[rate] for rate in rates]),
     }
 
 
@@ -473,18 +469,6 @@ def _shares_of_true_labels(group: PredictionGroup) -> list[float]:
             f"labels, got {shown.rows()} as (rate, wrong, demonstrations). Build the run again."
         )
     return [1 - n_wrong / n_shots if n_shots else 1.0 for _, n_wrong, n_shots in shown.iter_rows()]
-
-
-def _slopes(
-    requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], weights: Mapping[float, float]
-) -> dict[str, tuple[float, float | None]]:
-    """Return each metric's weighted sum over noise rates, and its standard error by a jackknife over queries."""
-    weight, slopes = np.array([weights[rate] for rate in sorted(weights)]), {}
-    for name, metric in metrics.items():
-        values, without_one = level_values(requests, n_labels, metric, "noise_rate")
-        slope = float(values @ weight)
-        slopes[name] = slope, jackknife(slope, without_one @ weight).standard_error
-    return slopes
 
 
 HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"

@@ -3,13 +3,12 @@
 Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import get_args
 
 import polars as pl
 
-from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
@@ -18,10 +17,9 @@ from evaluator.errors import ConfigError
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
-from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.section import MeasuredRun
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 from evaluator.suites.base import (
-    Comparison,
     Described,
     Family,
     Part,
@@ -35,10 +33,14 @@ from evaluator.suites.base import (
 )
 from evaluator.suites.staicc.completed import DemonstrationOptions, completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
-from evaluator.suites.staicc.label_bias import bias_requests
+from evaluator.suites.staicc.label_bias import absent_labels, bias_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
+from evaluator.suites.staicc.published import published_results, standing_lines
+from evaluator.suites.staicc.published_report import published_comparison
+from evaluator.suites.staicc.report import staicc_sections
 from evaluator.suites.staicc.robustness import (
     VARIABLES,
+    CrossedParts,
     label_noise_requests,
     sampling_requests,
     template_requests,
@@ -65,9 +67,6 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
-    from evaluator.suites.staicc.label_bias import absent_labels
-    from evaluator.suites.staicc.robustness import CrossedParts
-
     absent, crossed = [ABSENT_LABELS.to_frame()], CrossedParts()
 
     def further(group: PredictionGroup) -> None:
@@ -82,42 +81,24 @@ def measure(run: ScoredRun) -> Iterator[Table]:
         yield "learning_curve", learning_curve(run.scored, run.config.definitions)
 
 
-def sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the sections of the report."""
-    from evaluator.suites.staicc.report import staicc_sections  # here, because only a report needs figures
-
-    yield from staicc_sections(run)
-
-
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield the lines of the diagnostics, and where the run stands among the published models."""
-    from evaluator.suites.staicc.published import standing_lines
-
     yield from diagnostic_lines(run)
     yield from standing_lines(run)
 
 
-def comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
-    """Place the runs of a comparison among the published models."""
-    from evaluator.suites.staicc.published_report import published_comparison  # here, because of its figures
-
-    return published_comparison(runs)
-
-
 def published() -> pl.DataFrame:
     """Return the accuracies that the paper printed for the prompts of staicc-normal."""
-    from evaluator.suites.staicc.published import published_results
-
     accuracies = published_results().filter(metric="accuracy").with_columns(suite=pl.lit("staicc-normal"))
     return accuracies.select("suite", "model", "family", "n_parameters", "method", "value")
 
 
 STAICC = Family(
     measure=measure,
-    sections=sections,
+    sections=staicc_sections,
     summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
-    comparison=comparison,
+    comparison=published_comparison,
     published=published,
 )
 

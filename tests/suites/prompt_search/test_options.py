@@ -19,7 +19,7 @@ def test_candidates_state_what_differs_from_a_datasets_own_template(tmp_path):
         {"instructions": ["Choose.", ""], "templates": [{"output_prefix": " -> "}, {"choice_prefix": None}]},
     )
     own = ChoiceTemplate(input_prefix="Sentence: ")
-    assert read_candidates(path).variations(own) == {
+    assert read_candidates(path, own) == {
         "instructions": [ChoiceTemplate(input_prefix="Sentence: ", instruction="Choose."), own],
         "templates": [
             ChoiceTemplate(input_prefix="Sentence: ", output_prefix=" -> "),
@@ -29,9 +29,7 @@ def test_candidates_state_what_differs_from_a_datasets_own_template(tmp_path):
 
 
 def test_a_part_that_is_not_named_is_not_searched(tmp_path):
-    assert list(read_candidates(write(tmp_path, {"instructions": ["a"]})).variations(ChoiceTemplate())) == [
-        "instructions"
-    ]
+    assert list(read_candidates(write(tmp_path, {"instructions": ["a"]}), ChoiceTemplate())) == ["instructions"]
 
 
 @pytest.mark.parametrize(
@@ -54,5 +52,5 @@ def test_a_part_that_is_not_named_is_not_searched(tmp_path):
 def test_a_file_that_names_no_candidates_is_refused(tmp_path, content, message):
     path = write(tmp_path, content)
     with pytest.raises(TemplateError, match=message) as refused:
-        read_candidates(path)
+        read_candidates(path, ChoiceTemplate())
     assert str(path) in str(refused.value)
