@@ -411,7 +411,7 @@ def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: b
         "standard_error": [found.over_queries, found.two_way],
         "degrees_of_freedom": [found.over_queries_freedom, found.two_way_freedom],
     }
-    estimates = pl.DataFrame(errors, schema_overrides={"standard_error": pl.Float64}).with_columns(
+    estimates = pl.DataFrame(errors, schema=dict.fromkeys(errors, pl.Float64)).with_columns(
         value=found.value, n_queries=float(len(chosen)), interval=pl.lit("symmetric"), lowest=lowest, highest=highest
     )
     over_queries, two_way = with_intervals(estimates).select("ci_low", "ci_high").rows()
