@@ -3,8 +3,8 @@
     .venv/bin/python audit.py [https://pypi.org]
 
 Asks an index with PyPI's JSON API (https://docs.pypi.org/api/json/: `vulnerabilities` of a release, which come from
-https://osv.dev) for every line of constraints.txt. Exit code 0: none is known; 1: some are, a line each; 2: the index
-has no such lists, or does not answer, so that nothing is known.
+https://osv.dev) for every line of constraints.txt and constraints-cuda.txt. Exit code 0: none is known; 1: some are, a
+line each; 2: the index has no such lists, or does not answer, so that nothing is known.
 """
 
 import json
@@ -54,7 +54,7 @@ class NoListsError(Exception):
 
 def main() -> None:
     index = sys.argv[1] if len(sys.argv) > 1 else INDEX
-    pins = [*pinned((ROOT / "constraints.txt").read_text("utf-8"))]
+    pins = [pin for file in sorted(ROOT.glob("constraints*.txt")) for pin in pinned(file.read_text("utf-8"))]
     try:
         found, missing = audit(index, pins)
     except NoListsError as error:

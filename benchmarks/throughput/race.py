@@ -1,4 +1,4 @@
-"""Race this project against other tools over whole workloads, with random Llamas of several sizes.
+"""Race this project against other tools over whole workloads, with random Llamas of several sizes or real models.
 
     python -m benchmarks.throughput.race [--workload NAME] [--shape 28M] [--dtype float32] [--queries N] [--runs N]
 
@@ -22,7 +22,17 @@ import numpy as np
 from benchmarks.harness import Target, append_rows, print_targets
 from benchmarks.throughput.contestants import CONTESTANTS, Contestant
 from benchmarks.throughput.processes import Turn, turn
-from benchmarks.throughput.workloads import SHAPES, WORKLOADS, Job, Prepared, Scores, evaluator, prepare, requests
+from benchmarks.throughput.workloads import (
+    REAL_MODELS,
+    SHAPES,
+    WORKLOADS,
+    Job,
+    Prepared,
+    Scores,
+    evaluator,
+    prepare,
+    requests,
+)
 
 OURS = "evaluator"
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
@@ -62,7 +72,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput.race")
     parser.add_argument("--workload", nargs="+", choices=WORKLOADS, default=[*WORKLOADS])
-    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["28M"], help="of the model; 1B and 8B for a GPU")
+    parser.add_argument(
+        "--shape", nargs="+", choices=[*SHAPES, *REAL_MODELS], default=["28M"], help="of the model; 1B and 8B for a GPU"
+    )
     parser.add_argument("--dtype", nargs="+", choices=TOLERANCE, default=[*TOLERANCE])
     parser.add_argument("--contestant", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS])
     parser.add_argument("--queries", type=int, help="of each dataset")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from benchmarks.harness import ROOT, SHARED_DATA
+from benchmarks.harness import ROOT, SHARED_DATA, SHARED_MODELS
 from evaluator.config import ModelConfig
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
@@ -35,6 +35,9 @@ SHAPES = {
 }
 """Random Llamas by their number of parameters: weights do not change how long a forward pass takes. The largest two are
 shaped like Llama 3.2 1B and Llama 3.1 8B."""
+
+REAL_MODELS = {"SmolLM2-135M": "smollm2-135m-instruct", "Gemma-3-270M": "gemma-3-270m"}
+"""Real models, by their folders below SHARED_MODELS."""
 
 REPEATED_LABELS = 1000  # how often labels occur among the tokenizer's training texts: enough to become one token
 
@@ -93,11 +96,13 @@ class Prepared(NamedTuple):
 
 
 def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) -> Prepared:
-    """Build a workload's prompts below a folder, a random model for them, and their tokens.
+    """Build a workload's prompts below a folder, a random model for them or a real one, and their tokens.
 
-    Raises SystemExit if data that is not part of the repository is absent.
+    Raises SystemExit if data or a model that is not part of the repository is absent.
     """
     workload = WORKLOADS[name]
+    if shape in REAL_MODELS and not (path := SHARED_MODELS / REAL_MODELS[shape]).is_dir():
+        raise SystemExit(f"{shape}: {path} is absent; EVALUATOR_SHARED_MODELS names the folder that holds it.")
     words = [*workload.words, "--queries", str(queries or workload.queries), "--definition", "paper"]
     if workload.data is not None:
         path = SHARED_DATA / workload.data
@@ -109,7 +114,7 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
     prompts = built.store.prompts().collect()
     labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
     texts = [*prompts["prompt"].unique(maintain_order=True), *labels * workload.label_repeats]
-    model = random_model(folder / "model", shape, texts)
+    model = SHARED_MODELS / REAL_MODELS[shape] if shape in REAL_MODELS else random_model(folder / "model", shape, texts)
     source = find_model(ModelConfig(model=str(model)))
     boundary = default_label_boundary(built.config.suites)
     table = finish(
@@ -118,7 +123,7 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
     rows = request_rows(table, prompts)
     rows.write_parquet(folder / "requests.parquet")
     job = Job(model, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
-    command = [*words, "--model", str(model), "--engine", "vllm"]
+    command = [*words, "--model", str(model), "--engine", "vllm", "--chat-template", "none"]
     return Prepared(name, command, job, built.store.manifest.n_requests, table.manifest.counts.floor_tokens)
 
 

@@ -1,6 +1,7 @@
 """The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -149,17 +150,20 @@ def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
 
 
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
-    """Load the configured engine.
+    """Load the configured engine, and hash the weights at the same time unless their hash is known.
 
     Raises ConfigError for an unknown one, ModelError if the model does not fit or its files changed meanwhile.
     """
     kind = ENGINES[engine_name(config)]
     if not kind.runs_a_model or kind.identity:  # no weights are read here
         return kind.load(source, config)
-    _ = source.fingerprint, *(adapter.fingerprint for adapter in source.adapters)  # as they are before
-    engine = kind.load(source, config)
+    before = source.state
+    with ThreadPoolExecutor(1) as pool:
+        hashing = pool.submit(source.hash)
+        engine = kind.load(source, config)
     try:
-        source.require_unchanged()
+        hashing.result()
+        source.require_unchanged(before)
     except BaseException:
         engine.close()
         raise

@@ -150,6 +150,8 @@ def way_out(error: BaseException, dtype: str) -> str:
     wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
     if "head_dtype" in str(error):
         return "Use --head-dtype model."
+    if "Free memory on device" in str(error):
+        return "End what else uses the GPU, or give a size with --kv-cache-gib: then weights and cache alone must fit."
     return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."
 
 

@@ -244,6 +244,7 @@ class Loaded(NamedTuple):
     facts: EngineRecord
     host: str
     log: Path  # on that host
+    weights: str  # their fingerprint
 
 
 class ReplicaActor:
@@ -265,13 +266,14 @@ class ReplicaActor:
         clock = time.monotonic()
         try:
             with _loading_alone(config.devices.engines_per_device):
-                self._engine = load_engine(found_here(source, config, settings), config)
+                here = found_here(source, config, settings)
+                self._engine = load_engine(here, config)
         except Exception:
             _log_line("the model was not loaded:")
             traceback.print_exc()
             raise
         _log_line(f"loaded the model in {time.monotonic() - clock:.1f} s")
-        return Loaded(self._engine.facts, host, log)
+        return Loaded(self._engine.facts, host, log, here.fingerprint)
 
     def run(self, replica: int, job: Job) -> Iterator[Any]:
         """Do a job and yield its results."""
@@ -320,12 +322,10 @@ def _visible_gpus() -> list[str]:
 
 
 def found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettings) -> ModelSource:
-    """Return the model as this host has it. Raises ModelError if its weights, or an adapter's weights, differ."""
+    """Return the model as this host has it, not hashed yet. Raises ModelError if an adapter's weights differ."""
     if not settings.on_other_hosts:
         return source
     here = find_source(config)
-    if here.fingerprint != source.fingerprint:
-        raise ModelError(f"{config.model} has other weights on {os.uname().nodename}. Copy the model to all hosts.")
     adapters = []
     for expected in source.adapters:
         adapter = find_source(replace(config, adapter=expected.name)).adapter

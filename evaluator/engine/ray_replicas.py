@@ -224,6 +224,8 @@ class RayReplicas:
         if loaded.log != (here := self._log(replica.number)):
             with here.open("a") as log:
                 log.write(f"{now()} replica {replica.number} writes to {loaded.log} on {loaded.host}\n")
+        if loaded.weights != self._source.fingerprint:
+            raise ModelError(f"{self._source.title} has other weights on {loaded.host}. Copy the model to all hosts.")
         if self._machine.kind == "cpu" and not self._config.devices.ray_address:
             facts = replace(facts, device=self._machine.name)  # a replica sees its own cores alone
         self._facts = self._facts or facts

@@ -110,7 +110,7 @@ class EngineLoader:
 
         Does nothing for an engine in this process. Raises ConfigError if Ray cannot be started or reached.
         """
-        if self._replicas is None and not self._is_here:
+        if self._replicas is None and not self.is_here:
             yield from self._timed("Starting", self._start)
 
     def replicas(self, longest: int = 0) -> Stage[Replicas]:
@@ -142,7 +142,8 @@ class EngineLoader:
         self._replicas, self._is_loaded = None, False
 
     @property
-    def _is_here(self) -> bool:
+    def is_here(self) -> bool:
+        """Return whether the engine is to be in this process."""
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
 
@@ -162,7 +163,7 @@ class EngineLoader:
         yield Progress(stage=stage, done=1, total=1, unit="models")
 
     def _start(self) -> None:
-        if self._is_here:
+        if self.is_here:
             self._replicas = OneReplica(load_engine(self._source, self._config))
             return
         from evaluator.engine.ray_replicas import RayReplicas

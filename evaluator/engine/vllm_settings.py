@@ -262,6 +262,7 @@ SETTINGS: dict[DeviceKind, StepSettings] = {
 # On a CPU, log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does
 # not see.
 _PROMPT_LOG_PROB_BYTES = 2**30
+_LEAST_SHARE = 0.01  # of a GPU's memory that vLLM can be told to take
 _CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
 
 
@@ -293,8 +294,13 @@ def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
 
 
 def device_share(config: ModelConfig) -> float | None:
-    """Return the share of a GPU's memory that this engine takes; None: vLLM's own choice, the GPU is not shared."""
+    """Return the share of a GPU's memory that this engine takes; None: vLLM's own choice, the GPU is not shared.
+
+    With a cache of a given size vLLM takes what it needs, but refuses to start unless this share is free.
+    """
     n_engines = config.devices.engines_per_device
+    if config.kv_cache_gib is not None and device_kind() == "cuda":
+        return _LEAST_SHARE
     if n_engines == 1:
         return None
     from vllm import EngineArgs

@@ -43,6 +43,10 @@ class FakeModelSource(ModelSource):
     def fingerprint(self) -> str:
         return fingerprint(self.name)
 
+    @property
+    def is_hashed(self) -> bool:
+        return True
+
     @cached_property
     def tokenizer_fingerprint(self) -> str:
         return "fake-words"

@@ -19,7 +19,16 @@ from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.weights import CONFIG_FILE as ADAPTER_CONFIG
-from evaluator.models.weights import Adapter, combined_digest, file_digests, first_not_finite, read_header, weight_files
+from evaluator.models.weights import (
+    Adapter,
+    are_hashed,
+    combined_digest,
+    file_digests,
+    file_state,
+    first_not_finite,
+    read_header,
+    weight_files,
+)
 from evaluator.tokens.boundary import tokens_around
 from evaluator.tokens.tokenizer import FastTokenizer, SlowTokenizer, TextTokenizer, TokenizerWithBos
 
@@ -107,21 +116,44 @@ class ModelSource:
 
         That is the weights and every JSON file at the top but the tokenizer's; with `trust_remote_code` every file.
         """
-        described = [path for path in self._top_files((".json",)) if path.name not in _TOKENIZER_FILES]
-        files = [*described, *weight_files(self.folder), *self._files_of_code]
-        base = combined_digest(file_digests(self.folder, files))
+        base = combined_digest(file_digests(self.folder, self._files_that_count))
         return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
 
+    @property
+    def state(self) -> str:
+        """Sizes and times of the files that `fingerprint` is of: unchanged as long as the files are."""
+        return combined_digest({str(file): file_state(file) for file in self._files_that_count})
+
+    @property
+    def _files_that_count(self) -> list[Path]:
+        described = [path for path in self._top_files((".json",)) if path.name not in _TOKENIZER_FILES]
+        return [*described, *weight_files(self.folder), *self._files_of_code]
+
+    @property
+    def is_hashed(self) -> bool:
+        """Whether the fingerprint is known without reading the weights."""
+        return "fingerprint" in self.__dict__ or are_hashed(weight_files(self.folder))
+
+    def hash(self) -> None:
+        """Take the fingerprints of the model and its adapters, so that they are known from now on."""
+        _ = self.fingerprint, *(adapter.fingerprint for adapter in self.adapters)
+
     def to_send(self) -> "ModelSource":
-        """Return a copy for another process: without a tokenizer, with the fingerprint that the files have here."""
+        """Return a copy for another process: without a tokenizer, with the fingerprints that are known here."""
+        _ = [adapter.fingerprint for adapter in self.adapters]  # by which a host checks its own
         copy = replace(self)
-        copy.__dict__["fingerprint"] = self.fingerprint
+        if "fingerprint" in self.__dict__:
+            copy.__dict__["fingerprint"] = self.fingerprint
         return copy
 
-    def require_unchanged(self) -> None:
-        """Raise ModelError if files of the model or of an adapter have changed since the fingerprint was taken."""
+    def require_unchanged(self, before: str) -> None:
+        """Raise ModelError if files of the model or of an adapter are not those of the fingerprint, or have changed.
+
+        Args:
+            before: `state` before the model was loaded.
+        """
         now = replace(self, adapter=self.adapter and replace(self.adapter))
-        changed = [self.title] if now.fingerprint != self.fingerprint else []
+        changed = [self.title] if now.state != before or now.fingerprint != self.fingerprint else []
         changed += [each.name for each in self.adapters if replace(each).fingerprint != each.fingerprint]
         if changed:
             raise ModelError(

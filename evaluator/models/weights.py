@@ -181,13 +181,23 @@ def _cached_digest(file: Path) -> str:
     return digest
 
 
-def _digest_file(file: Path) -> Path:
-    """Return the file of the cache folder for the digest of a file as it is now."""
+def are_hashed(files: Iterable[Path]) -> bool:
+    """Return whether the cache folder has the SHA-256 of all these files as they are now."""
+    return all(_read_digest(_digest_file(file)) for file in files)
+
+
+def file_state(file: Path) -> str:
+    """Return a digest of a file's place, size and times, which a change of the file changes."""
     status = file.stat()
     # Size and time of modification can be set to what they were; the time of the last change cannot.
     known_by = (str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino,
                 status.st_ctime_ns)  # fmt: skip
-    return cache_folder() / "digests" / f"{combined_digest({'file': json.dumps(known_by)})}.json"
+    return combined_digest({"file": json.dumps(known_by)})
+
+
+def _digest_file(file: Path) -> Path:
+    """Return the file of the cache folder for the digest of a file as it is now."""
+    return cache_folder() / "digests" / f"{file_state(file)}.json"
 
 
 def _read_digest(cached: Path) -> str | None:

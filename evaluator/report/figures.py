@@ -14,6 +14,7 @@ their dark counterparts, so a figure uses the colours that are named here.
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import altair as alt
@@ -148,6 +149,7 @@ class Size(NamedTuple):
 
 
 PANEL = Size(150, 150, Room(left=48, right=12, top=12, bottom=36))
+TIME_LINE = Size(320, 90, Room(left=78, right=12, top=4, bottom=36))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +354,24 @@ def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Dr
     marks = [Mark("bar", x="start_s", x2="end_s", y="rate", y2=0, opacity=0.45), Mark("band", "start_s", x2="end_s")]
     x, y = Axis(title="seconds of scoring", ticks=4), Axis(title=title, ticks=3, form="~s")
     return panel(marks, x, y, rows=pl.DataFrame(rows))
+
+
+def time_line(stages: Mapping[str, float]) -> Drawing:
+    """Draw stages that follow one another as bars over time, one below the other.
+
+    Args:
+        stages: title -> seconds, in the order of time.
+    """
+    rows = [
+        {"stage": stage, "start_s": end_s - seconds, "end_s": end_s, "top": place, "bottom": place + 0.8}
+        | {"description": f"{stage}: {seconds:,.1f} s, until {end_s:,.1f} s"}
+        for place, (end_s, (stage, seconds)) in enumerate(zip(accumulate(stages.values()), stages.items(), strict=True))
+    ]
+    marks = [Mark("bar", "start_s", "top", x2="end_s", y2="bottom", is_described=True)]
+    labels = f"{[*stages]}[floor(datum.value)]"
+    middles = tuple(place + 0.4 for place in range(len(rows)))
+    y = Axis(domain=(len(rows), 0), ticks=middles, labels=labels, has_grid=False)
+    return panel(marks, Axis(title="seconds"), y, size=TIME_LINE, rows=pl.DataFrame(rows))
 
 
 @cache

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from evaluator.preflight.findings import detectable_text, label_text, template_text
 from evaluator.record import EngineRecord, MeasuredRecord, ModelRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
-from evaluator.report.figures import throughput_figure
+from evaluator.report.figures import throughput_figure, time_line
 from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, core_template, texts
 from evaluator.report.table import Column, Table, line, plural, significant, text_column
 
@@ -300,6 +300,8 @@ def record_section(record: MeasuredRecord) -> Section:
     chat = record.scores.chat
     conversation = [Group([_lines(chat.example)], "A prompt with a label, as the model gets it")] if chat else []
     groups = [Group([_facts(group)], title) for title, group in record_facts(record).items()]
+    seconds = {title: record.elapsed_s[stage] for stage, title in STAGES.items() if stage in record.elapsed_s}
+    drawn = [Group([Panels([Panel("", [time_line(seconds)])])], "Time that the command waited for each stage")]
     return Section(
         "record",
         "The record in full",
@@ -307,6 +309,7 @@ def record_section(record: MeasuredRecord) -> Section:
             _lines(record.command) if record.command else "The command was not recorded.",
             *conversation,
             Group(groups, style="columns"),
+            *(drawn if seconds else []),
         ),
         kind="record",
         navigation="Record",

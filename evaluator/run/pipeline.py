@@ -35,7 +35,15 @@ from evaluator.run.resolved_models import (
     resolve_model,
     resolve_models,
 )
-from evaluator.run.score import LOGS, Scored, begin_loading, check_capabilities, score_run, scores_folder
+from evaluator.run.score import (
+    LOGS,
+    Scored,
+    begin_hashing,
+    begin_loading,
+    check_capabilities,
+    score_run,
+    scores_folder,
+)
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
 from evaluator.run.stage_records import (
     check_comparison,
@@ -104,6 +112,7 @@ def run(
     _check_options(config, configs, accept)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
+        begin_hashing([each.model for each in runs])
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)
@@ -185,7 +194,7 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
     for group, config in zip(groups, configs or alone, strict=True):
         one = group[0].model
         loader = stack.enter_context(closing(EngineLoader(one.source, config, group[0].folder / LOGS)))
-        loads.append(Load(group, one.record.title, one.source.n_parameters or 0, config, loader))
+        loads.append(Load(group, one.title, one.source.n_parameters or 0, config, loader))
     if configs and isinstance(n_devices := alone[0].devices.n, int):
         take_places(loads, {*range(n_devices)}, n_devices)
     return loads
@@ -304,6 +313,7 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
         check_model(out, None if force else folder.record, resolved)
+        begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data, loader)
             scored = yield from score_run(folder.built, resolved, folder.data, loader)

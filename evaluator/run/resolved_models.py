@@ -96,6 +96,12 @@ class ResolvedModel(NamedTuple):
         return chat is not None and chat.template == OWN_TEMPLATE and self.form.chat is None
 
     @property
+    def title(self) -> str:
+        """The model's name, of one that ships as `--model` names it, followed by that of its adapter."""
+        shipped = self.config.model in EMBEDDED_MODELS
+        return self.source.title.replace(self.source.name, self.config.model, 1) if shipped else self.source.title
+
+    @property
     def record(self) -> ModelRecord:
         """The record of the model. Its `kind` tells a reader whether the scores can mean anything."""
         source, name = self.source, self.config.model
@@ -165,7 +171,8 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
             "Leave --chat-template out, or name a file."
         )
     for first, second in combinations(kept, 2):
-        if _identity(first) == _identity(second):
+        # Weights of the same size alone are compared by their hashes, which take long the first time.
+        if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
             raise ConfigError(
                 f"{first.source.title} and {second.source.title} are the same model: weights "
                 f"{first.source.fingerprint}, in the same form. Name it once."

@@ -7,11 +7,12 @@ import logging
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import polars as pl
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import ConfigError, ScoreError
+from evaluator.errors import ConfigError, ModelError, ScoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.files.whole import size_text
@@ -359,9 +360,25 @@ def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 
+def begin_hashing(models: Sequence[ResolvedModel]) -> None:
+    """Hash the weights of models in a thread, one model after the other. Who needs a hash waits for it."""
+
+    def hash_all() -> None:
+        with suppress(ModelError):  # raised again where the hash is needed
+            for each in models:
+                each.source.hash()
+
+    Thread(target=hash_all, name="hashing weights", daemon=True).start()
+
+
 def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> Stage[None]:
-    """Begin to load a model in other processes, unless the data folder holds scores of the model, which may suffice."""
-    if not scores_folder(resolved.source, resolved.config, data).exists():
+    """Begin to load a model in other processes, unless the data folder holds scores of the model, which may suffice.
+
+    Weights that are being hashed for the first time have no scores.
+    """
+    if loader.is_here:
+        return
+    if not resolved.source.is_hashed or not scores_folder(resolved.source, resolved.config, data).exists():
         yield from loader.begin()
 
 

@@ -125,7 +125,7 @@ def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Pa
         model=model,
         engine=scored.engine,
         scores=scores,
-        doctor=last_verdict(model.weights_fingerprint, scored.engine.device),
+        doctor=last_verdict(model.weights_fingerprint, scored.engine),
     )
     write_run(out, record)
     return record
@@ -136,13 +136,18 @@ def doctor_file(weights_fingerprint: str) -> Path:
     return cache_folder() / "doctor" / weights_fingerprint / "doctor.json"
 
 
-def last_verdict(weights_fingerprint: str, device: str) -> str:
-    """Return the last verdict of `evaluator doctor` about a model on this machine, with its date; "" without one."""
+def last_verdict(weights_fingerprint: str, engine: EngineRecord) -> str:
+    """Return the last verdict of `evaluator doctor` about a model in an engine on this machine, with its date.
+
+    "" if it has not examined the model here; a sentence that says so if that was in another engine or type.
+    """
     record = read_manifest(doctor_file(weights_fingerprint), DoctorRecord)
-    if record is None or record.engine is None or (record.host, record.engine.device) != (platform.node(), device):
+    if not (record and record.engine) or (record.host, record.engine.device) != (platform.node(), engine.device):
         return ""
-    engine = record.engine
-    return f"{record.verdict} ({engine.name} in {engine.dtypes}, {record.made[:10]})"
+    this, examined = (f"{each.name} in {each.dtypes}" for each in (engine, record.engine))
+    if this != examined:
+        return f"has not examined {this}; its last verdict is about {examined}, {record.made[:10]}."
+    return f"{record.verdict} ({examined}, {record.made[:10]})"
 
 
 def _tokens_record(scored: Scored) -> TokensRecord:

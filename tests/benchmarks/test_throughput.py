@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.throughput import workloads
 from benchmarks.throughput.cached_prefixes import transformers_cached
 from benchmarks.throughput.contestants import Contestant
 from benchmarks.throughput.race import N_BLOCKS, part, require_equal
@@ -47,6 +48,12 @@ def test_a_slow_tool_gets_blocks_of_neighbours_from_everywhere(tmp_path: Path) -
     assert rows[-1] == 999
     assert (np.diff(rows) > 1).sum() == N_BLOCKS - 1
     assert part(everything, Contestant(transformers_cached)) == everything
+
+
+def test_a_real_model_that_is_absent_is_named_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(workloads, "SHARED_MODELS", tmp_path)
+    with pytest.raises(SystemExit, match=r"Gemma-3-270M: .*gemma-3-270m is absent; EVALUATOR_SHARED_MODELS names"):
+        workloads.prepare("one dataset", "Gemma-3-270M", tmp_path)
 
 
 def test_other_outputs_end_the_race(tmp_path: Path) -> None:

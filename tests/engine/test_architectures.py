@@ -12,6 +12,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.devices import device_kind
+from evaluator.engine.vllm_engine import VllmEngine
 from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
 from tests.shared_engines import close_engines
 
@@ -69,6 +70,32 @@ def test_bloom_differs_by_the_approximation_of_its_gelu_alone(tmp_path: Path) ->
     assert with_tanh is not None
     assert with_erf is not None
     assert with_erf < 1e-5 < 1e-4 < with_tanh
+
+
+def test_the_cache_of_a_model_with_a_sliding_window_holds_the_tokens_that_its_bytes_have_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token takes a block of every kind of layer, so that groups of prompts fill half of the cache, not all of it."""
+    gemma = ARCHITECTURES["Gemma 3, text"]
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    options = gemma.options | {"num_hidden_layers": 3, "layer_types": kinds}
+    folder = save_model(tmp_path / "model", gemma._replace(options=options))
+    config = ModelConfig(model=str(folder), engine="vllm", kv_cache_gib=2**-10)
+    # 3 layers of keys and values, 2 heads of 32 numbers of 4 bytes: 1,536 bytes a token, of 2**20.
+    n_tokens = 2**20 // 1536
+    engine = load_engine(find_source(config), config)
+    rng = random.Random(0)
+    requests = [ContinuationRequest(rng.choices(range(2, 258), k=60), [[5, 6]]) for _ in range(8)]
+    assert isinstance(engine, VllmEngine)
+    sizes, score = list[int](), engine._score_group
+    monkeypatch.setattr(engine, "_score_group", lambda every, some: sizes.append(len(some)) or score(every, some))
+    try:
+        assert engine.facts.cache_tokens is not None
+        assert n_tokens // 2 < engine.facts.cache_tokens <= n_tokens
+        assert len(list(engine.log_likelihoods(requests))) == 8
+    finally:
+        engine.close()
+    assert max(sizes) * 60 <= n_tokens / 2
 
 
 def test_prompts_share_the_recurrent_state_after_a_beginning_that_is_shorter_than_a_block(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from evaluator.engine.ray_cluster import (
 )
 from evaluator.engine.ray_replicas import RayReplicas
 from evaluator.engine.replicas import Job
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
 
 SETTINGS = ReplicaSettings(number=0, place=0, n_replicas=8, cores=None, log="", ports_of=1234, on_other_hosts=True)
@@ -93,9 +93,12 @@ def test_several_engines_share_a_gpu(on_one_gpu, tmp_path):
 def test_the_log_of_a_replica_on_another_host_is_named_in_the_folder_of_the_run(on_one_gpu, tmp_path):
     on_one_gpu.wait()
     replica = next(iter(on_one_gpu._loaded.values()))
-    on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", Path("/elsewhere/replica.log")))
+    weights = fake_model_source().fingerprint
+    on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", Path("/elsewhere/replica.log"), weights))
     log = (tmp_path / f"replica-{replica.number}.log").read_text()
     assert f"replica {replica.number} writes to /elsewhere/replica.log on host-b" in log
+    with pytest.raises(ModelError, match="fake has other weights on host-b"):
+        on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", tmp_path, "others"))
 
 
 def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, caplog):

@@ -49,6 +49,7 @@ def test_a_sentence_has_an_end():
         ("expected bfloat16, got float", "float16", "Try --dtype bfloat16, or --engine transformers."),
         ("CPU GDN requires BF16 weights", "bfloat16", "Try --engine transformers."),
         ("no kernel image", "float32", "Try --engine transformers."),
+        ("Logits in head_dtype float32 are not supported", "bfloat16", "Use --head-dtype model."),
     ],
 )
 def test_another_dtype_is_named_where_that_is_what_the_engine_asks_for(message, dtype, tried):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,29 @@ def test_engines_that_share_a_gpu_take_equal_parts_of_what_vllm_takes_of_one(tol
     assert shared["gpu_memory_utilization"] == pytest.approx(0.92 / 4)  # vLLM 0.32: 0.92
 
 
+def test_a_gpu_that_others_use_is_refused_unless_the_cache_has_a_size(told, monkeypatch, tiny_source, tmp_path) -> None:
+    """By vLLM's own check, of 30 GiB that are free on a GPU of 80."""
+    told("cuda")  # the kind of device from now on
+    gib = 2**30
+    monkeypatch.setattr(vllm_settings, "free_bytes", lambda: 30 * gib)
+
+    class Started:
+        apply_model = None
+
+        def __init__(self, *, gpu_memory_utilization: float = 0.92, **_options: Any) -> None:
+            from vllm.v1.worker.utils import request_memory
+
+            gpu = SimpleNamespace(device_="cuda:0", total_memory=80 * gib, free_memory=30 * gib)
+            request_memory(gpu, SimpleNamespace(gpu_memory_utilization=gpu_memory_utilization))
+
+    monkeypatch.setattr("vllm.LLM", Started)
+    without, given = (ModelConfig(model="tiny", engine="vllm", kv_cache_gib=size) for size in (None, 2))
+    refused = r"Free memory on device cuda:0 \(30.0/80.0 GiB\).*give a size with --kv-cache-gib"
+    with pytest.raises(ModelError, match=refused):
+        start_vllm(tiny_source, without, tmp_path / "log")
+    assert isinstance(start_vllm(tiny_source, given, tmp_path / "log"), Started)
+
+
 @pytest.mark.parametrize(
     ("device", "free_gib", "refused"),
     [
@@ -116,6 +140,24 @@ def test_facts_say_what_vllm_made_of_it(loaded_engine: Callable[[str], Engine]) 
     facts = loaded_engine("vllm").facts
     assert (facts.tokens_per_step, facts.sequences_per_step, facts.compiled) == (256, 256, False)
     assert facts.prefix_block_tokens == 32
+
+
+@cpu_only
+def test_four_steps_of_prompts_wait_in_vllm_however_many_a_step_holds(
+    loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them are computed and prepared at a time; with 1,024 waiting, a step of 1,024 prompts had no next one."""
+    engine = loaded_engine("vllm")
+    assert isinstance(engine, VllmEngine)
+    vllm, waiting = engine._llm.llm_engine, list[int]()
+    step = vllm.step
+    monkeypatch.setattr(vllm, "step", lambda: waiting.append(vllm.get_num_unfinished_requests()) or step())
+    requests = [ContinuationRequest([2 + number % 250, 2 + number // 250], [[8]]) for number in range(1300)]
+    for sequences in (300, 8):
+        monkeypatch.setattr(engine, "facts", replace(engine.facts, sequences_per_step=sequences))
+        waiting.clear()
+        assert len(list(engine.log_likelihoods(requests[: 5 * sequences]))) == min(5 * sequences, 1300)
+        assert max(waiting) == 4 * sequences
 
 
 def test_a_model_that_shares_nothing_of_these_prompts_is_warned_about_once(

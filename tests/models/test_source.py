@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from transformers import AutoTokenizer
 from evaluator.config import ModelConfig
 from evaluator.engine import ENGINES, load_engine
 from evaluator.errors import ConfigError, ModelError
-from evaluator.models import source
+from evaluator.files.whole import file_digest
+from evaluator.models import source, weights
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenise_prompts
@@ -260,6 +262,49 @@ def test_files_that_change_while_they_are_loaded_are_refused(copied, monkeypatch
     path.write_bytes(before.replace(b"e", b"f", 1))
     with pytest.raises(ModelError, match="changed while they were loaded"):
         load_engine(sent, config)
+
+
+def test_weights_load_while_they_are_hashed_and_an_engine_is_ready_when_both_are_done(copied, monkeypatch, tmp_path):
+    loading, hashed = Event(), list[Path]()
+
+    def load(_source, _config):
+        loading.set()
+        return Closable()
+
+    def digest(path):
+        assert loading.wait(600)
+        hashed.append(path)
+        return file_digest(path)
+
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights, "file_digest", digest)
+    monkeypatch.setitem(ENGINES, "transformers", replace(ENGINES["transformers"], load=load))
+    source = found(copied)
+    assert not source.is_hashed
+    load_engine(source, ModelConfig(model=str(copied), engine="transformers"))
+    assert copied / "model.safetensors" in hashed
+    assert found(copied).is_hashed
+    assert found(copied).fingerprint == source.fingerprint
+
+
+def test_files_that_change_after_they_were_loaded_and_before_they_are_hashed_are_refused(copied, monkeypatch, tmp_path):
+    """The hash is that of the new weights, and the scores would be those of the old."""
+    path, loaded = copied / "model.safetensors", Event()
+
+    def load(_source, _config):
+        path.write_bytes(path.read_bytes().replace(b"e", b"f", 1))
+        loaded.set()
+        return Closable()
+
+    def digest(path):
+        assert loaded.wait(600)
+        return file_digest(path)
+
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(weights, "file_digest", digest)
+    monkeypatch.setitem(ENGINES, "transformers", replace(ENGINES["transformers"], load=load))
+    with pytest.raises(ModelError, match="changed while they were loaded"):
+        load_engine(found(copied), ModelConfig(model=str(copied), engine="transformers"))
 
 
 def test_an_unknown_engine_is_refused_and_the_known_ones_named(tiny_source, tiny_model):

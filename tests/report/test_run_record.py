@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from evaluator.record import ThroughputRecord
-from evaluator.report.run_record import tokens_section
-from evaluator.report.section import Panels, Section
+from evaluator.report.figures import Drawing
+from evaluator.report.run_record import record_section, tokens_section
+from evaluator.report.section import Group, Panels, Section
 from tests.report.made_record import made_record
 
 
@@ -34,6 +35,22 @@ def test_each_period_has_its_rate_in_the_figures() -> None:
 def test_where_it_is_not_told_what_was_computed_only_prompts_have_a_figure() -> None:
     (requests,) = drawings(ThroughputRecord(period_s=30, period_requests_per_s=[12.5, 10]))
     assert "prompts/s" in requests
+
+
+def test_the_stages_of_a_run_follow_one_another_in_a_time_line() -> None:
+    section = record_section(replace(made_record(), elapsed_s={"measure": 2.0, "build": 1.5, "score": 598.0}))
+    (group,) = (part for part in section.content if isinstance(part, Group) and part.title.startswith("Time"))
+    (panels,) = group.content
+    assert isinstance(panels, Panels)
+    (drawing,) = panels.panels[0].drawings
+    assert isinstance(drawing, Drawing)
+    rows = [line.split(",")[:3] for line in drawing.csv.splitlines()[1:]]
+    assert rows == [["Build", "0.0", "1.5"], ["Score", "1.5", "599.5"], ["Measure", "599.5", "601.5"]]
+    assert "Score: 598.0 s, until 599.5 s" in drawing
+    assert not any(
+        isinstance(part, Group) and part.title.startswith("Time")
+        for part in record_section(replace(made_record(), elapsed_s={})).content
+    )
 
 
 def test_a_run_of_one_shard_has_no_course_of_time() -> None:

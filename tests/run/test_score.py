@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from unittest.mock import patch
 from zlib import crc32
 
@@ -21,10 +22,13 @@ from evaluator.engine.fake_engine import FakeEngine
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.methods.base import LABEL_SCORE
+from evaluator.models import weights
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folder import read_scores
 from evaluator.run.folders import read_run
+from evaluator.run.resolved_models import resolve_model
+from evaluator.run.score import begin_loading, scores_folder
 from evaluator.runs.verify import verify
 
 MODEL = ModelConfig(model="fake", engine="fake")
@@ -54,6 +58,20 @@ class Counting(FakeEngine):
 def engine(made: FakeEngine) -> Iterator[None]:
     with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], load=lambda _source, _config: made)}):
         yield
+
+
+def test_replicas_load_before_the_weights_are_hashed_and_not_where_scores_may_be(tiny_model, monkeypatch, tmp_path):
+    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
+    began: list[bool] = []
+    loader = SimpleNamespace(is_here=False, begin=lambda: iter(began.append(True) or ()))
+    resolved = resolve_model(CONFIG, ModelConfig(model=str(tiny_model), engine="transformers"))
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "file_digest", lambda path: pytest.fail(f"{path} is hashed first"))
+        finish(begin_loading(resolved, tmp_path, loader))
+    assert began == [True]
+    scores_folder(resolved.source, resolved.config, tmp_path).mkdir(parents=True)
+    finish(begin_loading(resolved, tmp_path, loader))
+    assert began == [True]
 
 
 def contexts_asked(config: RunConfig, out: Path, data: Path) -> list[tuple[int, ...]]:

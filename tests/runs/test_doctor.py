@@ -322,10 +322,15 @@ def test_the_command_prints_the_verdict_and_runs_of_the_model_point_to_it(examin
     assert printed.rstrip().endswith(f": {record.verdict}")
     assert "DISAGREES  float32: one-token labels: 20 prompts, " in printed
     assert ". Use --engine transformers" in printed
-    verdict = last_verdict(record.weights_fingerprint, record.engine.device)
+    verdict = last_verdict(record.weights_fingerprint, record.engine)
     assert verdict.startswith(record.verdict)
-    assert last_verdict(record.weights_fingerprint, "another device") == ""
-    assert last_verdict("another model", record.engine.device) == ""
+    assert last_verdict(record.weights_fingerprint, replace(record.engine, device="another device")) == ""
+    assert last_verdict("another model", record.engine) == ""
+    for another in (replace(record.engine, name="vllm"), replace(record.engine, dtype="bfloat16")):
+        assert last_verdict(record.weights_fingerprint, another) == (
+            f"has not examined {another.name} in {another.dtypes}; its last verdict is about transformers in float32, "
+            f"{record.made[:10]}."
+        )
 
 
 def iter_of(record: DoctorRecord) -> Iterator[Any]:
