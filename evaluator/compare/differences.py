@@ -362,12 +362,8 @@ def _of_part(part: pl.DataFrame) -> Iterator[dict[str, Any]]:
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
     """Return how many answers changed, and the mean divergence of probabilities in nats, base from run."""
     right, right_before = rows["correct"] == 1, rows["correct_b"] == 1
-    counts: dict[str, Any] = {
-        "n_lost": int((right_before & ~right).sum()),
-        "n_gained": int((right & ~right_before).sum()),
-        "n_changed": None,
-        "kl_nats": None,
-    }
+    lost, gained = int((right_before & ~right).sum()), int((right & ~right_before).sum())
+    counts: dict[str, Any] = {"n_lost": lost, "n_gained": gained, "n_changed": None, "kl_nats": None}
     # Other label names may be in another order: then labels cannot be told by their numbers.
     is_same = rows["gold"].equals(rows["gold_b"]) and rows["label_probs"].list.len().equals(
         rows["label_probs_b"].list.len()

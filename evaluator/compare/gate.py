@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-import msgspec
 import polars as pl
 from scipy.special import ndtri, stdtrit
 
 from evaluator.compare.differences import ADJUSTED, estimated_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
-from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.files.toml_files import converted, read_toml
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.redaction import printable
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -90,11 +89,7 @@ class Gate:
 def read_policy(path: Path) -> Policy:
     """Read a policy file, TOML with the fields of Policy. Raises ConfigError, naming file and key."""
     content = read_toml(path, ConfigError, f"--policy {path}")
-    require_known_keys(content, Policy, ConfigError, str(path))
-    try:
-        return msgspec.convert(content, Policy)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}. docs/gate.md has an example.") from error
+    return converted(content, Policy, ConfigError, str(path), "docs/gate.md has an example.")
 
 
 def decide(
@@ -164,19 +159,7 @@ def _differences(
         if name not in set(rows["dataset"]):
             known = ", ".join(rows["dataset"].unique().sort())
             raise ConfigError(f"The policy is about the dataset {name!r}, which the runs do not share: {known}.")
-    chosen = rows.filter(pl.col("dataset").is_in(policy.datasets)).select(
-        "suite",
-        "part",
-        "dataset",
-        "difference",
-        "ci_low",
-        "ci_high",
-        "n_queries",
-        "p_value",
-        *ADJUSTED,
-        "standard_error",
-    )
-    return chosen.sort("suite", "part", "dataset")
+    return rows.filter(pl.col("dataset").is_in(policy.datasets)).sort("suite", "part", "dataset")
 
 
 def _check(policy: Policy, row: dict[str, Any]) -> Check:
@@ -238,8 +221,8 @@ def gate_lines(gate: Gate) -> Iterator[str]:
     yield f"{gate.outcome}: {gate.run} against {gate.base}, {gate.policy.metric}, margin {gate.policy.margin:g}"
     if len(gate.checks) == 1:
         yield gate.reason
-    for check in gate.checks if len(gate.checks) > 1 else ():
-        yield f"  {check.outcome:12}  {check.name}: {check.reason}"
+    else:
+        yield from (f"  {check.outcome:12}  {check.name}: {check.reason}" for check in gate.checks)
 
 
 def junit(gate: Gate) -> bytes:

@@ -21,7 +21,6 @@ from evaluator.report.section import (
     Matrices,
     Matrix,
     MatrixCell,
-    PackageFile,
     Panels,
     Section,
     texts,
@@ -125,17 +124,12 @@ def comparison_header(data: ComparisonData, answer: str = "") -> Header:
     n_datasets = len(data.datasets or first.prompts.datasets)
     n_shots = first.prompts.n_shots
     shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
-    warnings = [
-        (run.model, warning)
-        for run in data.runs
-        for warning in (run_record.warning(run.record), *run_record.left_out_warnings(run.record))
-    ]
     return Header(
         kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
         answer=answer,
         subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
-        warnings=tuple((model, warning) for model, warning in warnings if warning),
+        warnings=tuple((run.model, warning) for run in data.runs for warning in run_record.warnings(run.record)),
     )
 
 
@@ -165,7 +159,7 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
         navigation="What is compared",
         notes=tuple(notes),
         is_folded=True,
-        style=PackageFile("evaluator.compare", "assets/compare.css"),
+        style="evaluator.compare:assets/compare.css",
     )
 
 
@@ -271,14 +265,15 @@ def _size_panels(
     vanilla: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, titles: Mapping[str, str]
 ) -> tuple[Panels, Panels]:
     """Return the large panels of the measures of SCALED, and the panels of all other measures."""
-    measured = {metric: set(vanilla.filter(metric=metric)["measure"]) for metric in SCALED}
-    scaled = {name: titles[name] for metric in SCALED for name in titles if name in measured[metric]}
+    measures = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "metric", "measure").unique()
+    # The score of a random guess is the same for all models.
+    chance = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
+    chances = dict(measures.join(chance, on=["suite", "part"]).select("measure", "chance").iter_rows())
+    metric_of = dict(measures.select("measure", "metric").iter_rows())
+    scaled = {name: titles[name] for metric in SCALED for name in titles if metric_of.get(name) == metric}
     others = {name: title for name, title in titles.items() if name not in scaled}
-    chances = _chances(vanilla)
-    return (
-        value_panels(points, lines, scaled, chances, are_large=True),
-        value_panels(points, lines, others, chances),
-    )
+    large = value_panels(points, lines, scaled, chances, are_large=True)
+    return large, value_panels(points, lines, others, chances)
 
 
 def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
@@ -343,13 +338,6 @@ def _model_table(
         caption=caption,
         style="metrics models",
     )
-
-
-def _chances(vanilla: pl.DataFrame) -> dict[str, float]:
-    """Return the score of a random guess for each measure of SCALED; it is the same for all models."""
-    chances = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
-    scaled = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "measure").unique()
-    return dict(scaled.join(chances, on=["suite", "part"]).select("measure", "chance").iter_rows())
 
 
 def _wide(differences: pl.DataFrame, index: str, on: str) -> pl.DataFrame:

@@ -171,15 +171,15 @@ def _label_shifts(points: Sequence[tuple[float, float]]) -> list[tuple[int, int]
     for x, y in points:
         # A point takes as much room as a number centred on it.
         others = [*taken, *((other_x - 4, other_y + 4) for other_x, other_y in points if (other_x, other_y) != (x, y))]
-        free = (shift for shift in SHIFTS if _is_free(x + shift[0], y + shift[1], others))
+        free = (
+            (dx, dy)
+            for dx, dy in SHIFTS
+            if all(abs(x + dx - other_x) > 11 or abs(y + dy - other_y) > 9 for other_x, other_y in others)
+        )
         shift = next(free, SHIFTS[0])
         taken.append((x + shift[0], y + shift[1]))
         shifts.append(shift)
     return shifts
-
-
-def _is_free(x: float, y: float, taken: Sequence[tuple[float, float]]) -> bool:
-    return all(abs(x - other_x) > 11 or abs(y - other_y) > 9 for other_x, other_y in taken)
 
 
 def _parameter_limits(counts: Sequence[int]) -> tuple[float, float]:

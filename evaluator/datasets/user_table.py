@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-import msgspec
-
 from evaluator.config import DataOptions
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_cells
@@ -14,7 +12,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import class_names, read_texts, table_in, table_stem
 from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
 from evaluator.files.digests import short_digest
-from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.files.toml_files import converted, read_toml, require_known_keys
 from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer, nine_templates
 
 TEXT, LABEL = "text", "label"
@@ -153,12 +151,8 @@ def read_table_text(path: Path | None) -> TableText:
     if path is None:
         return TableText()
     content = read_toml(path, TemplateError)
-    for keys, kind in ((content, TableText), (content.get("alternatives", {}), Alternatives)):
-        require_known_keys(keys, kind, TemplateError, str(path))
-    try:
-        return msgspec.convert(content, TableText)
-    except msgspec.ValidationError as error:
-        raise TemplateError(f"{path}: {error}. Texts are in quotes, lists of them in [ ].") from error
+    require_known_keys(content.get("alternatives", {}), Alternatives, TemplateError, str(path))
+    return converted(content, TableText, TemplateError, str(path), "Texts are in quotes, lists of them in [ ].")
 
 
 def read_labels(stated: str) -> dict[str, str]:

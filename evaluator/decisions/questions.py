@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-import msgspec
-
 from evaluator.decisions.answers import NO, YES
 from evaluator.errors import DatasetError, shown
-from evaluator.files.toml_files import read_toml, require_known_keys
+from evaluator.files.toml_files import converted, read_toml, require_known_keys
 
 QuestionKind = Literal["choice", "yes-no", "score"]
 
@@ -78,10 +76,7 @@ def _question(path: Path, name: str, stated: object) -> Question:
     require_known_keys(stated, _Stated, DatasetError, where)
     if stated.get("type") not in (kinds := get_args(QuestionKind)):
         raise DatasetError(f"{where}: `type` is one of {', '.join(kinds)}; found {shown(stated.get('type'))}.")
-    try:
-        read = msgspec.convert(stated, _Stated)
-    except msgspec.ValidationError as error:
-        raise DatasetError(f"{where}: {error}.") from error
+    read = converted(stated, _Stated, DatasetError, where)
     options = _options(where, read)
     if read.negated and read.type != "yes-no":
         raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")

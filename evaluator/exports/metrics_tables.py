@@ -13,8 +13,8 @@ import polars as pl
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
 from evaluator.files.whole import csv_text
 from evaluator.redaction import printable
-from evaluator.report import run_record
 from evaluator.report.methods import method_order
+from evaluator.report.run_record import KIND_WARNINGS
 from evaluator.report.table import DEFINITIONS
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -103,7 +103,7 @@ def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
         f"{', '.join(record.prompts.suites)} · shots: {record.prompts.shots} · queries: {record.prompts.queries} · "
         f"{record.engine.name} {record.engine.dtype} · evaluator {record.evaluator} · 95% intervals in brackets",
     ]
-    if warning := run_record.warning(record):
+    if warning := KIND_WARNINGS.get(record.model.kind):
         blocks.append(f"**{warning}**")
     for dataset, reason in record.left_out.items():
         blocks.append(f"Left out of every number and mean: {_markdown_text(dataset)}. {_markdown_text(reason)}")

@@ -1,6 +1,5 @@
 """TOML files: data and texts of this package; template files, label names, policies and devices of users."""
 
-import difflib
 import re
 import tomllib
 from dataclasses import fields
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evaluator.errors import EvaluatorError
+from evaluator.errors import EvaluatorError, unknown_name
 
 Entry = TypeVar("Entry")
 
@@ -57,6 +56,18 @@ def require_known_keys(content: object, kind: type, error: type[EvaluatorError],
     allowed = [entry.name for entry in fields(kind)]
     for key in content if isinstance(content, dict) else ():
         if key not in allowed:
-            nearest = difflib.get_close_matches(key, allowed, n=1)
-            meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            raise error(f"{where}: there is no key {key!r}.{meant} Keys are: {', '.join(allowed)}.")
+            raise error(unknown_name(f"{where}: there is no key", key, allowed, listed="Keys are"))
+
+
+def converted(
+    content: object, kind: type[Entry], error: type[EvaluatorError], where: str, hint: str = "", *, strict: bool = True
+) -> Entry:
+    """Return a table of a file as a record of the dataclass `kind`; `strict`: a text is no number.
+
+    Raises an error that ends in `hint` for a key that is no field, and for a value that does not fit.
+    """
+    require_known_keys(content, kind, error, where)
+    try:
+        return msgspec.convert(content, kind, strict=strict)
+    except msgspec.ValidationError as fault:
+        raise error(f"{where}: {fault}. {hint}".rstrip()) from fault

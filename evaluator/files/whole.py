@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -100,19 +100,10 @@ def dead_partial_files(folder: Path, *patterns: str) -> Iterator[Path]:
 
     Without a pattern, the places in which runs write. Files in writing and in other folders are left out.
     """
-    yield from _dead(
-        sorted({path for each in patterns or WRITTEN_IN for path in folder.glob(f"{each}{_PARTIAL_FILE}")})
-    )
-
-
-_PARTIAL_FILE = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
-
-
-def _dead(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files that no process has locked, and lock each meanwhile."""
-    for path in paths:
+    name = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
+    for path in sorted({path for each in patterns or WRITTEN_IN for path in folder.glob(f"{each}{name}")}):
         with suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where a process writes it
             yield path
 
 

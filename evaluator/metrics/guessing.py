@@ -61,27 +61,24 @@ GUESSES = pl.Schema(
 """Columns of an accuracy row that its baselines are computed from."""
 
 
-def prompts_tried(
-    rows: pl.DataFrame, choice: Sequence[str] = (), *, query: Sequence[str] = ("query_id",), prompt: str = "prompt_id"
-) -> pl.DataFrame:
+def prompts_tried(rows: pl.DataFrame, choice: Sequence[str] = ()) -> pl.DataFrame:
     """Count the different prompts that a query was tried with: columns `choice` and `tries`, sorted by the former.
 
     This is the one rule of tries of all suites.
 
     Args:
-        rows: one row a prompt and query, or a prompt.
+        rows: one row a prompt and query, with query_id and prompt_id.
         choice: columns that identify an accuracy that is reported; none where all rows belong to one.
-        query: columns that identify a query; none where every query was tried with every prompt.
-        prompt: column that is equal for equal prompts.
 
-    Where queries differ in their number of prompts, the largest counts. Raises MetricError for a row without `prompt`.
+    Where queries differ in their number of prompts, the largest counts. Raises MetricError for a row without prompt_id.
     """
-    if unknown := rows[prompt].null_count():
+    if unknown := rows["prompt_id"].null_count():
         raise MetricError(
-            f"{unknown} of {rows.height} predictions have no {prompt}, so the number of prompts of a query is "
-            f"unknown. Give each row the {prompt} of its prompt: any text that differs between prompts."
+            f"{unknown} of {rows.height} predictions have no prompt_id, so the number of prompts of a query is "
+            "unknown. Give each row the prompt_id of its prompt: any text that differs between prompts."
         )
-    tried = rows.select(*choice, *query, prompt).unique().group_by(*choice, *query).agg(tries=pl.len().cast(pl.Int64))
+    query = [*choice, "query_id"]
+    tried = rows.select(*query, "prompt_id").unique().group_by(query).agg(tries=pl.len().cast(pl.Int64))
     most = pl.col("tries").max()
     return tried.group_by(*choice).agg(most).sort(*choice) if choice else tried.select(most)
 

@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from scipy.special import chndtrinc, gammaincinv, ndtr, stdtridf, stdtrit
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Bools, Floats, Ints
 from evaluator.schemas import MEAN_OVER_DATASETS, METRICS_KEY
 
 CONFIDENCE_LEVEL = 0.95
@@ -43,7 +42,9 @@ without it, one of 32 would refute a calibrated confidence of 0.997, though that
 
 STEPS = 60  # of bisection, enough for all digits
 
-UPPER = 0.975
+UPPER = (1 + CONFIDENCE_LEVEL) / 2
+"""Quantile of the upper end of an interval."""
+
 FAR = 12.0
 """A value of so many biases is far from its limit: the jackknife's interval is enough there."""
 
@@ -106,18 +107,17 @@ def two_way_standard_error(
     """
     query_means, template_means = cells.mean(axis=1), cells.mean(axis=0)
     n_queries, n_templates = cells.shape
-    by_value = attribute_variances(template_means, attributes)
-    degrees = np.array([n_queries - 1, (n_queries - 1) * (n_templates - 1), *by_value.degrees])
-    if not degrees.all():
+    variances, freedom = attribute_variances(template_means, attributes)
+    if n_queries < 2 or n_templates < 2 or not freedom.all():
         return None, 0.0
     by_query, by_both = query_means.var(ddof=1) / n_queries, _noise(cells)
     # The noise of single answers is in the variance of every attribute's values and of queries, and must be in V once.
-    n_attributes = template_weight * len(by_value.variances)
-    by_values = template_weight * float(by_value.variances.sum()) - (n_attributes - 1) * by_both
-    by_template = max(by_values, float(by_value.variances.max()))
+    n_attributes = template_weight * len(variances)
+    by_values = template_weight * float(variances.sum()) - (n_attributes - 1) * by_both
+    by_template = max(by_values, float(variances.max()))
     by_query_alone = max(by_query - by_both, 0.0)
     variance = max(by_query_alone + by_template, by_query)
-    return math.sqrt(variance), _joint_degrees(by_query_alone, n_queries - 1, by_template, by_value.degrees.min())
+    return math.sqrt(variance), _joint_degrees(by_query_alone, n_queries - 1, by_template, freedom.min())
 
 
 def _joint_degrees(by_query: float, degrees: float, by_template: float, of_templates: float) -> float:
@@ -129,9 +129,9 @@ def _joint_degrees(by_query: float, degrees: float, by_template: float, of_templ
     ends = sorted((float(degrees), float(of_templates)))
     if not by_query + by_template > 0:
         return ends[0]
-    squares = stdtrit([degrees, of_templates], (1 + CONFIDENCE_LEVEL) / 2) ** 2
+    squares = stdtrit([degrees, of_templates], UPPER) ** 2
     t = math.sqrt((by_query * squares[0] + by_template * squares[1]) / (by_query + by_template))
-    joint = float(stdtridf((1 + CONFIDENCE_LEVEL) / 2, t))
+    joint = float(stdtridf(UPPER, t))
     return min(max(joint, ends[0]), ends[1]) if math.isfinite(joint) else ends[1]
 
 
@@ -142,15 +142,8 @@ def _noise(cells: Floats) -> float:
     return float((residuals**2).sum() / ((n_queries - 1) * (n_templates - 1)) / cells.size)
 
 
-class AttributeVariances(NamedTuple):
-    """Hold the variance of a mean over the values of each attribute, and its degrees of freedom."""
-
-    variances: Floats
-    degrees: npt.NDArray[np.int64]
-
-
-def attribute_variances(template_means: Floats, attributes: Sequence[Sequence[int]] | None) -> AttributeVariances:
-    """Return the variances of the mean over templates [T] that come from the values of each attribute.
+def attribute_variances(template_means: Floats, attributes: Sequence[Sequence[int]] | None) -> tuple[Floats, Ints]:
+    """Return variances of the mean over templates [T], one from the values of each attribute, and degrees of freedom.
 
     Args:
         attributes: as for two_way_standard_error.
@@ -161,7 +154,7 @@ def attribute_variances(template_means: Floats, attributes: Sequence[Sequence[in
         means = np.array([template_means[values == value].mean() for value in np.unique(values)])
         variances.append(means.var(ddof=1) / len(means) if len(means) > 1 else 0.0)
         degrees.append(len(means) - 1)
-    return AttributeVariances(np.array(variances), np.array(degrees))
+    return np.array(variances), np.array(degrees)
 
 
 def total_standard_error(
@@ -182,13 +175,13 @@ def total_standard_error(
     if min(n_queries, n_templates) < 2:
         return None, 0.0
     template_means = cells.mean(axis=0)
-    by_value = attribute_variances(template_means, attributes)
+    variances, freedom = attribute_variances(template_means, attributes)
     # From the variance of a mean over k values to that of one of them.
-    of_one = (by_value.degrees + 1) * by_value.variances
-    by_template = max(float((of_one - (by_value.degrees + 1) * _noise(cells)).sum()), 0.0)
+    of_one = (freedom + 1) * variances
+    by_template = max(float((of_one - (freedom + 1) * _noise(cells)).sum()), 0.0)
     # Satterthwaite's degrees of freedom of the sum over attributes.
-    scatter = float((of_one**2 / by_value.degrees).sum())
-    of_templates = float(of_one.sum()) ** 2 / scatter if scatter else float(by_value.degrees.min())
+    scatter = float((of_one**2 / freedom).sum())
+    of_templates = float(of_one.sum()) ** 2 / scatter if scatter else float(freedom.min())
     joint = _joint_degrees(standard_error**2, degrees_of_freedom, by_template, of_templates)
     return math.sqrt(standard_error**2 + by_template), joint
 
@@ -236,8 +229,10 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     # Limits for few answers on one side, null for more.
     sides = rows.select(n=effective_n, low=effective_n * share, high=effective_n * (1 - share))
     few = {f"few_{side}": _poisson_limits(sides[side], sides["n"]) for side in ("low", "high")}
+    # A single query has 0 degrees of freedom, of which there is no quantile; its interval is null in any case.
+    quantiles = stdtrit(np.maximum(rows["degrees_of_freedom"].to_numpy(), 1), UPPER)
     return (
-        rows.with_columns(t=t_quantiles(rows["degrees_of_freedom"]), **few)
+        rows.with_columns(t=pl.Series(quantiles), **few)
         .with_columns(
             ci_low=pl.when(is_defined).then(pl.min_horizontal(low.clip(lowest, highest), value)),
             ci_high=pl.when(is_defined).then(pl.max_horizontal(high.clip(lowest, highest), value)),
@@ -277,12 +272,6 @@ def mean_over_datasets(datasets: pl.DataFrame, key: Sequence[str], **more: pl.Ex
     by = [name for name in key if name != "dataset"]
     means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(), **more)
     return means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-
-
-def t_quantiles(degrees_of_freedom: pl.Series) -> pl.Series:
-    """Return Student's quantile of a 95% interval for each number of degrees of freedom."""
-    # A single query has 0 degrees of freedom, of which there is no quantile; its interval is null in any case.
-    return pl.Series(stdtrit(np.maximum(degrees_of_freedom.to_numpy(), 1), (1 + CONFIDENCE_LEVEL) / 2))
 
 
 def _poisson_limits(counts: pl.Series, n: pl.Series) -> pl.Series:
@@ -370,10 +359,10 @@ def calibration_errors(bins: Bins) -> CalibrationErrors:
         mean, variance = _folded_normal(true, _deviation(bins.share, accuracy, n))
         return true.sum(axis=1), mean.sum(axis=1), variance.sum(axis=1) + bins.extra.sum(axis=1)
 
-    def reaches(threshold: Floats) -> npt.NDArray[np.bool_]:
+    def reaches(threshold: Floats) -> Bools:
         _, mean, variance = shrunk(threshold)
         mean = np.maximum(mean, 1e-300)
-        return np.asarray(variance / mean * gammaincinv(mean**2 / variance, 0.975) >= observed)
+        return np.asarray(variance / mean * gammaincinv(mean**2 / variance, UPPER) >= observed)
 
     reduced_bias = shrunk(_last(lambda threshold: shrunk(threshold)[1] >= observed, largest))[0]
     low = shrunk(_last(reaches, largest))[0]
@@ -403,7 +392,7 @@ def _folded_normal(mean: Floats, deviation: Floats) -> tuple[Floats, Floats]:
     return folded, np.maximum(mean**2 + deviation**2 - folded**2, 0.0)
 
 
-def _last(is_reached: Callable[[Floats], npt.NDArray[np.bool_]], largest: Floats) -> Floats:
+def _last(is_reached: Callable[[Floats], Bools], largest: Floats) -> Floats:
     """Return the largest threshold, up to `largest`, at which it is reached; bisection, [rows]."""
     low, high = np.zeros_like(largest), largest
     at_end = is_reached(largest)

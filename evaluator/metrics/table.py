@@ -26,6 +26,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.stats import binom
 
+from evaluator import schemas
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
 from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
@@ -38,22 +39,7 @@ from evaluator.metrics.intervals import (
     with_estimates,
     with_intervals,
 )
-from evaluator.schemas import (
-    CONFUSION,
-    CONFUSION_KEY,
-    GROUP_METRICS,
-    GROUP_METRICS_KEY,
-    MEAN_OVER_DATASETS,
-    METRICS,
-    METRICS_KEY,
-    PREDICTIONS,
-    PROMPTS_KEY,
-    QUERIES,
-    QUERIES_KEY,
-    RELIABILITY,
-    RELIABILITY_KEY,
-    Definition,
-)
+from evaluator.schemas import MEAN_OVER_DATASETS, Definition
 from evaluator.store.tables import id_numbers, kept, slices
 
 _NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
@@ -80,9 +66,9 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
     datasets = with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
     same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
-    means = mean_over_datasets(datasets, METRICS_KEY, **same, **SIZES, **mean_guesses())
+    means = mean_over_datasets(datasets, schemas.METRICS_KEY, **same, **SIZES, **mean_guesses())
     parts = [with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
-    return with_tests_of_run(*parts).select(METRICS.names()).cast(METRICS).sort(METRICS_KEY)
+    return with_tests_of_run(*parts).select(schemas.METRICS.names()).cast(schemas.METRICS).sort(schemas.METRICS_KEY)
 
 
 def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:
@@ -109,11 +95,11 @@ def group_metrics_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
 
     Returns schema GROUP_METRICS, sorted by its key.
     """
-    datasets = pl.concat([GROUP_METRICS.to_frame(), *(frame for group in groups for frame in group.variations)])
-    key_of_mean = [column for column in GROUP_METRICS_KEY if column != "dataset"]
+    datasets = pl.concat([schemas.GROUP_METRICS.to_frame(), *(frame for group in groups for frame in group.variations)])
+    key_of_mean = [column for column in schemas.GROUP_METRICS_KEY if column != "dataset"]
     means = datasets.sort("dataset").group_by(key_of_mean).agg(pl.col("value").mean(), pl.col("n_requests").sum())
     return pl.concat([datasets, means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS)).select(datasets.columns)]).sort(
-        GROUP_METRICS_KEY
+        schemas.GROUP_METRICS_KEY
     )
 
 
@@ -130,7 +116,7 @@ def reliability_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
         for group in groups
         if group.bins is not None and group.key["definition"] == "paper"
     ]
-    return _stacked(tables, RELIABILITY, RELIABILITY_KEY)
+    return _stacked(tables, schemas.RELIABILITY, schemas.RELIABILITY_KEY)
 
 
 def confusion_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
@@ -145,7 +131,7 @@ def confusion_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
             pairs = labels.join(labels.rename({"gold": "pred"}), how="cross")
             counted = pairs.join(group.confusion, on=["gold", "pred"], how="left")
             tables.append(counted.with_columns(pl.col("n_requests").fill_null(0), **_key(group)))
-    return _stacked(tables, CONFUSION, CONFUSION_KEY)
+    return _stacked(tables, schemas.CONFUSION, schemas.CONFUSION_KEY)
 
 
 def _key(group: MeasuredGroup) -> dict[str, pl.Expr]:
@@ -180,10 +166,14 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
             if definition in parts[key["part"]].definitions and of_definition.height:
                 shared = key | {"definition": definition, "n_queries": of_definition.height}
                 shared["n_requests"] = of_definition["n"].sum()
-                found += [shared | row for row in _quantile_rows(of_definition[definition].to_numpy())]
-    datasets = pl.DataFrame(found, schema=METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
-    means = mean_over_datasets(datasets, METRICS_KEY, **SIZES)
-    return pl.concat([datasets, means], how="diagonal").sort(METRICS_KEY)
+                masses_of = of_definition[definition].to_numpy()
+                for name, share in QUANTILES.items():
+                    low, high = quantile_interval(masses_of, share)
+                    ends = {"ci_low": low, "ci_high": high}
+                    found.append(shared | {"metric": name, "value": float(np.quantile(masses_of, share))} | ends)
+    datasets = pl.DataFrame(found, schema=schemas.METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
+    means = mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
+    return pl.concat([datasets, means], how="diagonal").sort(schemas.METRICS_KEY)
 
 
 def _of_queries(masses: pl.DataFrame) -> pl.DataFrame:
@@ -228,12 +218,6 @@ def _prefix_weights(labels: Sequence[Sequence[int]]) -> list[float]:
     return [0.0 if any(one != other and one[: len(other)] == other for other in labels) else 1.0 for one in labels]
 
 
-def _quantile_rows(masses: npt.NDArray[np.float64]) -> Iterator[dict[str, object]]:
-    for name, share in QUANTILES.items():
-        low, high = quantile_interval(masses, share)
-        yield {"metric": name, "value": float(np.quantile(masses, share)), "ci_low": low, "ci_high": high}
-
-
 def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
     """Return a 95% interval of a quantile of numbers in [0, 1]: order statistics, 0 or 1 where a limit has none.
 
@@ -249,7 +233,7 @@ def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[fl
 ROWS_JOINED = 131_072
 """Rows that are joined with their texts and scores at once; all texts and scores are read for each so many rows."""
 
-assert {*QUERIES_KEY} < {*PREDICTIONS}, "answers say which query they are of"
+assert {*schemas.QUERIES_KEY} < {*schemas.PREDICTIONS}, "answers say which query they are of"
 
 
 def query_texts(prompts: pl.LazyFrame) -> pl.LazyFrame:
@@ -269,18 +253,22 @@ def queries_table(
         predictions: schemas.PREDICTIONS.
         folder: for a temporary file.
     """
-    columns = [*QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
-    scores = scored.rows.select(*PROMPTS_KEY, "label_log_likelihoods")
+    columns = [*schemas.QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
+    scores = scored.rows.select(*schemas.PROMPTS_KEY, "label_log_likelihoods")
     # Most methods answer the same prompts. Sorted first: rows are moved to disk by a sort, and not by `unique`.
-    distinct = predictions.select(columns).sort(QUERIES_KEY).unique(QUERIES_KEY, keep="first", maintain_order=True)
+    distinct = (
+        predictions.select(columns)
+        .sort(schemas.QUERIES_KEY)
+        .unique(schemas.QUERIES_KEY, keep="first", maintain_order=True)
+    )
     with kept(distinct, folder) as answers:
         for rows in slices(answers, ROWS_JOINED):
             # The ids of the slice are what a join holds: a join with all texts and scores would hold these.
-            ids = rows.lazy().select(PROMPTS_KEY).unique()
+            ids = rows.lazy().select(schemas.PROMPTS_KEY).unique()
             joined = rows
             for by_prompt in (texts, scores):
-                found = by_prompt.join(ids, on=PROMPTS_KEY, how="semi").unique(PROMPTS_KEY, keep="any")
+                found = by_prompt.join(ids, on=schemas.PROMPTS_KEY, how="semi").unique(schemas.PROMPTS_KEY, keep="any")
                 joined = joined.join(
-                    found.collect(engine="streaming"), on=PROMPTS_KEY, how="left", maintain_order="left"
+                    found.collect(engine="streaming"), on=schemas.PROMPTS_KEY, how="left", maintain_order="left"
                 )
-            yield joined.select(pl.col(name).cast(dtype) for name, dtype in QUERIES.items())
+            yield joined.select(pl.col(name).cast(dtype) for name, dtype in schemas.QUERIES.items())

@@ -6,18 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator import schemas
 from evaluator.arrays import Floats
 from evaluator.metrics.classification import Limits
 from evaluator.metrics.intervals import Z, mean_over_datasets, two_way_standard_error, with_intervals
-from evaluator.schemas import (
-    DESIGN_STUDY,
-    DESIGN_STUDY_KEY,
-    MEAN_OVER_DATASETS,
-    TOTAL_ERROR,
-    TOTAL_ERROR_KEY,
-    VARIANCE_COMPONENTS,
-    VARIANCE_COMPONENTS_KEY,
-)
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.variance_components import (
     COMPONENTS,
     HALF_WIDTHS,
@@ -38,7 +31,7 @@ Names = Mapping[str, str]
 class CrossedAnswers(NamedTuple):
     """Values of the same queries under several levels, after several draws of each query."""
 
-    key: Mapping[str, object]  # columns before `component` of VARIANCE_COMPONENTS_KEY
+    key: Mapping[str, object]  # columns before `component` of schemas.VARIANCE_COMPONENTS_KEY
     cells: Floats  # [query, level, draw]
     n_left_out: int  # queries that lack a value
     names: Names
@@ -111,20 +104,22 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     """
     cases = [case for case in answers if len(case.cells) > 1 and case.cells[0].size > 1]
     if not cases:
-        return VARIANCE_COMPONENTS.to_frame(), DESIGN_STUDY.to_frame()
+        return schemas.VARIANCE_COMPONENTS.to_frame(), schemas.DESIGN_STUDY.to_frame()
     decomposed = [(case, variance_components(case.cells, case.attributes)) for case in cases]
     rows = [row for case, found in decomposed for row in _component_rows(case, found)]
-    components = pl.DataFrame(rows, schema={name: VARIANCE_COMPONENTS[name] for name in rows[0]})
+    components = pl.DataFrame(rows, schema={name: schemas.VARIANCE_COMPONENTS[name] for name in rows[0]})
     components = _with_shares(pl.concat([components, _mean_components(components)]))
     # Each case that is planned, and each mean over such cases of different datasets.
-    key_of_mean = [name for name in VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
+    key_of_mean = [name for name in schemas.VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
     planned: dict[tuple[object, ...], list[tuple[CrossedAnswers, Decomposition]]] = {}
     for case, found in decomposed:
         if case.now:
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
     studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
     studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **_MEAN}, group)]
-    return components.sort(VARIANCE_COMPONENTS_KEY), pl.DataFrame(studies, schema=DESIGN_STUDY).sort(DESIGN_STUDY_KEY)
+    return components.sort(schemas.VARIANCE_COMPONENTS_KEY), pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(
+        schemas.DESIGN_STUDY_KEY
+    )
 
 
 def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> dict[str, object]:
@@ -161,7 +156,7 @@ def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
             `total_over`, `total_error` (the standard error over both samples, or None) and `total_degrees`.
     """
     if not rows:
-        return TOTAL_ERROR.to_frame()
+        return schemas.TOTAL_ERROR.to_frame()
     floats = ("value", "standard_error", "degrees_of_freedom", "total_error", "total_degrees", "lowest", "highest")
     schema = dict.fromkeys((*floats, "n_queries"), pl.Float64)
     naive = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=schema))
@@ -171,7 +166,7 @@ def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     naive, total = (_with_means(intervals) for intervals in (naive, total))
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
-    return table.select(TOTAL_ERROR.names()).cast(TOTAL_ERROR).sort(TOTAL_ERROR_KEY)
+    return table.select(schemas.TOTAL_ERROR.names()).cast(schemas.TOTAL_ERROR).sort(schemas.TOTAL_ERROR_KEY)
 
 
 _MEAN = {"dataset": MEAN_OVER_DATASETS}
@@ -180,7 +175,7 @@ _MEAN = {"dataset": MEAN_OVER_DATASETS}
 def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:
     """Return rows of datasets with an interval, and below them the means over datasets, which have no total_degrees."""
     first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
-    means = mean_over_datasets(datasets, TOTAL_ERROR_KEY, **first, total_degrees=pl.lit(None, pl.Float64))
+    means = mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, **first, total_degrees=pl.lit(None, pl.Float64))
     return pl.concat([datasets.select(means.columns), means])
 
 
@@ -196,7 +191,7 @@ def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
     # Limits are cut at 0, so that their distances are taken from the estimate cut at 0.
     means = mean_over_datasets(
         components.with_columns(value=pl.col("variance").clip(lower_bound=0)),
-        VARIANCE_COMPONENTS_KEY,
+        schemas.VARIANCE_COMPONENTS_KEY,
         variance=pl.col("variance").mean(),
         **{name: pl.col(name).sum() for name in ("n_queries", "n_left_out")},
         **{name: pl.col(name).max() for name in ("n_levels", "n_draws")},
@@ -206,8 +201,10 @@ def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
 
 def _with_shares(components: pl.DataFrame) -> pl.DataFrame:
     positive = pl.col("variance").clip(lower_bound=0)
-    total = positive.sum().over([name for name in VARIANCE_COMPONENTS_KEY if name != "component"])
-    return components.with_columns(share=pl.when(total > 0).then(positive / total)).select(VARIANCE_COMPONENTS.names())
+    total = positive.sum().over([name for name in schemas.VARIANCE_COMPONENTS_KEY if name != "component"])
+    return components.with_columns(share=pl.when(total > 0).then(positive / total)).select(
+        schemas.VARIANCE_COMPONENTS.names()
+    )
 
 
 def _design_rows(

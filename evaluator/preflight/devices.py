@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import msgspec
-
 from evaluator.errors import ConfigError, unknown_name
-from evaluator.files.toml_files import read_toml, require_known_keys, shipped_tables
+from evaluator.files.toml_files import converted, read_toml, shipped_tables
 from evaluator.options import Options, option
 from evaluator.record import DeviceRecord, EngineRecord
 
@@ -116,14 +114,11 @@ def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: 
 
 
 def _read_devices(path: Path, where: str) -> dict[str, Device]:
-    content = read_toml(path, ConfigError, where)
-    for device in content.values():
-        require_known_keys(device, Device, ConfigError, where)
-    try:
-        return msgspec.convert(content, dict[str, Device], strict=False)
-    except msgspec.ValidationError as error:
-        needed = ", ".join(entry.name for entry in fields(Device))
-        raise ConfigError(f"{where}: {error}. Each device is a table with {needed}.") from error
+    hint = f"Each device is a table with {', '.join(entry.name for entry in fields(Device))}."
+    devices = read_toml(path, ConfigError, where).items()
+    return {
+        name: converted(device, Device, ConfigError, f"{where}, {name}", hint, strict=False) for name, device in devices
+    }
 
 
 def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> dict[str, DeviceRecord]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import polars as pl
-from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report import figures
@@ -22,11 +21,11 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
-    core_template,
     definition_groups,
     texts,
 )
 from evaluator.report.table import (
+    CORE_TITLES,
     DATASET,
     DEFINITIONS,
     GROUP,
@@ -43,7 +42,6 @@ from evaluator.report.table import (
     in_order,
     interval,
     lower_is_better,
-    marked,
     metric_column,
     number,
     p_text,
@@ -83,6 +81,10 @@ class PartResults:
         """Return suite, part and method."""
         return f"{self.place}, {self.method}"
 
+    def section(self, kind: str, title: str, content: Sequence[Block], subtitle: str) -> Section:
+        """Return a section about the results; `kind` ends its anchor and is its CSS class."""
+        return Section(f"{self.anchor}-{kind}", title, content, subtitle=subtitle, kind=kind)
+
     def chosen(self, *, headline: bool) -> pl.DataFrame:
         """Return the metrics that are headlines, or all others."""
         names = [name for name in set(self.metrics["metric"]) if self.texts.is_headline(name) == headline]
@@ -90,7 +92,7 @@ class PartResults:
 
 
 def classification_sections(
-    run: MeasuredRun, *, texts: MetricTexts | None = None, without_parts: Collection[str] = ()
+    run: MeasuredRun, *, texts: MetricTexts = CORE_TITLES, without_parts: Collection[str] = ()
 ) -> Iterator[Section]:
     """Yield the sections of each part: a comparison of methods, the first method in full, other methods folded.
 
@@ -102,15 +104,9 @@ def classification_sections(
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
     groups = sorted(set(metrics.select(GROUP).rows()), key=lambda group: (*group[:2], method_order(group[2])))
     results = [
-        PartResults(
-            suite,
-            part,
-            method,
-            f"method-{place}",
-            metrics.filter(suite=suite, part=part, method=method),
-            texts or MetricTexts(),
-        )
-        for place, (suite, part, method) in enumerate(groups, 1)
+        PartResults(suite, part, method, f"method-{number}", rows, texts)
+        for number, (suite, part, method) in enumerate(groups, 1)
+        for rows in [metrics.filter(suite=suite, part=part, method=method)]
     ]
     # Consecutive results of one suite and part: its methods.
     parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
@@ -118,18 +114,12 @@ def classification_sections(
         yield from _part_sections(run, methods, has_others=len(results) > 1, has_other_parts=len(parts) > 1)
 
 
-def with_head(
-    sections: Sequence[Section], run: MeasuredRun, metrics: pl.DataFrame, notes: Sequence[str] = ()
-) -> list[Section]:
-    """Return the sections with notes, definitions and datasets, for the head and controls of the page, on the first.
-
-    Args:
-        metrics: schemas.METRICS, with the definitions that the reader can choose.
-    """
-    present = set(metrics["definition"])
+def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str]) -> list[Section]:
+    """Return the sections; the first has the notes, definitions and datasets for the head and controls of the page."""
+    present = set(run.table("metrics")["definition"])
     definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
-    first, *others = sections
-    return [replace(first, notes=tuple(notes), definitions=definitions, datasets=tuple(datasets_of(run))), *others]
+    head = {"notes": tuple(notes), "definitions": definitions, "datasets": tuple(datasets_of(run))}
+    return [*(replace(first, **head) for first in sections[:1]), *sections[1:]]  # type: ignore[arg-type]
 
 
 def datasets_of(run: MeasuredRun) -> list[str]:
@@ -229,7 +219,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
             _mean_item(name, cell, texts, mean["accuracy"].item() if "accuracy" in present else None)
             for name, cell in cells.items()
         ]
-        yield Filled(core_template("summary.html"), {"items": items})
+        yield Filled("summary.html", {"items": items})
     accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
     is_judged = accuracies is not None and bool(accuracies["verdict"].count())
     sizes = pl.struct(
@@ -238,19 +228,20 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     )
     columns = [DATASET]
     for name in names:
-        column = metric_column(name, texts)
-        columns.append(replace(column, bold=True))
+        columns.append(replace(metric_column(name, texts), bold=True))
         columns += baseline_columns(name) if name == "accuracy" else []
     columns += [
         Column("Labels", "n_labels"),
         Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests"),
     ]
-    yield Table(
-        rows.with_columns(sizes=sizes),
-        columns,
-        is_mean_last=True,
-        caption=_caption(results, definition, names, is_judged),
+    caption = TEXTS["results_caption"].format(
+        results.about,
+        definition,
+        lower_is_better(names, texts),
+        TEXTS["calibration_meaning"] if "expected_calibration_error" in names else "",
+        TEXTS["verdict_meaning"].format(TAIL_TO_TELL) if is_judged else "",
     )
+    yield Table(rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=caption)
     if accuracies is not None and is_judged:
         yield from _against_guessing(accuracies)
 
@@ -270,18 +261,6 @@ def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None)
     else:
         lines.append("lower is better" if texts.lower_is_better(metric) else "higher is better")
     return {"name": texts.title(metric), "number": number(cell["value"]), "lines": lines}
-
-
-def _caption(results: PartResults, definition: str, names: Sequence[str], is_judged: bool) -> Markup:
-    ece = TEXTS["calibration_meaning"]
-    verdict = TEXTS["verdict_meaning"].format(TAIL_TO_TELL)
-    return TEXTS["results_caption"].format(
-        results.about,
-        definition,
-        lower_is_better(names, results.texts),
-        ece if "expected_calibration_error" in names else "",
-        verdict if is_judged else "",
-    )
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
@@ -343,15 +322,10 @@ def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataF
         about = results.about, definition, of_scores, of_mass, lower_is_better(names, results.texts)
         return Table(rows, columns, is_mean_last=True, caption=TEXTS["further_caption"].format(*about))
 
-    return Section(
-        f"{results.anchor}-further",
-        "Proper scores and label mass",
-        definition_groups((definition, [table(definition, rows)]) for definition, rows in further),
-        subtitle=f"{results.about}: Brier score and log loss with their parts, and how much probability the "
-        "labels have",
-        kind="further",
-        is_folded=True,
-    )
+    groups = definition_groups((definition, [table(definition, rows)]) for definition, rows in further)
+    parts = "Brier score and log loss with their parts, and how much probability the labels have"
+    section = results.section("further", "Proper scores and label mass", groups, f"{results.about}: {parts}")
+    return replace(section, is_folded=True)
 
 
 def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]], subtitle: str) -> Section:
@@ -366,30 +340,16 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
         drawn = [(name, figures.interval_rows(_interval_rows(name, rows))) for name in INTERVAL_FIGURES if name in rows]
         return Panels([Panel(results.texts.title(name), [drawing]) for name, drawing in drawn], style="pair")
 
-    return Section(
-        f"{results.anchor}-intervals",
-        "Accuracy and true-label probability",
-        [Legend(keys), *definition_groups((definition, [pair(rows)]) for definition, rows in headline)],
-        subtitle=subtitle,
-        kind="intervals",
-    )
+    groups = definition_groups((definition, [pair(rows)]) for definition, rows in headline)
+    return results.section("intervals", "Accuracy and true-label probability", [Legend(keys), *groups], subtitle)
 
 
 def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of a figure of intervals; the majority label is a baseline of accuracy only."""
-    values = rows.select("dataset", metric).drop_nulls().unnest(metric)
-    if metric == "accuracy":
-        baselines = values.select("dataset", "chance", "majority", "verdict")
-    else:
-        chance = (
-            rows.select("dataset", pl.col("accuracy").struct.field("chance"))
-            if "accuracy" in rows.columns
-            else rows.select("dataset", chance=pl.lit(None, pl.Float64))
-        )
-        baselines = chance.with_columns(majority=pl.lit(None, pl.Float64), verdict=pl.lit(None, pl.String))
-    joined = values.select("dataset", "value", "ci_low", "ci_high").join(
-        baselines, on="dataset", how="left", maintain_order="left"
-    )
+    shown = ("dataset", "value", "ci_low", "ci_high", "chance", "majority", "verdict")
+    values = rows.select("dataset", metric).drop_nulls().unnest(metric).select(shown)
+    if metric != "accuracy" and "accuracy" in rows.columns:  # the chance of an accuracy is that of the metric as well
+        values = values.update(rows.select("dataset", pl.col("accuracy").struct.field("chance")), on="dataset")
 
     def description(row: Row) -> str:
         text = f"{value_text(row)}; chance {recorded(row['chance'])}"
@@ -397,7 +357,7 @@ def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
             text += f", majority label {recorded(row['majority'])}"
         return f"{text}; verdict: {row['verdict']}" if row["verdict"] else text
 
-    return joined.drop("verdict").with_columns(described(joined, description))
+    return values.drop("verdict").with_columns(described(values, description))
 
 
 def described(rows: pl.DataFrame, description: Callable[[Row], str]) -> pl.Series:
@@ -427,25 +387,18 @@ def _reliability_section(
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
     errors = {row["dataset"]: row["expected_calibration_error"]["value"] for row in cells}
-    note = TEXTS["reliability_note"]
     panels = [
         Panel(
-            str(name),
-            [figures.reliability_figure(rows_of.sort("bin"))],
+            name,
+            [figures.reliability_figure(of_dataset.sort("bin"))],
             f"ECE {number(errors[name])}" if errors.get(name) is not None else "",
-            str(name),
+            name,
         )
-        for (name,), rows_of in in_order(bins, datasets)
-        .partition_by("dataset", as_dict=True, maintain_order=True)
-        .items()
+        for of_dataset in in_order(bins, datasets).partition_by("dataset", maintain_order=True)
+        for name in [of_dataset["dataset"][0]]
     ]
-    return Section(
-        f"{results.anchor}-reliability",
-        "Reliability",
-        [marked(note, FIGURE_DEFINITION), Panels(panels)],
-        subtitle=subtitle,
-        kind="reliability",
-    )
+    note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)
+    return results.section("reliability", "Reliability", [note, Panels(panels)], subtitle)
 
 
 def _confusion_section(
@@ -459,15 +412,9 @@ def _confusion_section(
     """
     names = dict(spaces.select("dataset", "label_names").iter_rows())
     by_dataset = confusion.partition_by("dataset", as_dict=True)
-    note = TEXTS["confusion_note"]
+    note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
     matrices = [confusion_matrix(name, names[name], by_dataset[name,]) for name in datasets if (name,) in by_dataset]
-    return Section(
-        f"{results.anchor}-confusion",
-        "Confusion matrices",
-        [marked(note, FIGURE_DEFINITION), Matrices(matrices)],
-        subtitle=subtitle,
-        kind="confusion",
-    )
+    return results.section("confusion", "Confusion matrices", [note, Matrices(matrices)], subtitle)
 
 
 def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:

@@ -117,22 +117,17 @@ def methods_section(
         cells = _cells(metrics.filter(definition=definition), differences.filter(definition=definition))
         tables: list[Block] = []
         for metric, title in titles.items():
-            chosen = cells.filter(metric=metric)
-            if chosen.height:
-                rows = method_rows(chosen, anchors, n_shots)
-                columns = _columns(rows, datasets)
+            if (chosen := cells.filter(metric=metric)).height:
+                rows, has_best = method_rows(chosen, anchors, n_shots), chosen["cell"].struct.field("is_best").any()
                 table = Table(
                     rows,
-                    columns,
-                    caption=_caption(
-                        metric, title, is_first=not tables, has_best=chosen["cell"].struct.field("is_best").any()
-                    ),
+                    _columns(rows, datasets),
+                    caption=_caption(metric, title, is_first=not tables, has_best=has_best),
                     style="metrics methods",
                     row_data={"method": "method"},
                     data={"metric": metric},
                 )
-                folded = Group([table], f"The same of {title.lower()}", is_folded=True)
-                tables.append(folded if tables else table)
+                tables.append(Group([table], f"The same of {title.lower()}", is_folded=True) if tables else table)
         if tables:
             groups.append(Group(tables, definition=definition, style="definition"))
     anchor = next(iter(anchors.values()))

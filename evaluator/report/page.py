@@ -17,12 +17,10 @@ import jinja2
 from markupsafe import Markup
 
 from evaluator.files.whole import write_bytes
-from evaluator.report.section import Filled, PackageFile, Section, core_template
+from evaluator.report.section import Filled, Section
 from evaluator.report.table import plural
 
-STYLE = PackageFile("evaluator.report", "assets/page.css")
-THEME = PackageFile("evaluator.report", "assets/theme.js")
-SCRIPT = PackageFile("evaluator.report", "assets/page.js")
+STYLE, THEME, SCRIPT = (f"evaluator.report:assets/{file}" for file in ("page.css", "theme.js", "page.js"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
     """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
     every = [section for outer in sections for section in outer.with_inner()]
     page = render(
-        core_template("page.html"),
+        "page.html",
         {
             "title": title,
             "header": header,
@@ -58,15 +56,15 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
     return path
 
 
-def render(template: PackageFile, variables: Mapping[str, object]) -> Markup:
+def render(template: str, variables: Mapping[str, object]) -> Markup:
     """Fill a template. Texts from data and models are escaped; a variable that is missing is an error."""
-    return Markup(_environment().get_template(template.name).render(variables))  # noqa: S704  (the environment escapes)
+    return Markup(_environment().get_template(template).render(variables))  # noqa: S704  (the environment escapes)
 
 
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_source),
+        loader=jinja2.FunctionLoader(_text),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -77,19 +75,15 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _source(name: str) -> str:
-    """Return a template by PackageFile.name; a name without package is that of a core template."""
-    package, _, file = name.rpartition(":")
-    return _text(PackageFile(package, file) if package else core_template(file))
-
-
-def _joined(scripts: Sequence[PackageFile | None]) -> Markup:
+def _joined(scripts: Sequence[str]) -> Markup:
     """Return the text of scripts or styles, each once."""
     return Markup("\n".join(map(_text, dict.fromkeys(filter(None, scripts)))))  # noqa: S704  (files of packages)
 
 
-def _text(file: PackageFile) -> str:
-    return files(file.package).joinpath(file.file).read_text("utf-8")
+def _text(name: str) -> str:
+    """Return the text of a file, PACKAGE:FILE, or of one in evaluator/report/templates."""
+    package, _, file = name.rpartition(":")
+    return files(package or "evaluator.report").joinpath(file if package else f"templates/{file}").read_text("utf-8")
 
 
 def _digest(script: str) -> str:
@@ -115,8 +109,8 @@ def write_board_page(path: Path, content: Mapping[str, Any]) -> Path:
     section = Section(
         "board",
         "Runs",
-        [Filled(core_template("board.html"), {"data": Markup(data)})],  # noqa: S704  (escaped above)
-        style=PackageFile("evaluator.report", "assets/board.css"),
-        script=PackageFile("evaluator.report", "assets/board.js"),
+        [Filled("board.html", {"data": Markup(data)})],  # noqa: S704  (escaped above)
+        style="evaluator.report:assets/board.css",
+        script="evaluator.report:assets/board.js",
     )
     return write_page(path, "Board: in-context classification", header, [section])

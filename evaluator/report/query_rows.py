@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.report.methods import method_order
-from evaluator.report.section import Filled, MeasuredRun, PackageFile, Section, core_template
+from evaluator.report.section import Filled, MeasuredRun, Section
 from evaluator.report.table import DEFINITIONS, dataset_order
 from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
@@ -330,13 +330,13 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     return Section(
         "queries",
         "Query by query",
-        [Filled(core_template("queries.html"), summary)],
+        [Filled("queries.html", summary)],
         subtitle="sort, filter and read them, with prompts and log-likelihoods",
         kind="query-table",
         navigation="Query by query",
         is_folded=True,
-        style=PackageFile("evaluator.report", "assets/queries.css"),
-        script=PackageFile("evaluator.report", "assets/queries.js"),
+        style="evaluator.report:assets/queries.css",
+        script="evaluator.report:assets/queries.js",
     )
 
 

@@ -9,9 +9,9 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.preflight.findings import detectable_text, label_text, template_text
-from evaluator.record import EngineRecord, MeasuredRecord, ModelRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
+from evaluator.record import EngineRecord, MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report.figures import throughput_figure, time_line
-from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, core_template, texts
+from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Table, line, plural, significant, text_column
 
 KIND_WARNINGS = {
@@ -28,17 +28,12 @@ Facts = dict[str, str | None]
 """Names and values of facts; None where a run did not record a fact."""
 
 
-def warning(run: MeasuredRecord) -> str | None:
-    """Return the warning at the top of the page, None for a real model."""
-    return KIND_WARNINGS.get(run.model.kind)
-
-
-def left_out_warnings(run: MeasuredRecord) -> list[str]:
-    """Return a warning for each dataset that failed."""
-    return [
-        f"{dataset} failed and is left out of every number and every mean on this page. {reason}"
-        for dataset, reason in run.left_out.items()
-    ]
+def warnings(run: MeasuredRecord) -> Iterator[str]:
+    """Yield a warning about a model that is no real one, and one about each dataset that failed."""
+    if run.model.kind in KIND_WARNINGS:
+        yield KIND_WARNINGS[run.model.kind]
+    for dataset, reason in run.left_out.items():
+        yield f"{dataset} failed and is left out of every number and every mean on this page. {reason}"
 
 
 def headline_facts(run: MeasuredRecord) -> Facts:
@@ -47,7 +42,7 @@ def headline_facts(run: MeasuredRecord) -> Facts:
     version = engine.versions.get(engine.name)
     return {
         "Model": run.model.title,
-        "Revision": _revision(run.model),
+        "Revision": run.model.revision or (None if run.model.kind == "hub" else "none, a local model"),
         "Weights fingerprint": run.model.weights_fingerprint,
         "Parameters": _count(run.model.n_parameters),
         "Engine": f"{engine.name} {version}" if version else engine.name,
@@ -88,7 +83,10 @@ def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
             **({"Arithmetic rate": arithmetic} if arithmetic else {}),
             **{f"Kernel {name}": implementation for name, implementation in sorted(scores.kernels.items())},
         },
-        "Time": {title: _seconds(run.elapsed_s.get(stage)) for stage, title in STAGES.items()},
+        "Time": {
+            title: f"{run.elapsed_s[stage]:,.1f} s" if stage in run.elapsed_s else None
+            for stage, title in STAGES.items()
+        },
         "Versions": {"evaluator": run.evaluator, **dict(sorted(engine.versions.items()))},
     }
 
@@ -159,10 +157,6 @@ def _form(run: MeasuredRecord) -> str:
     return "plain, though the model has a chat template" if run.model.has_chat_template else "plain"
 
 
-def _revision(model: ModelRecord) -> str | None:
-    return "none, a local model" if model.revision is None and model.kind != "hub" else model.revision
-
-
 def _block(engine: EngineRecord) -> str:
     if not engine.counts_cached_tokens:
         return "not known"
@@ -172,10 +166,6 @@ def _block(engine: EngineRecord) -> str:
 
 def _count(value: int | None) -> str | None:
     return None if value is None else f"{value:,}"
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.1f} s"
 
 
 def _time(value: str) -> str:
@@ -234,19 +224,20 @@ def tokens_section(record: MeasuredRecord) -> Section:
 
 def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
     """Build the section with a row for each receipt: the drift when a sample of the prompts is scored again."""
-    names = ("prompts", "batches", "median_drift_nats", "p95_drift_nats", "p99_drift_nats", "max_drift_nats")
+    drifts = {"median_drift_nats": "Median drift", "p95_drift_nats": "95%", "p99_drift_nats": "99%"}
+    drifts |= {"max_drift_nats": "Largest"}
+    counts = ("prompts", "batches", "flipped", "predictions", "verdicts")
     rows = [
         {"name": name, "determinism": determinism(receipt), "n_changed": len(receipt.changed_verdicts)}
-        | {column: getattr(receipt, column) for column in (*names, "flipped", "predictions", "verdicts")}
+        | {column: getattr(receipt, column) for column in (*counts, *drifts)}
         for name, receipt in receipts.items()
     ]
-    drifts = {"Median drift": names[2], "95%": names[3], "99%": names[4], "Largest": names[5]}
     table = Table(
         pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64}),
         (
             text_column("Scored again with", "name", below="determinism"),
             Column("Prompts", "prompts", note="batches", below="batches"),
-            *(Column(title, name, show=significant, style="number drift") for title, name in drifts.items()),
+            *(Column(title, name, show=significant, style="number drift") for name, title in drifts.items()),
             Column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
             Column(
                 "Changed",
@@ -317,11 +308,11 @@ def record_section(record: MeasuredRecord) -> Section:
 
 
 def _facts(rows: Facts) -> Filled:
-    return Filled(core_template("facts.html"), {"facts": rows})
+    return Filled("facts.html", {"facts": rows})
 
 
 def _lines(lines: str) -> Filled:
-    return Filled(core_template("lines.html"), {"lines": lines})
+    return Filled("lines.html", {"lines": lines})
 
 
 def _preflight_section(record: PreflightRecord) -> Section:

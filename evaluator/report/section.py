@@ -33,34 +33,17 @@ class MeasuredRun(Protocol):
         """Read prompt_id, prompt and spans of those of these prompts that the run built."""
 
 
-class PackageFile(NamedTuple):
-    """A template, script or style inside a package."""
-
-    package: str
-    file: str  # path below the package's folder
-
-    @property
-    def name(self) -> str:
-        """Return its name for the template loader."""
-        return f"{self.package}:{self.file}"
-
-
 @cache
 def texts(package: str) -> Mapping[str, Markup]:
     """Return the texts of a package's pages, assets/texts.toml: HTML, with {} for values, which `format` escapes."""
     return {name: Markup(html) for name, html in shipped_toml(package, "texts").items()}  # noqa: S704  (a file of a package)
 
 
-def core_template(file: str) -> PackageFile:
-    """Return a template of evaluator/report/templates."""
-    return PackageFile("evaluator.report", f"templates/{file}")
-
-
 @dataclass(frozen=True)
 class Filled:
-    """A template of a package with its variables, for what no other block can show."""
+    """A template with its variables, for what no other block can show."""
 
-    template: PackageFile
+    template: str  # file in evaluator/report/templates, or PACKAGE:FILE
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -167,8 +150,8 @@ class Section:
     definitions: Mapping[str, str] = field(default_factory=dict)  # definitions that the reader can choose -> meaning
     datasets: tuple[str, ...] = ()  # datasets that the reader can choose, in order
     notes: tuple[str, ...] = ()  # shown, folded, at the end of the page
-    style: PackageFile | None = None
-    script: PackageFile | None = None
+    style: str = ""  # PACKAGE:FILE
+    script: str = ""
 
     def with_inner(self) -> Iterator["Section"]:
         """Yield the section and those in its content."""

@@ -294,6 +294,9 @@ class MetricTexts:
         return (*(name for name in self.named if name in present), *sorted(present - self.named.keys()))
 
 
+CORE_TITLES = MetricTexts()
+"""Titles of the core metrics alone."""
+
 GROUP = ["suite", "part", "method"]
 """Columns that identify a results table; there is one for each definition, with a row for each dataset."""
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from evaluator.report.section import Block, Group, MeasuredRun, Section, definition_groups, texts
 from evaluator.report.table import (
+    CORE_TITLES,
     DATASET,
     DEFINITIONS,
     Column,
@@ -65,7 +66,7 @@ DESIGNS = [
 
 
 def total_error_sections(
-    run: MeasuredRun, datasets: Sequence[str], *, texts: MetricTexts | None = None
+    run: MeasuredRun, datasets: Sequence[str], *, texts: MetricTexts = CORE_TITLES
 ) -> Iterator[Section]:
     """Yield the section; nothing where no answers were decomposed.
 
@@ -75,8 +76,7 @@ def total_error_sections(
         texts: titles of metrics.
     """
     totals, components, designs = (
-        _titled(run.table(name), datasets, texts or MetricTexts())
-        for name in ("total_error", "variance_components", "design_study")
+        _titled(run.table(name), datasets, texts) for name in ("total_error", "variance_components", "design_study")
     )
     if components.is_empty():
         return

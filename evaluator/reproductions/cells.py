@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from evaluator.files.toml_files import shipped_toml
-from evaluator.report.section import Block, List, PackageFile, Section
+from evaluator.report.section import Block, List, Section
 from evaluator.report.table import Column, Row, Table, marked, number, text_column
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
@@ -130,7 +130,7 @@ def page_section(
     package: str, anchor: str, title: str, *content: Block, subtitle: str = "", navigation: str = ""
 ) -> Section:
     """Return a section of a paper's page, in the style of its package's assets/page.css."""
-    style = PackageFile(f"evaluator.reproductions.{package}", "assets/page.css")
+    style = f"evaluator.reproductions.{package}:assets/page.css"
     return Section(anchor, title, content, subtitle=subtitle, navigation=navigation or title, style=style)
 
 

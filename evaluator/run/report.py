@@ -12,13 +12,7 @@ from evaluator.report import run_record
 from evaluator.report.notes import label_mass_warnings, majority_warnings, throughput_line, verdict_lines
 from evaluator.report.page import Header, write_page
 from evaluator.report.query_rows import NO_NUMBERS, query_section
-from evaluator.report.run_record import (
-    about_section,
-    accepted_warnings,
-    receipt_section,
-    record_section,
-    tokens_section,
-)
+from evaluator.report.run_record import about_section, receipt_section, record_section, tokens_section
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.run.folder import read_table, scan_table
 from evaluator.store.prompt_store import PromptStore, require_store
@@ -94,11 +88,8 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     """Write the page of a run and return its path."""
     record = run.record
     sections = [section for family in families_of(record.prompts.suites) for section in family.sections(run)]
-    warning = run_record.warning(record)
-    warnings = [*record.decisions, *majority_warnings(run), *([warning] if warning else [])]
-    warnings += run_record.left_out_warnings(record)
-    warnings += accepted_warnings(record.preflight)
-    warnings += label_mass_warnings(run.table("metrics"))
+    warnings = [*record.decisions, *majority_warnings(run), *run_record.warnings(record)]
+    warnings += [*run_record.accepted_warnings(record.preflight), *label_mass_warnings(run.table("metrics"))]
     header = Header(
         kicker="In-context classification",
         heading=record.model.title,

@@ -41,7 +41,7 @@ from evaluator.run.tokenise import tokenise_scorable
 from evaluator.run.until import rounds_of
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
-from evaluator.scores.compute import AfterShard, Arithmetic, no_progress, score_rows
+from evaluator.scores.compute import AfterShard, Arithmetic, score_rows
 from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, open_scores, prompt_scores
 from evaluator.store.prompt_store import PromptStore
@@ -122,14 +122,14 @@ class _Shown(NamedTuple):
     definition: Definition
 
 
-def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard:
+def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard | None:
     """Return a function that shows the accuracy of each dataset once its last prompt is scored.
 
-    It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. A run
-    without such a part, or one that chooses prompts by scores, shows none.
+    It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. None for
+    a run without such a part, or that chooses prompts by scores.
     """
     shown = _first_part(built)
-    return _EarlyResults(built, scored, plans["scores"], shown).after_shard if shown else no_progress
+    return _EarlyResults(built, scored, plans["scores"], shown).after_shard if shown else None
 
 
 def _first_part(built: Built) -> _Shown | None:
@@ -282,12 +282,12 @@ def score_run(
                 scores = open_scores(scores_of_model / tokens.fingerprint)
                 stores.append(ScoredStore(store.without(left_out), tokens, scores))
                 plans = _plans(stores[-1])
-                after_shard: AfterShard = no_progress
+                after_shard: AfterShard | None = None
                 if len(stores) == 1:
                     yield from show_outlook(run, stores[0], plans, resolved.source, data)
                     after_shard = early_results(run, stores[0], plans)
                 for plan in _steps(run, stores, plans):
-                    show = after_shard if plan.key.kind == "scores" else no_progress
+                    show = after_shard if plan.key.kind == "scores" else None
                     scores = yield from score(plan, scores, after_shard=show)
                     stores[-1] = replace(stores[-1], scores=scores)
             store = (yield from build_second_round(run, stores[0], data)) if len(stores) == 1 else None

@@ -28,7 +28,7 @@ from evaluator.record import EngineRecord
 from evaluator.run_log import seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, request_starts
-from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord, require_finite, require_finite_states
+from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord, require_finite
 from evaluator.store.tables import write_shard
 from evaluator.tokens.rows import TokenRows
 
@@ -109,7 +109,7 @@ def _compute_states(
     states = engine.hidden_states(rows["context"].to_list())
     flat = pl.Series(states, dtype=pl.Array(pl.Float32, states.shape[1]))
     frame = pl.DataFrame({"token_id": rows["token_id"], "hidden_state": flat}).cast(TOKEN_STATES)
-    require_finite_states(frame.with_columns(rows["prompt_id"]))
+    require_finite(frame.with_columns(rows["prompt_id"]), "hidden_state", "a hidden state that is not finite")
     yield meter.update(len(request_starts(rows)), frame)
 
 
@@ -162,7 +162,8 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     )
     lists = flat.group_by("row", maintain_order=True).agg("log_likelihoods", "token_counts")
     frame = lists.select(tokens["token_id"], "log_likelihoods", "token_counts").cast(TOKEN_SCORES)
-    require_finite(frame.with_columns(tokens["prompt_id"]))
+    what = "a label whose log-likelihood is not a finite number"
+    require_finite(frame.with_columns(tokens["prompt_id"]), "log_likelihoods", what)
     return frame
 
 
@@ -185,17 +186,12 @@ AfterShard = Callable[[ScoreTable], Iterator[Progress]]
 """Is called with the table after each shard; yields progress to show."""
 
 
-def no_progress(_table: ScoreTable) -> Iterator[Progress]:
-    """Yield nothing."""
-    yield from ()
-
-
 def score_rows(
     plan: Plan,
     table: ScoreTable,
     loader: EngineLoader,
     adapter: Adapter | None = None,
-    after_shard: AfterShard = no_progress,
+    after_shard: AfterShard | None = None,
     *,
     arithmetic: Arithmetic | None = None,
 ) -> Stage[ScoreTable]:
@@ -242,7 +238,7 @@ def score_rows(
                     write_json(table.folder / kept_file(update.shard), dict(update.kept))
                 if update.frame is not None:
                     table = writer.add(update)
-                    yield from after_shard(table)
+                    yield from after_shard(table) if after_shard else ()
                 yield clock.progress()
         _remove_kept(table)
     elif record.prompts:

@@ -84,7 +84,7 @@ class Plan:
             n_replicas=record.n_replicas,
             shares_prefixes=record.shares_prefixes,
         )
-        return {self.key.shard_name(number): shard for number, shard in enumerate(shards)}
+        return {f"{self.key}-{number:05d}.arrow": shard for number, shard in enumerate(shards)}
 
 
 def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:

@@ -16,45 +16,30 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
+from evaluator import schemas
 from evaluator.errors import PromptTooLongError, ScoreError, VocabularyError
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.record import EngineRecord
-from evaluator.schemas import (
-    HIDDEN_STATES,
-    LABEL_DISTANCES,
-    PROMPTS_KEY,
-    REQUESTS_KEY,
-    SCORES,
-    TOKEN_SCORES,
-    TOKEN_STATES,
-)
+from evaluator.schemas import PROMPTS_KEY
 from evaluator.store.tables import changed, scan_arrow
 from evaluator.tokens.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)
 
 
-def require_finite(scores: pl.DataFrame) -> None:
-    """Raise ScoreError, naming the first prompt, if a log-likelihood is missing, NaN or infinite."""
-    finite = pl.col("log_likelihoods").list.eval(pl.element().is_finite().fill_null(False)).list.all()
-    bad = scores.filter(~finite)
-    if not bad.is_empty():
-        first = bad.row(0, named=True)
-        raise ScoreError(
-            f"{bad.height} of {scores.height} prompts have a label whose log-likelihood is not a finite number; the "
-            f"first is prompt {first['prompt_id']} with {first['log_likelihoods']}. The model overflows or is "
-            "damaged: check its weights, or try --dtype float32."
-        )
+def require_finite(rows: pl.DataFrame, numbers: str, what: str) -> None:
+    """Raise ScoreError, naming the first prompt, if an entry of the lists in a column is missing, NaN or infinite.
 
-
-def require_finite_states(states: pl.DataFrame) -> None:
-    """Raise ScoreError, naming the first prompt, if a hidden state has an entry that is NaN or infinite."""
-    finite = pl.col("hidden_state").list.eval(pl.element().is_finite()).list.all()
-    bad = states.filter(~finite)
+    Args:
+        rows: prompt_id and the column.
+        numbers: the column.
+        what: the message's words for what such a prompt has.
+    """
+    bad = rows.filter(~pl.col(numbers).list.eval(pl.element().is_finite().fill_null(False)).list.all())
     if not bad.is_empty():
         raise ScoreError(
-            f"{bad.height} of {states.height} prompts have a hidden state that is not finite; the first is prompt "
-            f"{bad['prompt_id'][0]}. The model overflows or is damaged: check its weights, or try --dtype float32."
+            f"{bad.height} of {rows.height} prompts have {what}; the first is prompt {bad['prompt_id'][0]}. The model "
+            "overflows or is damaged: check its weights, or try --dtype float32."
         )
 
 
@@ -79,14 +64,10 @@ def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.L
     wrong = joined.filter(pl.col("n_scores").ne_missing(n_continuations)).collect(engine="streaming")
     if wrong.is_empty():
         return
-    rows = requests.join(wrong.lazy(), on=PROMPTS_KEY).sort(REQUESTS_KEY).collect()
+    rows = requests.join(wrong.lazy(), on=PROMPTS_KEY).sort(schemas.REQUESTS_KEY).collect()
     unscored = rows.filter(pl.col("n_scores").is_null())
     if not unscored.is_empty():
-        first = unscored.row(0, named=True)
-        raise ScoreError(
-            f"{unscored.height} of {_n_requests(requests, prompts)} requests have no score; the first is "
-            f"{first['suite']}, {first['dataset']}, position {first['position']}. Finish with `evaluator score`."
-        )
+        raise _missing(unscored, requests, prompts, "requests have no score")
     first = rows.row(0, named=True)
     raise ScoreError(
         f"{first['dataset']}, position {first['position']}: {first['n_scores']} scores for the "
@@ -123,18 +104,18 @@ def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.Laz
     """
     missing = prompts.select("prompt_id").join(states, on=PROMPTS_KEY, how="anti").collect(engine="streaming")
     if not missing.is_empty():
-        rows = requests.join(missing.lazy(), on=PROMPTS_KEY, how="semi").sort(REQUESTS_KEY).collect()
-        first = rows.row(0, named=True)
-        raise ScoreError(
-            f"{rows.height} of {_n_requests(requests, prompts)} hidden states are missing; the first is "
-            f"{first['suite']}, {first['part']}, {first['dataset']}, position {first['position']}. Finish with "
-            "`evaluator score`."
-        )
+        rows = requests.join(missing.lazy(), on=PROMPTS_KEY, how="semi").sort(schemas.REQUESTS_KEY).collect()
+        raise _missing(rows, requests, prompts, "hidden states are missing")
 
 
-def _n_requests(requests: pl.LazyFrame, prompts: pl.LazyFrame) -> int:
-    n: int = requests.join(prompts, on=PROMPTS_KEY, how="semi").select(pl.len()).collect().item()
-    return n
+def _missing(rows: pl.DataFrame, requests: pl.LazyFrame, prompts: pl.LazyFrame, what: str) -> ScoreError:
+    """Return the error about requests without a score or hidden state, which are some of those of the prompts."""
+    n = requests.join(prompts, on=PROMPTS_KEY, how="semi").select(pl.len()).collect().item()
+    place = ", ".join(rows.select("suite", "part", "dataset").row(0))
+    return ScoreError(
+        f"{rows.height} of {n} {what}; the first is {place}, position {rows['position'][0]}. Finish with "
+        "`evaluator score`."
+    )
 
 
 def longest_tokens() -> pl.Expr:
@@ -220,17 +201,12 @@ class PlanKey(NamedTuple):
         """Return whether both keys are of plans for the same rows."""
         return self[:2] == other[:2]
 
-    def shard_name(self, number: int) -> str:
-        """Return the file name of a shard."""
-        return f"{self}-{number:05d}.arrow"
-
     def names(self, shard: str) -> bool:
         """Return whether a file name is that of a shard of the plan."""
         return shard.startswith(f"{self}-")
 
 
-SCHEMAS: dict[str, pl.Schema] = {"scores": TOKEN_SCORES, "states": TOKEN_STATES}
-TOKEN_COUNTS = ("prompt_tokens", "cached_tokens")
+SCHEMAS: dict[str, pl.Schema] = {"scores": schemas.TOKEN_SCORES, "states": schemas.TOKEN_STATES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,18 +286,13 @@ class ScoreTable:
 
     def read(self, kind: Kind) -> pl.LazyFrame:
         """Return TOKEN_SCORES or TOKEN_STATES, each row once: from all finished shards, then from reused ones."""
-        written, reused = self._written(kind), self._reused(kind)
+        plans = [plan for key, plan in self.manifest.plans.items() if key.startswith(kind)]
+        written = [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
+        reused = [self.folder.parent / name for name in sorted({name for plan in plans for name in plan.reused})]
         if not written + reused:
             return pl.LazyFrame(schema=SCHEMAS[kind])
         rows = scan_arrow(*written, *reused)
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
-
-    def _written(self, kind: Kind) -> list[Path]:
-        return [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
-
-    def _reused(self, kind: Kind) -> list[Path]:
-        names = {name for key, plan in self.manifest.plans.items() if key.startswith(kind) for name in plan.reused}
-        return [self.folder.parent / name for name in sorted(names)]
 
     def files(self) -> dict[str, str]:
         """Return every file that these scores are read from: path below scores/ -> SHA-256."""
@@ -332,12 +303,14 @@ class ScoreTable:
     def distances(self) -> pl.LazyFrame:
         """Return schemas.LABEL_DISTANCES of all methods that have any."""
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
-        return pl.concat([pl.LazyFrame(schema=LABEL_DISTANCES), *map(scan_arrow, files)])
+        return pl.concat([pl.LazyFrame(schema=schemas.LABEL_DISTANCES), *map(scan_arrow, files)])
 
     def totals(self) -> dict[str, int]:
         """Return prompts and tokens over all shards of this folder's plans, whichever process wrote them."""
         written = self.manifest.counted_shards
-        total = {key: sum(getattr(shard, key) for shard in written) for key in ("prompts", *TOKEN_COUNTS)}
+        total = {
+            key: sum(getattr(shard, key) for shard in written) for key in ("prompts", "prompt_tokens", "cached_tokens")
+        }
         total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
         return total
 
@@ -386,11 +359,11 @@ def prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFr
             last_token_log_probs=pl.coalesce("last_token_log_probs", same),
             label_token_counts="token_counts",
         )
-        .select(pl.col(name).cast(dtype) for name, dtype in SCORES.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in schemas.SCORES.items())
     )
 
 
 def prompt_states(tokens: pl.LazyFrame, token_states: pl.LazyFrame) -> pl.LazyFrame:
     """Return schemas.HIDDEN_STATES of the prompts in schemas.TOKENS that have schemas.TOKEN_STATES, in no order."""
     rows = tokens.filter(pl.col("ask") == "state").select("prompt_id", "token_id")
-    return token_states.join(rows, on="token_id").select(HIDDEN_STATES.names())
+    return token_states.join(rows, on="token_id").select(schemas.HIDDEN_STATES.names())

@@ -128,11 +128,6 @@ def write_shards(folder: Path, name: str, rows: pl.LazyFrame, *, rows_per_shard:
     return digests
 
 
-def intact(folder: Path, digests: Mapping[str, str]) -> bool:
-    """Return whether every shard of a manifest exists with the bytes it was written with."""
-    return not changed(folder, digests)
-
-
 def changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
     """Return the shards of a manifest that are missing or whose SHA-256 differs from it."""
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter's lock

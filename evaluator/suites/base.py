@@ -272,10 +272,9 @@ def classification_tables(
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run whose parts are all of the kind classification."""
-    measured = run.table("metrics")
-    notes = [*prompt_definition_notes(run.record, measured), *missing_class_notes(run.table("missing_classes"))]
-    sections = list(classification_sections(run))
-    yield from with_head(sections, run, measured, notes) if sections else ()
+    notes = prompt_definition_notes(run.record, run.table("metrics"))
+    missing = missing_class_notes(run.table("missing_classes"))
+    yield from with_head(list(classification_sections(run)), run, [*notes, *missing])
 
 
 OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")

@@ -64,7 +64,9 @@ def tokenise_prompts(
         LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
     """
     tokenize = _tokenise_separately if boundary == "separate" else _tokenise_merged
-    as_text = _without_appended_tokens(tokenizer) if special_tokens else partial(_bare_tokens, tokenizer)
+    as_text = (
+        _without_appended_tokens(tokenizer) if special_tokens else partial(tokenizer.token_ids, special_tokens=False)
+    )
     starts = range(0, len(prompts), _PROMPTS_PER_BATCH)
     slices = [slice(start, start + _PROMPTS_PER_BATCH) for start in starts]
     batches = []
@@ -110,10 +112,6 @@ def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
     return tokenize
 
 
-def _bare_tokens(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return tokenizer.token_ids(texts, special_tokens=False)
-
-
 def _tokenise_separately(
     tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> ContextsAndContinuations:
@@ -138,7 +136,9 @@ def _tokenise_merged(
     # Cut the flat list of texts into those of each prompt.
     bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
     candidates = [whole[start:end] for start, end in bounds]
-    contexts = [_common_start([prompt, *rows]) for prompt, rows in zip(bare, candidates, strict=True)]
+    # In lexicographic order, all others share what the first and the last share.
+    ends = [(min([prompt, *rows]), max([prompt, *rows])) for prompt, rows in zip(bare, candidates, strict=True)]
+    contexts = [first[: _common_length(first, last)] for first, last in ends]
     _refuse_empty_contexts(prompts, contexts)
     rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
@@ -160,10 +160,9 @@ def _split_texts(
             contexts[row], rests[row] = whole[:1], [whole[1:]]
 
 
-def _common_start(rows: Sequence[list[int]]) -> list[int]:
-    first, last = min(rows), max(rows)  # in lexicographic order, so all others share what these two share
-    n_common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return first[:n_common]
+def _common_length(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the number of tokens or characters that both have in common from their beginnings on."""
+    return next((n for n, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
 
 
 def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
@@ -307,22 +306,16 @@ class TextFaults:
             before = read.removesuffix(label)
             gains_space = len(before) - len(before.rstrip()) > len(text) - len(text.rstrip())
             if gains_space or not read.endswith(label):
-                start = max(first_difference(written, read) - SHOWN, 0)
+                start = max(_common_length(written, read) - SHOWN, 0)
                 pieces = self._tokenizer.pieces(label_ids)
                 return TextFault(kind="label", n_prompts=1, written=written[start:], read=read[start:], tokens=pieces)
         written, read = (_AROUND_MARKS.sub(r"\1", each) for each in (written, read))
         if written == read:
             return None
-        place = first_difference(written, read)
+        place = _common_length(written, read)
         part = slice(max(place - SHOWN, 0), place + SHOWN)
         return TextFault(kind="prompt", n_prompts=1, written=written[part], read=read[part], tokens=[])
 
     def _note(self, fault: TextFault) -> None:
         first = self._found.setdefault(fault.kind, replace(fault, n_prompts=0))
         self._found[fault.kind] = replace(first, n_prompts=first.n_prompts + 1)
-
-
-def first_difference(a: str, b: str) -> int:
-    """Return the number of characters that two texts have in common from their beginnings on."""
-    places = (place for place, (one, other) in enumerate(zip(a, b, strict=False)) if one != other)
-    return next(places, min(len(a), len(b)))

@@ -34,8 +34,9 @@ class TokenRows:
     """
 
     def __init__(self, tokens: pl.LazyFrame, numbers: npt.NDArray[np.int32] | None = None) -> None:
-        self._tokens = tokens
-        self._numbers = np.arange(_height(tokens), dtype=np.int32) if numbers is None else numbers
+        if numbers is None:
+            numbers = np.arange(tokens.select(pl.len()).collect().item(), dtype=np.int32)
+        self._tokens, self._numbers = tokens, numbers
         self._last_piece: dict[int, pl.DataFrame] = {}  # first row -> the piece that was read last, for all subsets
 
     @property
@@ -96,10 +97,6 @@ class TokenRows:
 
 def _rows_of(tokens: pl.DataFrame) -> TokenRows:
     return TokenRows(tokens.lazy())
-
-
-def _height(tokens: pl.LazyFrame) -> int:
-    return int(tokens.select(pl.len()).collect().item())
 
 
 def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
 from evaluator.schemas import PROMPTS, TOKENS, Definition
 from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.tables import intact, kept, scan_shards, write_shards
+from evaluator.store.tables import changed, kept, scan_shards, write_shards
 from evaluator.tokens.boundary import TextFault, TextFaults, tokenise_prompts, tokens_around
 from evaluator.tokens.chat import ChatForm, chat_texts
 from evaluator.tokens.rows import TokenRows, TokenTotals, count_tokens, ragged
@@ -237,7 +237,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
 def open_tokens(folder: Path) -> TokenTable | None:
     """Open the tokens in a folder; None if there are none or a shard is missing or changed."""
     manifest = read_manifest(folder / MANIFEST, TokenManifest)
-    if manifest is None or not intact(folder, manifest.shards):
+    if manifest is None or changed(folder, manifest.shards):
         return None
     return TokenTable(folder, manifest)
 

@@ -118,7 +118,10 @@ def test_the_text_around_examples_is_made_from_the_columns_or_stated(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('instuction = "x"', r"there is no key 'instuction'. Did you mean 'instruction'\? Keys are: instruction, "),
+        (
+            'instuction = "x"',
+            r"there is no key 'instuction'. Did you mean 'instruction' or 'instructions'\? Keys are: instruction, ",
+        ),
         ('alternatives.label_prefix = ["a", "b"]', "no key 'label_prefix'. Did you mean 'label_prefixes'"),
         ("label_prefix = 3", r"Expected `str \| null`, got `int` - at `\$.label_prefix`"),
         ('input_prefixes = ["one: "]', r"has 1 input prefixes \['one: '\], but examples have 2 text fields"),

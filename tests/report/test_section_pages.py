@@ -12,12 +12,12 @@ from markupsafe import escape
 
 from evaluator.report import figures
 from evaluator.report.page import Header, write_page
-from evaluator.report.section import Filled, Panel, Panels, Section, core_template
+from evaluator.report.section import Filled, Panel, Panels, Section
 
 HEADER = Header(kicker="k", heading="<script>no()</script>", subject="s")
 
 
-LINES = core_template("lines.html")
+LINES = "lines.html"
 
 
 def record(anchor: str, **fields: object) -> Section:

@@ -32,7 +32,7 @@ def test_complete_scores_pass():
 
 
 def test_a_request_without_a_score_is_named():
-    with pytest.raises(ScoreError, match="1 of 2 requests have no score; the first is s, d, position 1"):
+    with pytest.raises(ScoreError, match="1 of 2 requests have no score; the first is s, p, d, position 1"):
         require_complete(REQUESTS, PROMPTS, SCORED.head(1))
 
 

@@ -18,14 +18,14 @@ def test_equal_frames_give_equal_bytes_however_they_were_put_together(tmp_path):
 def test_a_changed_or_missing_shard_is_not_intact(tmp_path):
     digests = tables.write_shards(tmp_path, "rows", pl.LazyFrame({"a": range(10)}), rows_per_shard=4)
     assert list(digests) == ["rows-00000.arrow", "rows-00001.arrow", "rows-00002.arrow"]
-    assert tables.intact(tmp_path, digests)
+    assert not tables.changed(tmp_path, digests)
     shard = tmp_path / "rows-00001.arrow"
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
-    assert not tables.intact(tmp_path, digests)
+    assert tables.changed(tmp_path, digests) == ["rows-00001.arrow"]
     shard.unlink()
-    assert not tables.intact(tmp_path, digests)
+    assert tables.changed(tmp_path, digests) == ["rows-00001.arrow"]
     with pytest.raises(StoreError, match="rows-00001"):
         tables.scan_shards(tmp_path, list(digests), pl.Schema({"a": pl.Int64}))
 

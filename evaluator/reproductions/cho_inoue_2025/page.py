@@ -8,7 +8,7 @@ import polars as pl
 
 from evaluator.compare.report import triangle
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.report.section import Block, Group, Legend, Matrices, PackageFile, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Group, Legend, Matrices, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
 from evaluator.reproductions.base import Reproduction
 from evaluator.reproductions.cells import page_section, table_blocks
@@ -20,7 +20,7 @@ from evaluator.suites.staicc.published_report import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 
-COMPARISON_STYLE = PackageFile("evaluator.compare", "assets/compare.css")
+COMPARISON_STYLE = "evaluator.compare:assets/compare.css"
 
 FINDINGS = [
     text_column("Table", "table"),

@@ -18,7 +18,6 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
-    core_template,
     texts,
 )
 from evaluator.report.table import (
@@ -173,7 +172,7 @@ def _totals(totals: pl.DataFrame) -> Iterator[Block]:
         counts = f"{row['disagreements']} of {row['above_standard']}; {row['above_max']} above both"
         title = f"Above the standard baseline and not above the maximum random one, {name}"
         items.append({"name": title, "number": percent(row["flipped_share"]), "lines": [counts]})
-    yield Filled(core_template("summary.html"), {"items": items})
+    yield Filled("summary.html", {"items": items})
     yield Table(totals, TOTALS, caption=marked(TEXTS["totals_caption"]))
 
 

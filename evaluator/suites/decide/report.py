@@ -73,9 +73,7 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
         sections.append(
             Section("graded", "Levels, distributions and labels", [GRADED_NOTE, table], navigation="Levels")
         )
-    yield from (
-        with_head(sections, run, metrics, list(missing_class_notes(run.table("missing_classes")))) if sections else ()
-    )
+    yield from with_head(sections, run, list(missing_class_notes(run.table("missing_classes"))))
 
 
 def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float, str]:

@@ -20,7 +20,6 @@ from evaluator.report.section import (
     Matrix,
     MatrixCell,
     MeasuredRun,
-    PackageFile,
     Panel,
     Panels,
     Section,
@@ -82,7 +81,7 @@ N_LISTED = 5
 ACROSS = {"sets": "demonstration sets", "shots": "numbers of shots", "models": "models"}
 """Value of the column `across` of PVI_CONSISTENCY -> its name on the page."""
 
-STYLE = PackageFile("evaluator.suites.in_context_pvi", "assets/pvi.css")
+STYLE = "evaluator.suites.in_context_pvi:assets/pvi.css"
 
 Tables = Mapping[str, pl.DataFrame]
 

@@ -15,11 +15,9 @@ from evaluator.report.section import (
     Filled,
     Group,
     MeasuredRun,
-    PackageFile,
     Panel,
     Panels,
     Section,
-    core_template,
     texts,
 )
 from evaluator.report.table import (
@@ -153,7 +151,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
             subtitle=f"{part}, {method}",
             kind="search",
             navigation=f"{part.capitalize()}, {method}",
-            style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
+            style="evaluator.suites.prompt_search:assets/search.css",
             datasets=tuple(order),
         )
     yield from total_error_sections(run, order)
@@ -208,7 +206,7 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
         ],
         subtitle="after table 1, figure 4 and table 3 of Yauney & Mimno 2024",
         navigation="Searches",
-        style=PackageFile("evaluator.suites.prompt_search", "assets/search.css"),
+        style="evaluator.suites.prompt_search:assets/search.css",
         datasets=tuple(dict.fromkeys(compared.models["dataset"])),
     )
 
@@ -239,7 +237,7 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
         also = f", as {plural(len(others), 'other')} {do}" if others else ""
         content: list[Block] = [
             f"Try {number}{examples}.",
-            Filled(core_template("lines.html"), {"lines": prompt["text"]}),
+            Filled("lines.html", {"lines": prompt["text"]}),
         ]
         title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
         groups.append(Group(content, title, dataset=row["dataset"], style="best", is_folded=True))

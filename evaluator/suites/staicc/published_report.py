@@ -9,7 +9,7 @@ from evaluator.compare.report_figures import described_points, scaling_figure
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
-from evaluator.report.section import Block, Group, Legend, List, PackageFile, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Group, Legend, List, Panel, Panels, Section, texts
 from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
 from evaluator.report.table import Column, MetricTexts, Row, Table, number, text_column
 from evaluator.suites.base import Comparison
@@ -96,7 +96,7 @@ def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | No
         kind="published",
         navigation="Published models" if comparable else "",
         is_folded=not comparable,
-        style=PackageFile("evaluator.compare", "assets/compare.css"),
+        style="evaluator.compare:assets/compare.css",
     )
 
 

@@ -19,7 +19,7 @@ from evaluator.report.classification import (
 )
 from evaluator.report.methods import method_order
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
-from evaluator.report.section import Block, Group, Legend, MeasuredRun, PackageFile, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Group, Legend, MeasuredRun, Panel, Panels, Section, texts
 from evaluator.report.table import (
     DATASET,
     DEFINITIONS,
@@ -42,7 +42,7 @@ from evaluator.suites.staicc.robustness import VARIABLES
 
 TEXTS = texts("evaluator.suites.staicc")
 
-STYLE = PackageFile("evaluator.suites.staicc", "assets/diagnostics.css")
+STYLE = "evaluator.suites.staicc:assets/diagnostics.css"
 
 UNDEFINED = {"paper": "infinite", "released": "undefined"}
 """Value of the empirical bias, by definition, when a label that no query has is given probability."""
@@ -76,7 +76,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         sections.append(published)
         standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
         sections[0] = replace(sections[0], content=(*standing, *sections[0].content))
-    yield from with_head(sections, run, metrics, notes) if sections else ()
+    yield from with_head(sections, run, notes)
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
