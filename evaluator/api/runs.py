@@ -120,6 +120,7 @@ class Comparison(Results):
     def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
         super().__init__(folder, compared.page, kept)
         self.notes, self._tables = compared.notes, compared.tables  # notes: to read before the numbers
+        self.answer = compared.answer  # which run is best, by how much, and whether that is shown
 
     @property
     def table_names(self) -> list[str]:
@@ -137,7 +138,7 @@ class Comparison(Results):
         return self._tables[name]
 
     def __str__(self) -> str:
-        return "\n".join(f"Note: {note}" for note in self.notes)
+        return "\n".join([*(f"Note: {note}" for note in self.notes), self.answer])
 
 
 def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True, **options: Any) -> Run:
@@ -253,12 +254,13 @@ def _given(
 
     Raises ConfigError for an option that does not exist and for a value that it does not take.
     """
-    known = {param.name: param for param in command.get_params(click.Context(command)) if param.opts[0][0] == "-"}
+    params = command.get_params(click.Context(command))
+    known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.expose_value}  # without --help
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     words = [*arguments, "--out", str(folder)]
     for name, value in given.items():
         if name not in known:
-            raise ConfigError(unknown_name("There is no option", name, sorted(filter(None, known))))
+            raise ConfigError(unknown_name("There is no option", name, sorted(known)))
         if known[name].multiple and not isinstance(value, list | tuple):
             given[name] = [value]
         for one in given[name] if known[name].multiple else [value]:

@@ -30,7 +30,6 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Pa
     queries; runs of one model in several settings (shots, instruction, label names, chat template) are compared as
     models are. The last line says which is best, and whether that is shown.
     """
-    from evaluator.compare.differences import against_lines
     from evaluator.run.compare import compare as compare_runs
 
     if margin is not None and not 0 < margin < 1:
@@ -39,11 +38,8 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Pa
     for note in compared.notes:
         echo(f"Note: {note}")
     echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
-    if against is not None:
-        for line in against_lines(compared.tables["against"], against.name):
-            echo(line)
-    if compared.answer:
-        echo(compared.answer)
+    for line in compared.answer.splitlines():
+        echo(line)
 
 
 @click.command()

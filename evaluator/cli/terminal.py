@@ -6,6 +6,7 @@ has progress bars below these lines, with fewer numbers. A notebook has one line
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -71,7 +72,8 @@ def draw(stage: Stage[T]) -> T:
     line = _notebook_line() if console.is_jupyter else None
     lines = _Lines(console, ends_are_shown=True, show_line=line)
     try:
-        with _repeating(lines):
+        with _repeating(lines), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's in notebooks, of whose bars none is shown
             return finish(stage, lines.show)
     finally:
         if line:

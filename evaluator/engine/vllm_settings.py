@@ -210,7 +210,9 @@ def quiet(log: Path | None = None) -> Iterator[None]:
     sys.stderr.flush()
     terminal = os.dup(2)
     captured = log.open("ab") if log else tempfile.TemporaryFile()  # noqa: SIM115 - in the next line
-    with captured, warnings.catch_warnings():
+    # A notebook's sys.stderr is not file descriptor 2. Loggers that are made meanwhile keep this one.
+    unbuffered = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    with captured, warnings.catch_warnings(), contextlib.redirect_stderr(unbuffered):
         warnings.simplefilter("ignore")
         os.dup2(captured.fileno(), 2)
         try:

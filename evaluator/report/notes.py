@@ -138,8 +138,10 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
 
 
 def majority_warnings(run: MeasuredRun) -> Iterator[str]:
-    """Yield a sentence for each dataset of one's own on which vanilla is not more accurate than one label always is."""
-    if run.record.prompts.config.get("datasets", True) or "confusion" not in run.record.tables:
+    """Yield a sentence for each table of the user's on which vanilla is not more accurate than one label always is."""
+    is_imported = run.record.model.kind == "imported"
+    is_published = bool(run.record.prompts.config.get("datasets", True)) and not is_imported
+    if is_published or "confusion" not in run.record.tables:
         return
     accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
@@ -153,11 +155,15 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         yield (
             f"{row['dataset']}: accuracy {row['value']:.3f} is not above {row['majority']:.3f}, that of always "
             f"answering with the most frequent label; the model answers “{names[pred]}” to "
-            f"{n / answers['n_requests'].sum():.0%} of the prompts. Try "
-            "--methods vanilla,batch_calibration, which corrects a preference without more calls; "
-            "--chat-template none,auto; more --shots; an --instruction; label names that say more (--labels); or a "
-            "larger model."
+            f"{n / answers['n_requests'].sum():.0%} of the prompts. Try {_ELSEWHERE if is_imported else _OPTIONS}."
         )
+
+
+_OPTIONS = (
+    "--methods vanilla,batch_calibration, which corrects a preference without more calls; --chat-template none,auto; "
+    "more --shots; an --instruction; label names that say more (--labels); or a larger model"
+)
+_ELSEWHERE = "more demonstrations, an instruction, label names that say more, or a larger model, and import its answers"
 
 
 def _named(kind: str, names: Sequence[str]) -> list[str]:

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
-from evaluator.compare.differences import against_table, equivalence_table, estimated_differences, paired_differences
+from evaluator.compare.differences import (
+    against_lines,
+    against_table,
+    equivalence_table,
+    estimated_differences,
+    paired_differences,
+)
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections, runs_section
 from evaluator.compare.results import (
@@ -38,7 +44,7 @@ class Compared(NamedTuple):
     page: Path
     notes: list[str]  # to read before the numbers
     tables: Mapping[str, pl.DataFrame]  # name in OUT/tables -> table
-    answer: str  # which run is best, by how much, and whether that is shown
+    answer: str  # which run is best, by how much, and whether that is shown; with a base, a line for each run
 
 
 def compare(
@@ -97,10 +103,12 @@ def compare(
         )
         added = [section for each in suite_comparisons for section in each.sections]
         sections = [*added, *comparison_sections(data), runs_section(data, notes)]
+        sections.sort(key=lambda section: section.is_folded)  # results before what is folded
         title = f"{len(runs)} models compared: in-context classification"
         page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
-    return Compared(page, notes, tables, answer)
+    lines = [answer] if base is None else against_lines(against["against"], base.name)
+    return Compared(page, notes, tables, "\n".join(lines))
 
 
 def _first_settings(rows: pl.DataFrame, runs: Sequence[ComparedRun]) -> pl.DataFrame:

@@ -79,12 +79,13 @@ def warn_if_equal(scores: pl.LazyFrame) -> None:
     """Log a warning if all prompts whose labels have equally many tokens have the same log-likelihoods of them.
 
     Then no text changes an answer. Labels of other lengths have other log-likelihoods even where every token has one.
+    Imported answers without probabilities, which have infinite log-likelihoods, may all name one label.
 
     Args:
         scores: schemas.SCORES.
     """
     labels = pl.col("label_log_likelihoods")
-    several = scores.filter(labels.list.len() > 1)
+    several = scores.filter(labels.list.len() > 1, labels.list.min().is_finite())
     counts = several.group_by("label_token_counts").agg(pl.len().alias("n"), distinct=labels.hash().n_unique())
     sizes = counts.select(pl.col("n").max(), pl.col("distinct").max()).collect(engine="streaming").row(0, named=True)
     if sizes["distinct"] == 1 and sizes["n"] > 1:

@@ -9,9 +9,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import evaluator
+from evaluator.compare.differences import against_lines
 from evaluator.errors import ConfigError, EvaluatorError, StoreError
 from evaluator.run.folders import read_run
-from tests.command_line import command
+from tests.command_line import command, command_outputs
 from tests.compare.run_folders import four_runs
 
 FAKE = {"model": "fake", "engine": "fake", "progress": False}
@@ -149,6 +150,10 @@ def test_runs_in_folders_are_compared(tmp_path):
         assert_frame_equal(comparison.table(name), pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet"))
     assert comparison.differences.equals(comparison.table("differences"))
     assert comparison.page == tmp_path / "out" / "compare.html"
+    shown = command_outputs("compare", *folders, "--out", tmp_path / "again", "--margin", 0.05).out.splitlines()
+    assert str(comparison).splitlines()[-1] == shown[-1]
+    against = evaluator.compare_runs(*folders[1:], against=folders[0], progress=False)
+    assert str(against).splitlines()[-1] == [*against_lines(against.table("against"), folders[0].name)][-1]
 
 
 def test_a_model_is_not_compared_with_itself(run):
@@ -166,5 +171,6 @@ def test_a_model_is_not_compared_with_itself(run):
     ],
 )
 def test_a_mistake_is_one_sentence(options, said):
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as refused:
         evaluator.evaluate("staicc-normal", **{**SMALL, **options})
+    assert "click" not in str(refused.value)

@@ -1,8 +1,10 @@
 """What is left of vLLM once it has stopped, or could not load a model."""
 
 import gc
+import io
 import itertools
 import json
+import logging
 import os
 import re
 import shutil
@@ -36,6 +38,17 @@ def test_a_closed_engine_leaves_nothing_behind(loaded_engine):
     engine.close()
     assert llm() is None
     assert gc.get_freeze_count() == 0
+
+
+def test_a_notebook_whose_stderr_is_no_file_sees_nothing_of_what_libraries_print_meanwhile(monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    with quiet():
+        handler = logging.StreamHandler()  # as Ray's and vLLM's, it keeps the stream of this moment
+        print("Missing packages: ['ipywidgets']", file=sys.stderr)
+    handler.emit(logging.LogRecord("name", logging.ERROR, "", 0, "later", (), None))
+    assert sys.stderr is shown
+    assert shown.getvalue() == ""
 
 
 def test_a_model_that_cannot_be_loaded_leaves_no_heap_that_is_not_collected(tiny_source, monkeypatch, tmp_path):

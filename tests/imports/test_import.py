@@ -309,6 +309,25 @@ def test_predictions_that_name_no_label_count_as_wrong_or_are_left_out(scored, t
     assert f"11 of 30 predictions name no label and are {counted}" in (tmp_path / "out/report.html").read_text()
 
 
+def test_answers_that_one_label_would_beat_say_so_first_and_what_to_try_where_they_are_made(tmp_path):
+    answers = {"gold": ["often"] * 7 + ["rare"] * 3, "pred": ["rare"] + ["often"] * 9}
+    pl.DataFrame(answers).write_csv(tmp_path / "said.csv")
+    shown = command("import", tmp_path / "said.csv", "--labels", "rare,often", "--out", tmp_path / "out")
+    # 6 of 10 are right, 7 would be if every answer were "often", as 9 of 10 are.
+    sentence = (
+        "said: accuracy 0.600 is not above 0.700, that of always answering with the most frequent label; the model "
+        "answers “often” to 90% of the prompts. Try more demonstrations"
+    )
+    assert sentence in shown
+    assert "--methods" not in shown
+    (tmp_path / "same.csv").write_text("gold,pred\n" + "often,often\nrare,often\n" * 3)
+    constant = command("import", tmp_path / "same.csv", "--labels", "rare,often", "--out", tmp_path / "same")
+    assert "the model answers “often” to 100% of the prompts" in constant
+    assert "All prompts have the same log-likelihoods" not in constant  # which is of models that do not read prompts
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.index(sentence) < page.index("<h2")
+
+
 def test_labels_that_are_whole_numbers_are_read_with_a_decimal_point_too(tmp_path):
     (tmp_path / "floats.csv").write_text("gold,pred\n0.0,1\n1.0,1.0\n0,0.0\n1.0,1\n")
     command("import", tmp_path / "floats.csv", "--labels", "1,0", "--out", tmp_path / "out")

@@ -1,3 +1,5 @@
+import math
+
 import polars as pl
 import pytest
 
@@ -106,4 +108,8 @@ def test_equal_numbers_of_all_prompts_are_a_warning_whatever_the_lengths_of_thei
     other = pl.when(prompt_id="5").then(pl.lit([-1.5, -1.5, -3.1])).otherwise("label_log_likelihoods")
     warn_if_equal(same.with_columns(label_log_likelihoods=other).lazy())
     warn_if_equal(same.gather_every(2).lazy())
+    constant = pl.col("label_log_likelihoods").list.eval(
+        pl.when(pl.int_range(pl.len()) == 0).then(0.0).otherwise(-math.inf)
+    )
+    warn_if_equal(same.with_columns(constant).lazy())  # an imported run of answers that are all the first label
     assert not caplog.text

@@ -186,9 +186,10 @@ def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[st
 
 
 def has_published_measures(metrics: pl.DataFrame) -> bool:
-    """Return whether a run has measures that the paper printed."""
+    """Return whether a run has measures that the paper printed, of at least one of its datasets."""
     is_normal = (pl.col("part") == "normal") & pl.col("metric").is_in(NORMAL)
-    return not metrics.filter(is_normal | pl.col("metric").is_in([*METRICS.values()][len(NORMAL) :])).is_empty()
+    is_printed = is_normal | pl.col("metric").is_in([*METRICS.values()][len(NORMAL) :])
+    return not metrics.filter(is_printed, pl.col("dataset").is_in([*SOURCES])).is_empty()
 
 
 def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:

@@ -115,7 +115,6 @@ def test_vanilla_is_open_and_other_methods_are_folded_until_they_are_asked_for(p
     assert shown(page, ".results h2 small") == ["staicc-normal / normal, vanilla"]
     assert shown(page, "details.folded > summary b") == [
         *METHODS,
-        "Among the published models",
         "What was run",
         "Notes",
     ]
