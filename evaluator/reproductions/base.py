@@ -1,6 +1,6 @@
 """Define what a reproduction of published tables is, and run it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +70,14 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
         write_page(out / PAGE, f"{reproduction.heading}, recomputed", header, list(reproduction.sections(recomputed)))
         yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
     return recomputed
+
+
+def text_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield a line for each row of a table, for a terminal: the first column on the left, the others on the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for name, *cells in texts:
+        yield "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
 
 
 def require_files(reproduction: Reproduction, folder: Path) -> None:

@@ -94,19 +94,15 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
     value, published = pl.col("recomputed"), pl.col("published")
     difference = (value - published).abs()
     half_unit = 0.5 * pl.lit(10.0).pow(-pl.col("decimals")) + TOLERANCE
-    verdict = (
-        pl.when(value.is_null())
-        .then(pl.lit("not in the data"))
-        .when(published.is_null())
-        .then(pl.lit("not printed"))
-        .when(value.is_nan())
-        .then(pl.lit("not in the data"))
-        .when(difference <= half_unit)
-        .then(pl.lit("equal"))
-        .when(difference <= half_unit + pl.col("input_reach"))
-        .then(pl.lit("within rounding"))
-        .otherwise(pl.lit("differs"))
-    )
+    cases = [
+        (value.is_null(), "not in the data"),
+        (published.is_null(), "not printed"),
+        (value.is_nan(), "not in the data"),
+        (difference <= half_unit, "equal"),
+        (difference <= half_unit + pl.col("input_reach"), "within rounding"),
+        (pl.lit(True), "differs"),
+    ]
+    verdict = pl.coalesce(pl.when(holds).then(pl.lit(name)) for holds, name in cases)  # the first that holds
     return cells.with_columns(verdict=verdict).with_columns(value.fill_nan(None))
 
 

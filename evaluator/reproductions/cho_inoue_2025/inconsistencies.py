@@ -224,12 +224,9 @@ def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
 
 def _by_chance(n: int, expected: float) -> str:
     """Return the cause of n equal values where a Poisson number with mean `expected` is expected."""
-    expectation = f"{expected:.2g} are expected by chance"
-    return (
-        f"chance, of which {expected:.2g} are expected"
-        if pdtrc(n - 1, expected) >= CHANCE_LEVEL
-        else f"{UNEXPLAINED}, for {expectation}"
-    )
+    if pdtrc(n - 1, expected) >= CHANCE_LEVEL:
+        return f"chance, of which {expected:.2g} are expected"
+    return f"{UNEXPLAINED}, for {expected:.2g} are expected by chance"
 
 
 def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:

@@ -11,8 +11,9 @@ from evaluator.reproductions.base import Reproduction
 from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, table_blocks
 from evaluator.reproductions.lu_2023 import data
 from evaluator.reproductions.lu_2023.data import GPT3, NOT_IN_PAPER, TABLES
-from evaluator.reproductions.lu_2023.recompute import Published, recompute, summary_lines
+from evaluator.reproductions.lu_2023.recompute import Published, all_tables, recompute, summary_lines
 from evaluator.reproductions.lu_2023.tried_rules import FIT
+from evaluator.suites.in_context_pvi.report import STRENGTH_COLUMNS
 
 TEXTS = texts("evaluator.reproductions.lu_2023")
 
@@ -22,10 +23,7 @@ STRENGTHS = [
     text_column("Across", "variable"),
     text_column("Counted", "counted", style="text"),
     Column("Cases", "n"),
-    Column("Mean", "mean"),
-    Column("Median", "median"),
-    Column("r > 0.6", "strong_share"),
-    Column("r < 0.3", "weak_share"),
+    *STRENGTH_COLUMNS,
 ]
 
 DIFFERENCES = [
@@ -60,41 +58,26 @@ _section = partial(page_section, "lu_2023")
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
-    totals = Table(tables.totals, COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=_sums(published))
+    totals = Table(tables.totals, COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=all_tables(published))
     yield _section("totals", "Cell by cell", totals)
+    also: dict[str, list[Block]] = {
+        "2": [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)],
+        "15": [_anova_text(tables.anova)],
+    }
     for place, table in enumerate(TABLES, 1):
-        content = table_blocks(tables.cells.filter(table=table.number))
-        also: list[Block] = []
-        if table.number == "2":
-            also = [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)]
-        elif table.number == "15":
-            also = [_anova_text(tables.anova)]
-        yield _section(
-            f"table-{place}",
-            table.title,
-            *content,
-            *also,
-            subtitle=f"table {table.number}",
-            navigation=f"Table {table.number}",
-        )
-    caption = TEXTS["published_caption"]
+        content = [*table_blocks(tables.cells.filter(table=table.number)), *also.get(table.number, [])]
+        name = f"table {table.number}"
+        yield _section(f"table-{place}", table.title, *content, subtitle=name, navigation=name.capitalize())
+    title, caption = "Accuracy gained from low to high PVI", TEXTS["published_caption"]
     differences = Table(tables.differences, DIFFERENCES, caption=caption, data={"table": "differences"})
-    yield _section(
-        "figure-2", "Accuracy gained from low to high PVI", differences, subtitle="figure 2", navigation="Figure 2"
-    )
+    yield _section("figure-2", title, differences, subtitle="figure 2", navigation="Figure 2")
     tried = Table(_tried_shown(tables.tried_rules), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
     yield _section("tried", "Rules that were tried", tried)
     sizes = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries").rows()
     listed = "; ".join(" ".join(map(str, row)) for row in sizes)
-    remark = TEXTS["published_remark"].format(listed)
-    last = TEXTS["published_last"]
-    remarks = List([*REMARKS, *([remark] if sizes else []), last])
+    of_sizes = [TEXTS["published_remark"].format(listed)] if sizes else []
+    remarks = List([*REMARKS, *of_sizes, TEXTS["published_last"]])
     yield _section("known", "Remarks on these results", TEXTS["note"], remarks)
-
-
-def _sums(published: Published) -> pl.DataFrame:
-    """Sum the counts of all tables."""
-    return published.tables.totals.select(pl.exclude("table").sum(), table=pl.lit("all"))
 
 
 def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
@@ -126,7 +109,7 @@ def _anova_text(anova: pl.DataFrame) -> str:
 
 
 def _subject(published: Published) -> str:
-    total = _sums(published).row(0, named=True)
+    total = all_tables(published).row(0, named=True)
     counts = f"{total['equal']} of {total['n_printed']}"
     return f"{counts} printed cells are equal to the recomputed ones, to the printed decimals"
 

@@ -8,6 +8,7 @@ import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
+from evaluator.reproductions.base import text_table
 from evaluator.reproductions.cells import verdict_counts
 from evaluator.reproductions.lu_2023.cells import judged_cells
 from evaluator.reproductions.lu_2023.data import (
@@ -86,6 +87,8 @@ def recompute(results: PublishedResults) -> Stage[Published]:
     strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
     # The runs that table 14(a) averages; fitted, as USED_RULES of cells.py says.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
+    size = pl.col("n_queries").max().cast(pl.Float64)
+    sizes = runs.filter(~is_gpt3).group_by(row="dataset").agg(size.alias("testing set size"))
     multinli = anova_table.filter(dataset="MultiNLI")
     recomputed = pl.concat(
         [
@@ -96,7 +99,7 @@ def recompute(results: PublishedResults) -> Stage[Published]:
             _anova_cells("15", anova_table.with_columns(row=pl.format("{}, {}", "dataset", "model"))),
             _anova_cells("3", multinli.with_columns(row="model")),
             _exemplar_cells(runs.filter(is_gpt3)),
-            _cells("9", *[_sizes(runs.filter(~is_gpt3))] * 2),
+            _cells("9", sizes, sizes),
         ]
     )
     counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
@@ -187,11 +190,6 @@ def _differences(runs: pl.DataFrame) -> pl.DataFrame:
     ).cast(PUBLISHED_DIFFERENCES)
 
 
-def _sizes(runs: pl.DataFrame) -> pl.DataFrame:
-    size = pl.col("n_queries").max().cast(pl.Float64)
-    return runs.group_by(row="dataset").agg(size.alias("testing set size"))
-
-
 def _cells(
     table: str, recomputed: pl.DataFrame, all_rows: pl.DataFrame, reach: float | pl.DataFrame = 0.0
 ) -> pl.DataFrame:
@@ -216,17 +214,17 @@ def _cells(
     return first.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
 
 
+def all_tables(published: Published) -> pl.DataFrame:
+    """Return the row of all tables together: cells.COUNTS."""
+    return published.tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())
+
+
 def summary_lines(published: Published) -> Iterator[str]:
     """Yield the counts of cells by verdict, for each table and in total, then the cells that differ."""
-    tables = published.tables
-    headings = {name: name.removeprefix("n_").replace("_", " ") for name in tables.totals.columns[1:]}
-    widths = {name: max(len(heading), 7) + 2 for name, heading in headings.items()}
-    yield f"{'Table':8}" + "".join(f"{headings[name]:>{width}}" for name, width in widths.items())
-    all_tables = tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())
-    for row in [*tables.totals.to_dicts(), *all_tables.to_dicts()]:
-        yield f"{row['table']:8}" + "".join(f"{row[name]:>{width}}" for name, width in widths.items())
-    row = all_tables.row(0, named=True)
-    yield f"{row['equal']} of {row['n_printed']} cells are equal to the paper's, to the printed decimals."
+    tables, sums = published.tables, all_tables(published)
+    headings = [name.removeprefix("n_").replace("_", " ") for name in sums.columns[1:]]
+    yield from text_table([("Table", *headings), *tables.totals.rows(), *sums.rows()])
+    yield f"{sums['equal'][0]} of {sums['n_printed'][0]} cells are equal to the paper's, to the printed decimals."
     for cell in tables.cells.filter(verdict="differs").iter_rows(named=True):
         recomputed, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
         note = f" {cell['note']}" if cell["note"] else ""

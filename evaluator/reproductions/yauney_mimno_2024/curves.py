@@ -6,14 +6,12 @@ import polars as pl
 from evaluator.arrays import Ints
 from evaluator.random_baselines.calculator import expected_curve, log_spaced
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_pmf
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS
 from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
 
 PUBLISHED_CURVES = pl.Schema(
     {
-        "model": pl.String(),
-        "dataset": pl.String(),
-        "shots": pl.Int64(),
+        **EXPERIMENT_COLUMNS,
         "tries": pl.Int64(),
         "expected_maximum": pl.Float64(),  # expected best accuracy of so many prompts
         "standard_tail": pl.Float64(),  # of one random classifier reaching it, under the authors' n and chance
@@ -66,18 +64,9 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
         task = TASKS[str(name)]
         stated = np.full(task.n_sampled, float(task.stated_chance))
         for rules, chance in (("released", stated), ("sound", rows["chance"].to_numpy())):
-            frames.append(
-                pl.DataFrame(
-                    {
-                        "dataset": name,
-                        "rules": rules,
-                        "n": len(chance),
-                        "chance": chance.mean(),
-                        "tries": TRIES,
-                        "max_random": np.asarray(max_random_accuracy(len(chance), chance, TRIES)),
-                    }
-                )
-            )
+            about = {"dataset": name, "rules": rules, "n": len(chance), "chance": chance.mean(), "tries": TRIES}
+            max_random = np.asarray(max_random_accuracy(len(chance), chance, TRIES))
+            frames.append(pl.DataFrame(about | {"max_random": max_random}))
     return pl.concat(frames).select(list(PUBLISHED_BASELINES)).cast(PUBLISHED_BASELINES)
 
 

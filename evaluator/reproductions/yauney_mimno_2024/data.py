@@ -31,7 +31,8 @@ PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of 
     }
 )
 
-EXPERIMENT = ["model", "dataset", "shots"]
+EXPERIMENT_COLUMNS = {"model": pl.String(), "dataset": pl.String(), "shots": pl.Int64()}
+EXPERIMENT = [*EXPERIMENT_COLUMNS]
 """Key of an experiment: the search for the best of 200 prompts with one model, one task and one number of shots."""
 
 PROMPT = [*EXPERIMENT, "prompt_id"]

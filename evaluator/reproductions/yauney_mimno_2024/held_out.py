@@ -215,12 +215,7 @@ def held_out_table(authors: pl.DataFrame, seeded: SeededTrials) -> pl.DataFrame:
         ("seeded", "released", seeded.released),
         ("seeded", "sound", seeded.sound),
     ):
-        for over in (None, "model", "dataset"):
-            scored = held_out_prediction(trials, ["tries", over] if over else ["tries"])
-            group = pl.col(over) if over else pl.lit("all")
-            frames.append(
-                scored.with_columns(splits=pl.lit(splits), rules=pl.lit(rules), over=pl.lit(over or "all"), group=group)
-                .select(list(PUBLISHED_HELD_OUT))
-                .cast(PUBLISHED_HELD_OUT)
-            )
-    return pl.concat(frames)
+        for over, group in (("all", pl.lit("all")), ("model", pl.col("model")), ("dataset", pl.col("dataset"))):
+            scored = held_out_prediction(trials.with_columns(group=group), ["tries", "group"])
+            frames.append(scored.with_columns(splits=pl.lit(splits), rules=pl.lit(rules), over=pl.lit(over)))
+    return pl.concat(frames).select(list(PUBLISHED_HELD_OUT)).cast(PUBLISHED_HELD_OUT)

@@ -1,6 +1,6 @@
 """Recompute the published experiments of Yauney & Mimno 2024 from the released results."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,43 +8,16 @@ import polars as pl
 
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.max_random import max_random_tail
+from evaluator.reproductions.base import text_table
+from evaluator.reproductions.yauney_mimno_2024 import curves, data, held_out, rules
 from evaluator.reproductions.yauney_mimno_2024.cells import judged_cells
-from evaluator.reproductions.yauney_mimno_2024.curves import baseline_curves, expected_curves
-from evaluator.reproductions.yauney_mimno_2024.data import (
-    EXPERIMENT,
-    PublishedData,
-    experiment_name,
-    identical_models,
-    query_rules,
-    read_prompts,
-    same_losses_as,
-)
-from evaluator.reproductions.yauney_mimno_2024.held_out import (
-    SeededTrials,
-    held_out_table,
-    published_trials,
-    seeded_trials,
-    spread_table,
-)
-from evaluator.reproductions.yauney_mimno_2024.rules import (
-    RELEASED,
-    SOUND,
-    Mix,
-    best_prompt_mixes,
-    best_prompts,
-    example_chances,
-    judge,
-    per_example,
-    reasons,
-    totals,
-)
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, PublishedData
+from evaluator.reproductions.yauney_mimno_2024.rules import RELEASED, SOUND, Mix
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
 
 PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released": the authors' rules, "sound": ours
     {
-        "model": pl.String(),
-        "dataset": pl.String(),
-        "shots": pl.Int64(),
+        **EXPERIMENT_COLUMNS,
         "best_prompt": pl.Int64(),  # of the highest accuracy, the lowest id of equals
         "n": pl.Int64(),  # examples on which it was scored
         "correct": pl.Int64(),
@@ -98,50 +71,50 @@ class Published:
     tables: PublishedTables
     prompts: pl.DataFrame  # rows of read_prompts
     authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
-    seeded_trials: SeededTrials
+    seeded_trials: held_out.SeededTrials
 
 
-def recompute(data: PublishedData) -> Stage[Published]:
+def recompute(released: PublishedData) -> Stage[Published]:
     """Compute every table of the published experiments. Raises DatasetError for unexpected rows."""
     yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
-    prompts = read_prompts(data)
+    prompts = data.read_prompts(released)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
-    best = best_prompts(prompts)
-    mixes = best_prompt_mixes(data, best)
-    verdicts = judge(best, mixes)
-    pairs = identical_models(prompts)
-    experiments = _experiments(best, mixes, verdicts, same_losses_as(best, pairs))
-    chances = example_chances(data)
-    seeded = yield from seeded_trials(data, prompts, chances)
-    authors = published_trials(data)
+    best = rules.best_prompts(prompts)
+    mixes = rules.best_prompt_mixes(released, best)
+    verdicts = rules.judge(best, mixes)
+    pairs = data.identical_models(prompts)
+    experiments = _experiments(best, mixes, verdicts, data.same_losses_as(best, pairs))
+    chances = rules.example_chances(released)
+    seeded = yield from held_out.seeded_trials(released, prompts, chances)
+    authors = held_out.published_trials(released)
     # Sound verdicts, of identical models only the verdicts on the first by name.
     repeated = pairs.select("dataset", "shots", model="other_model")
     once = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
-    all_totals = pl.concat([totals(verdicts), totals(once.with_columns(rules=pl.lit(ONCE)))])
-    held_out = held_out_table(authors, seeded)
+    totals = pl.concat([rules.totals(verdicts), rules.totals(once.with_columns(rules=pl.lit(ONCE)))])
+    predicted = held_out.held_out_table(authors, seeded)
     # The examples of each task, taken from the first experiment with it.
-    first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", experiment_name())
+    first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", data.experiment_name())
     examples = first.join(chances, on="experiment", maintain_order="left")
     tables = PublishedTables(
         experiments=experiments,
         verdicts=verdicts,
-        totals=all_totals,
+        totals=totals,
         identical_models=pairs,
-        held_out=held_out,
-        cells=judged_cells(experiments, all_totals, held_out),
-        held_out_spread=spread_table(authors, seeded.released),
-        query_rules=query_rules(prompts),
-        curves=expected_curves(prompts),
-        baselines=baseline_curves(examples.select("dataset", "chance")),
+        held_out=predicted,
+        cells=judged_cells(experiments, totals, predicted),
+        held_out_spread=held_out.spread_table(authors, seeded.released),
+        query_rules=data.query_rules(prompts),
+        curves=curves.expected_curves(prompts),
+        baselines=curves.baseline_curves(examples.select("dataset", "chance")),
     )
     return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded)
 
 
 def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
     """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and the reasons of differences."""
-    released, sound = (verdicts.filter(rules=rules.name) for rules in (RELEASED, SOUND))
+    released, sound = (verdicts.filter(rules=judged.name) for judged in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
-    chances = [per_example(mix) for mix in mixes]
+    chances = [rules.per_example(mix) for mix in mixes]
     # The tails of one random classifier, and of the best of an experiment's tries.
     correct, n = best["correct"].to_numpy(), best["n"].to_numpy()
     standard_tails, max_tails = (
@@ -155,7 +128,7 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
             **{f"sound_{name}": sound[name] for name in numbers[1:]},
             log10_standard_tail=standard_tails,
             log10_max_tail=max_tails,
-            reason=pl.Series(reasons(verdicts), dtype=pl.String),
+            reason=pl.Series(rules.reasons(verdicts), dtype=pl.String),
             choices_source=pl.col("dataset").replace_strict(sources),
             same_losses_as=same_as,
         )
@@ -164,24 +137,15 @@ def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, s
     )
 
 
-SCORES = {"accuracy": 10, "precision": 11, "recall": 8, "auroc": 8, "aupr": 8}
-"""Column of PUBLISHED_HELD_OUT -> width in characters."""
-
-
 def summary_lines(published: Published) -> Iterator[str]:
     """Yield totals under each set of rules, then scores of predictors of held-out accuracy, at the highest tries."""
     tables = published.tables
-    yield f"{'rules':40}{'experiments':>12}{'> standard':>12}{'> both':>8}{'disagree':>10}{'share':>8}"
-    for row in tables.totals.iter_rows(named=True):
-        yield (
-            f"{row['rules']:40}{row['n_experiments']:12}{row['above_standard']:12}{row['above_max']:8}"
-            f"{row['disagreements']:10}{row['flipped_share']:8.1%}"
-        )
-    max_tries = int(tables.held_out["tries"].to_numpy().max())
+    heads = ("rules", "experiments", "> standard", "> both", "disagree", "share")
+    yield from text_table([heads, *((*counts, f"{share:.1%}") for *counts, share in tables.totals.rows())])
     yield ""
-    heads = "".join(f"{score:>{width}}" for score, width in SCORES.items())
-    yield f"{f'held out, best of {max_tries} prompts':40}{'predictor':>16}{heads}"
+    max_tries = int(tables.held_out["tries"].to_numpy().max())
+    rows: list[Sequence[object]] = [(f"held out, best of {max_tries} prompts", "predictor", *held_out.SCORES)]
     for row in tables.held_out.filter(over="all", tries=max_tries).iter_rows(named=True):
-        scores = {score: "" if row[score] is None else f"{row[score]:.2f}" for score in SCORES}
-        numbers = "".join(f"{scores[score]:>{width}}" for score, width in SCORES.items())
-        yield f"{row['splits'] + ' splits, ' + row['rules']:40}{row['predictor']:>16}{numbers}"
+        scores = ("" if row[score] is None else f"{row[score]:.2f}" for score in held_out.SCORES)
+        rows.append((f"{row['splits']} splits, {row['rules']}", row["predictor"], *scores))
+    yield from text_table(rows)

@@ -17,14 +17,17 @@ from evaluator.arrays import Floats
 from evaluator.errors import DatasetError
 from evaluator.random_baselines.held_out import CHANCES
 from evaluator.random_baselines.max_random import is_above, max_random_accuracy, verdict
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, experiment_name
+from evaluator.reproductions.yauney_mimno_2024.data import (
+    EXPERIMENT,
+    EXPERIMENT_COLUMNS,
+    PublishedData,
+    experiment_name,
+)
 from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, pooled_chances, uniform_chance
 
 PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules.py has them
     {
-        "model": pl.String(),
-        "dataset": pl.String(),
-        "shots": pl.Int64(),
+        **EXPERIMENT_COLUMNS,
         "rules": pl.String(),
         "n": pl.Int64(),  # examples the baselines are for
         "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right

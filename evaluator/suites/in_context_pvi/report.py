@@ -375,15 +375,16 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
     return Matrix(title=title, columns=names, rows=rows, dataset=dataset, data={"table": "heat-map"})
 
 
+STRENGTHS = {"Mean": "mean", "Median": "median", "r > 0.6": "strong_share", "r < 0.3": "weak_share"}
+STRENGTH_COLUMNS = [Column(title, name) for title, name in STRENGTHS.items()]
+"""Columns of PVI_STRENGTHS after the number of cases."""
+
 CONSISTENCY = [
     text_column("Across", "across", cell=lambda row: ACROSS[row["across"]]),
     SOURCE,
     text_column("Coefficient", "coefficient", show=str.capitalize, style="number"),
     Column("Cases", "n", note="undefined", below=[_positive("n_undefined")]),
-    Column("Mean", "mean"),
-    Column("Median", "median"),
-    Column("r > 0.6", "strong_share"),
-    Column("r < 0.3", "weak_share"),
+    *STRENGTH_COLUMNS,
 ]
 
 
