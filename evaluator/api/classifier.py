@@ -44,7 +44,7 @@ from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
 from evaluator.models.source import ModelSource
 from evaluator.progress import finish
-from evaluator.prompts.demonstrations import labels_in_turn
+from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
@@ -305,8 +305,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{self.shots} shots were asked for, and n_samples={len(gold)} can be "
                 f"demonstrations. Choose shots from 0 to {len(gold)}."
             )
-        return labels_in_turn(
-            gold=gold.to_numpy(),
+        return own_demonstrations(
+            "balanced",
+            gold.to_numpy(),
             n_shots=self.shots,
             n_queries=1,
             n_demonstration_sets=self.n_sets,

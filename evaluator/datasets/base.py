@@ -29,10 +29,14 @@ EXAMPLES = pl.Schema(
 )
 
 
-class OwnDemonstrations(NamedTuple):
-    """How the demonstrations of one's own data are chosen: labels in turn, every label once, or the first rows."""
+OwnDraw = Literal["balanced", "cover", "first"]
+"""How the demonstrations of one's own data are chosen: labels in turn, every label once, or the first rows."""
 
-    how: Literal["balanced", "cover", "first"] = "balanced"
+
+class OwnDemonstrations(NamedTuple):
+    """The demonstrations of one's own data."""
+
+    how: OwnDraw = "balanced"
     n_sets: int = 2  # of each query
     seed: int = SEED
 

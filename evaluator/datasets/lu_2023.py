@@ -11,16 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.datasets import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable
-from evaluator.datasets.hub_repository import (
-    PARQUET,
-    TRAINING,
-    HubName,
-    HubRows,
-    read_split,
-    with_label,
-    write_tables,
-)
+from evaluator.datasets import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable, hub_repository
 from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
 from evaluator.datasets.tables import SUFFIXES, table_in
 from evaluator.datasets.user_table import LABEL
@@ -79,22 +70,22 @@ def hub_file(name: str) -> LabelledFile:
         f"Or put {expected_tables([name])} into a folder, with {table.training_file} if you have training rows, and "
         "name that with --data."
     )
-    queries, training = (_hub_rows(source, split, table, hint) for split in (source.split, TRAINING))
+    queries, training = (_hub_rows(source, split, table, hint) for split in (source.split, hub_repository.TRAINING))
     tables = {table.file: queries.rows, table.training_file: training.rows}
-    folder = write_tables(f"{source.repository}-{queries.commit}", tables)
+    folder = hub_repository.write_tables(f"{source.repository}-{queries.commit}", tables)
     notes = (
-        f"from {source.repository} ({source.config}) on the hub, commit {queries.commit} of {PARQUET}",
+        f"from {source.repository} ({source.config}) on the hub, commit {queries.commit} of {hub_repository.PARQUET}",
         _comparison(source, queries.rows),
         *filter(None, (queries.note, training.note)),
     )
     return replace(published_file(name, folder / f"{table.file}.parquet"), notes=notes)
 
 
-def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -> HubRows:
+def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -> hub_repository.HubRows:
     """Return a split as rows of the published table."""
-    name = HubName(repository=source.repository, config=source.config, split=split)
+    name = hub_repository.HubName(repository=source.repository, config=source.config, split=split)
     columns_hint = f"Expected are {', '.join(source.texts)} and {LABEL}."
-    part = read_split(name, source.texts, LABEL, columns_hint=columns_hint, hint=hint)
+    part = hub_repository.read_split(name, source.texts, LABEL, columns_hint=columns_hint, hint=hint)
     dtypes = part.rows.schema
     if not all(dtypes[text] == pl.String for text in source.texts) or not dtypes[LABEL].is_integer():
         columns = ", ".join(f"{column} ({dtype})" for column, dtype in dtypes.items())
@@ -107,7 +98,7 @@ def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -
     if not rows[LABEL].is_in(expected).fill_null(False).all():
         labels = ", ".join(map(str, rows[LABEL].unique().sort()))
         raise DatasetError(f"{part.where}: labels {labels} where {', '.join(map(str, expected))} are expected.")
-    labelled = with_label(replace(part, rows=rows), split, pl.col(LABEL) != NO_LABEL)
+    labelled = hub_repository.with_label(replace(part, rows=rows), split, pl.col(LABEL) != NO_LABEL)
     names = dict(zip([*source.texts, LABEL], [*table.texts, table.label], strict=True))
     cells = pl.col(LABEL).replace_strict(dict(enumerate(source.labels)), return_dtype=pl.String)
     return replace(labelled, rows=labelled.rows.with_columns(cells).rename(names))

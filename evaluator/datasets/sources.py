@@ -16,25 +16,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
-from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES
+from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES, bigbench, lu_2023
 from evaluator.datasets.base import AnyDataset
-from evaluator.datasets.bigbench import (
-    TASK_FILE,
-    TASKS_FILE,
-    load_lite,
-    load_task_json,
-    read_json,
-    stated_task,
-    template_of,
-)
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
-from evaluator.datasets.lu_2023 import (
-    expected_tables,
-    hub_file,
-    published_file,
-    published_tables,
-)
 from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
 from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
@@ -102,9 +87,9 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
         on_hub = [name for name in missing if not isinstance(PUBLISHED_TABLES[name].release, str)]
         hub = f", or have {', '.join(on_hub)} downloaded with --data hub" if on_hub else ""
         raise DatasetError(
-            f"None of the paths in --data holds {expected_tables(missing)}. Name the folder that does{hub}."
+            f"None of the paths in --data holds {lu_2023.expected_tables(missing)}. Name the folder that does{hub}."
         )
-    sources += [DatasetSource(name, "the hub", partial(hub_file, name)) for name in missing]
+    sources += [DatasetSource(name, "the hub", partial(lu_2023.hub_file, name)) for name in missing]
     _require_different_names(sources)
     if not any(source.kind == "table" for source in sources) and {*_stated(data)} & REWORDS:
         sources = [
@@ -123,7 +108,7 @@ REWORDS = {"--template", "--labels", "--instruction"}
 def holds_published(words: Iterable[str]) -> bool:
     """Return whether a value of --data is a folder with published tables."""
     folders = (Path(word).expanduser() for word in words)
-    return any(published_tables(folder, ()) for folder in folders if folder.is_dir())
+    return any(lu_2023.published_tables(folder, ()) for folder in folders if folder.is_dir())
 
 
 class _File(NamedTuple):
@@ -145,7 +130,7 @@ class _File(NamedTuple):
     def has_choices(self) -> bool:
         """Whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
         named = self.data.columns.choices is not None
-        return named or stated_task(self.path) is not None or CHOICES in column_names(self.path)
+        return named or bigbench.stated_task(self.path) is not None or CHOICES in column_names(self.path)
 
     def refuse(self, options: Sequence[str], what: str) -> None:
         """Raise ConfigError for options that do not apply to the file."""
@@ -165,17 +150,17 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise DatasetError(f"{path} {what}. Name a file or a folder with --data.")
-    if (published := published_tables(path, named)) is not None:
+    if (published := lu_2023.published_tables(path, named)) is not None:
         for name, table in published.items():
-            yield DatasetSource(name, str(table), partial(published_file, name, table))
+            yield DatasetSource(name, str(table), partial(lu_2023.published_file, name, table))
         return
-    found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
+    found = sorted(file for file in path.rglob(bigbench.TASK_FILE) if file.is_file())
     if not found:
         tables = sorted(filter(is_table, path.iterdir()))
         found = [file for file in tables if not _is_training_table(file, data)]
     # With named datasets the folder may be empty: dataset_sources reports a dataset that is in no path.
     if not found and not named:
-        raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
+        raise DatasetError(f"{path} holds no {bigbench.TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in found:
         yield _file_source(_File(file, path, data))
 
@@ -195,29 +180,31 @@ def _task(file: _File) -> DatasetSource:
     """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
     given = [*_stated(file.data.columns), *_stated(file.data)]
     if given:
-        read_json(file.path)  # a table in JSON has another way out than a task
+        bigbench.read_json(file.path)  # a table in JSON has another way out than a task
     file.refuse(given, "is a BIG-bench task, and {} is for tables")
     relative = file.path.parent.relative_to(file.folder).as_posix()
     name = file.path.parent.name if relative == "." else relative
-    name = name if file.path.name == TASK_FILE else file.path.stem
-    return DatasetSource(name, str(file.path), partial(load_task_json, file.path, name), "task")
+    name = name if file.path.name == bigbench.TASK_FILE else file.path.stem
+    return DatasetSource(name, str(file.path), partial(bigbench.load_task_json, file.path, name), "task")
 
 
 def _published(file: _File) -> DatasetSource:
     name = file.published
     assert name is not None, "the condition of _KINDS"
-    return DatasetSource(name, str(file.path), partial(published_file, name, file.path))
+    return DatasetSource(name, str(file.path), partial(lu_2023.published_file, name, file.path))
 
 
 def _choice_table(file: _File) -> DatasetSource:
     """Return a table of multiple choice, with the columns of BIG-bench Lite if tasks.json lists it, by default."""
     file.refuse(_stated(file.data), "has choices in each row, and {} is for tables of texts and labels")
-    path, columns, task = file.path, file.data.columns, stated_task(file.path)
+    path, columns, task = file.path, file.data.columns, bigbench.stated_task(file.path)
     read: Callable[[], AnyDataset]
     if task is not None and path.suffix == ".parquet" and columns == TableColumns():
-        read = partial(load_lite, path, task)
+        read = partial(bigbench.load_lite, path, task)
     else:
-        template = ChoiceTemplate() if task is None else template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
+        template = ChoiceTemplate()
+        if task is not None:
+            template = bigbench.template_of(task, f"{path.parent / bigbench.TASKS_FILE}, {path.stem}")
         read = partial(load_choice_table, path, columns, template)
     return DatasetSource(table_stem(path), str(path), read, "table")
 

@@ -21,7 +21,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset, cached_tabl
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
-from evaluator.templates.template import MetaTemplate, Verbalizer, orthogonal_templates
+from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer, nine_templates
 
 PACKAGE = "StaICC"
 VERSION = "0.1.1"
@@ -119,13 +119,13 @@ def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
     )
     question, other_question = source.alternative_instructions or source.instructions[:2]
     first, second = source.alternative_input_prefixes
-    return orthogonal_templates(
-        default,
+    levels = Alternatives(
         instructions=(question, other_question),
         input_prefixes=((first,), (second,)),
         label_prefixes=("label: ", "Label: "),
         label_affixes=(" ", "\t"),
     )
+    return nine_templates(default, levels)
 
 
 def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> tuple[Ints, Ints, Ints]:

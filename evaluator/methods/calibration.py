@@ -1,6 +1,7 @@
 """Calibrate label probabilities by their mean over prompts without a real query, or over a batch of queries."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -17,7 +18,7 @@ from evaluator.prompts.method_prompts import (
     N_SAMPLES,
     domain_queries,
     empty_queries,
-    training_demonstrations,
+    training_draws,
     training_requests,
 )
 from evaluator.schemas import Definition
@@ -87,7 +88,7 @@ def contextual_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     prompts with other demonstrations of the task and empty inputs, once a dataset.
     """
     dataset = context.classification
-    shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
+    shown = training_draws(dataset, n_draws=context.config.n_shots)
     queries = empty_queries(N_SAMPLES, len(dataset.text_fields))
     yield training_requests(dataset, part=CONTEXTUAL, queries=queries, demonstration_ids=shown)
 
@@ -99,7 +100,7 @@ def domain_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     are those of contextual calibration; number and length of the queries are those of Cho & Inoue 2025, appendix B.2.
     """
     dataset = context.classification
-    shown = training_demonstrations(dataset, n_shots=context.config.n_shots)
+    shown = training_draws(dataset, n_draws=context.config.n_shots)
     queries = domain_queries(
         dataset.calibration,
         n_queries=N_SAMPLES,
@@ -119,13 +120,11 @@ CONTEXTUAL_CALIBRATION = Method(
     labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
 )
 
-DOMAIN_CALIBRATION = Method(
+DOMAIN_CALIBRATION = replace(
+    CONTEXTUAL_CALIBRATION,
     summary="The label that the query makes likelier than random words of its kind do, by the largest factor.",
     label_probs=calibrated(DOMAIN),
     prompts=MethodPrompts(requests=domain_requests, differ=True),
-    part_kinds=("classification",),
-    drawn_once="training prompts",
-    labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
 )
 
 

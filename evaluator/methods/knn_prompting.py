@@ -4,6 +4,7 @@ After every prompt the model predicts a distribution over the whole vocabulary. 
 LM head, so distances are computed while the head is loaded, and label probabilities later need neither.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -173,12 +174,9 @@ KNN_CENTROID = Method(
     labelled_examples=labelled_examples,
 )
 
-KNN_NEIGHBOURS = Method(
+KNN_NEIGHBOURS = replace(
+    KNN_CENTROID,
     summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
     label_probs=neighbour_label_probs,
-    prompts=MethodPrompts(requests=state_requests, need_states=True),
     distances=neighbour_distances,
-    part_kinds=("classification",),
-    drawn_once="training prompts",
-    labelled_examples=labelled_examples,
 )

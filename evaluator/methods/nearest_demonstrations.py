@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, permutations
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from evaluator.arrays import Ints
 from evaluator.datasets.lcg import SEED
 from evaluator.errors import TemplateError
 from evaluator.methods.base import (
+    NO_QUERY,
     Method,
     MethodContext,
     MethodPrompts,
@@ -22,7 +24,7 @@ from evaluator.methods.base import (
 )
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.demonstrations import demonstration_sequences
-from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, NOT_VARIED, PromptPlan, requests
+from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, requests
 from evaluator.schemas import Definition
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
@@ -51,10 +53,9 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
     Raises TemplateError, before anything is scored, where fewer than `n_nearest` demonstrations have a text.
     """
     dataset = context.classification
-    pool = (
-        dataset.demonstration if context.config.prompt_definition == "paper" else dataset.demonstration[:RELEASED_POOL]
-    )
-    no_row = pl.lit(None, pl.Int64)
+    pool = dataset.demonstration
+    if context.config.prompt_definition == "released":
+        pool = pool.head(RELEASED_POOL)
     demonstrations = _texts(pool).filter(pl.col("prompt") != "")
     if demonstrations.height < n_nearest:
         raise TemplateError(
@@ -62,28 +63,16 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
             f"{demonstrations.height} can be chosen from. Choose smaller --shots."
         )
     query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
-    queries = _texts(dataset.test)[query_ids]
+    position, gold = pl.col("position"), pl.lit(dataset.test["gold"].gather(query_ids))
+    label_names = pl.lit(list(dataset.verbalizer.label_names))
+    shared = {**NO_QUERY, **ASKS_STATE, "spans": NO_SPANS, "dataset": pl.lit(dataset.name), "label_names": label_names}
     parts = [
-        demonstrations.with_columns(
-            part=pl.lit(DEMONSTRATION_TEXTS), training_row="position", query_id=no_row, gold=no_row
-        ),
-        queries.with_columns(
-            part=pl.lit(QUERY_TEXTS),
-            training_row=no_row,
-            query_id="position",
-            gold=dataset.test["gold"].gather(query_ids),
+        demonstrations.with_columns(**shared | {"part": pl.lit(DEMONSTRATION_TEXTS), "training_row": position}),
+        _texts(dataset.test)[query_ids].with_columns(
+            **shared | {"part": pl.lit(QUERY_TEXTS), "query_id": position, "gold": gold}
         ),
     ]
-    rows = pl.concat(parts, how="vertical_relaxed").with_columns(
-        **{name: value for name, value in NOT_VARIED.items() if name != "training_row"},
-        **ASKS_STATE,
-        spans=NO_SPANS,
-        dataset=pl.lit(dataset.name),
-        n_shots=pl.lit(0, pl.Int64),
-        demonstration_ids=pl.lit([], pl.List(pl.Int64)),
-        label_names=pl.lit(list(dataset.verbalizer.label_names)),
-    )
-    yield rows.select(context.columns)
+    yield pl.concat(parts, how="vertical_relaxed").select(context.columns)
 
 
 def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> Nearest:
@@ -125,11 +114,9 @@ def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[p
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
     chosen from the whole demonstration split, under `released` from its first 512 rows.
     """
-    nearest = nearest_demonstrations(context, scored, context.config.n_shots)
-    first_set = np.zeros_like(nearest.query_id)
-    plan = PromptPlan(
-        demonstration_set=first_set, query_id=nearest.query_id, demonstration_ids=nearest.demonstration_ids
-    )
+    query_id, demonstration_ids = nearest_demonstrations(context, scored, context.config.n_shots)
+    first_set = np.zeros_like(query_id)
+    plan = PromptPlan(demonstration_set=first_set, query_id=query_id, demonstration_ids=demonstration_ids)
     yield from retrieved_requests(context, TOPK_PART, plan)
 
 
@@ -205,15 +192,13 @@ def orderings(n_shots: int, definition: Definition) -> Ints:
     return np.array(first, np.int64).reshape(len(first), n_shots)
 
 
-SA_ICL = Method(
+SA_ICL = replace(
+    TOPK,
     summary="Vanilla after the ordering of the nearest demonstrations with the lowest entropy.",
     label_probs=lowest_entropy_probs,
-    prompts=MethodPrompts(
+    prompts=replace(
+        TOPK.prompts,
         requests=lambda context: text_requests(context, context.config.n_shots + 1),
         follow_up=sa_icl_follow_up,
-        need_states=True,
-        differ=True,
     ),
-    part_kinds=("classification",),
-    labelled_examples=lambda _n_shots: math.inf,
 )

@@ -13,7 +13,7 @@ import polars as pl
 
 from evaluator.arrays import Floats, Ints
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
-from evaluator.prompts.method_prompts import N_SAMPLES, training_requests, training_sample
+from evaluator.prompts.method_prompts import N_SAMPLES, training_draws, training_requests
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import MISSING_CLASSES, MISSING_CLASSES_KEY, Definition
 
@@ -44,11 +44,10 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
     null, because it is not a row of the test split.
     """
     dataset = context.classification
-    sample = training_sample(dataset, n_shots=context.config.n_shots)
-    shown = dataset.calibration[sample.query_ids]
-    return training_requests(
-        dataset, part=part, queries=shown["texts"], demonstration_ids=sample.demonstration_ids
-    ).with_columns(gold=shown["gold"])
+    drawn = training_draws(dataset, n_draws=context.config.n_shots + 1)
+    queries = dataset.calibration[drawn[:, -1]]
+    rows = training_requests(dataset, part=part, queries=queries["texts"], demonstration_ids=drawn[:, :-1])
+    return rows.with_columns(gold=queries["gold"])
 
 
 def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:

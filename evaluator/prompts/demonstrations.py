@@ -2,13 +2,14 @@
 
 import math
 import random
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from evaluator.arrays import Ints
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.base import ClassificationDataset, OwnDraw
 from evaluator.datasets.lcg import SEED, Lcg, places_before_removals
 from evaluator.errors import TemplateError
 from evaluator.schemas import Definition
@@ -39,73 +40,64 @@ def sample_demonstrations(
     return _sample(Lcg(), n_shots, n_demonstrations, n_demonstration_sets * n_queries).reshape(shape)
 
 
-def labels_in_turn(
-    *, gold: Ints, n_shots: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS, seed: int = SEED
+def own_demonstrations(
+    how: OwnDraw, gold: Ints, *, n_shots: int, n_queries: int, n_demonstration_sets: int = 2, seed: int = SEED
 ) -> Ints:
-    """Draw the demonstrations of each prompt so that they show every label, or as many as there are shots, in turn.
+    """Draw the demonstrations of each prompt of one's own data, shaped as those of sample_demonstrations.
 
-    Each turn has every label once, in random order; a label whose rows are used up leaves the turns. As in
-    sample_demonstrations, fewer queries and more sets leave the others' demonstrations unchanged.
+    As there, fewer queries and more sets leave the others' demonstrations unchanged.
 
     Args:
+        how: of OWN_DRAWS.
         gold: labels of the demonstration split.
-        n_shots, n_queries, n_demonstration_sets: the shape of the result, as of sample_demonstrations.
         seed: of the draws.
 
     Raises TemplateError if there are fewer demonstrations than shots.
     """
     _require_enough(n_shots, len(gold))
+    generators = [np.random.default_rng([seed, number]) for number in range(n_demonstration_sets)]
+    return np.stack([OWN_DRAWS[how](gold, n_shots, n_queries, draw) for draw in generators])
+
+
+def _labels_in_turn(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Generator) -> Ints:
+    """Draw demonstrations that show every label, or as many as there are shots, in turn: [n_queries, n_shots].
+
+    Each turn has every label once, in random order; a label whose rows are used up leaves the turns.
+    """
     rows = [np.flatnonzero(gold == label) for label in np.unique(gold)]
     n_turns = next(n for n in range(n_shots + 1) if sum(min(len(each), n) for each in rows) >= n_shots)
     turn = np.concatenate([np.arange(min(len(each), n_turns)) for each in rows])
-    sets = []
-    for number in range(n_demonstration_sets):
-        uniform = np.random.default_rng([seed, number]).random((n_queries, 2, len(turn)))
-        drawn, first = [], 0
-        for each in rows:  # without replacement
-            n_drawn = min(len(each), n_turns)
-            ranks = (uniform[:, 0, first : first + n_drawn] * (len(each) - np.arange(n_drawn))).astype(np.int64)
-            drawn.append(each[places_before_removals(ranks)])
-            first += n_drawn
-        order = np.argsort(turn + uniform[:, 1], axis=1)[:, :n_shots]
-        sets.append(np.take_along_axis(np.concatenate(drawn, axis=1), order, axis=1))
-    return np.stack(sets)
+    uniform = draw.random((n_queries, 2, len(turn)))
+    drawn, first = [], 0
+    for each in rows:  # without replacement
+        n_drawn = min(len(each), n_turns)
+        ranks = (uniform[:, 0, first : first + n_drawn] * (len(each) - np.arange(n_drawn))).astype(np.int64)
+        drawn.append(each[places_before_removals(ranks)])
+        first += n_drawn
+    order = np.argsort(turn + uniform[:, 1], axis=1)[:, :n_shots]
+    return np.take_along_axis(np.concatenate(drawn, axis=1), order, axis=1)
 
 
-def labels_covered(
-    *, gold: Ints, n_shots: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS, seed: int = SEED
-) -> Ints:
-    """Draw the demonstrations of each prompt so that they show every label at least once, and others as often as drawn.
+def _labels_covered(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Generator) -> Ints:
+    """Draw demonstrations that show every label at least once, and others as often as drawn: [n_queries, n_shots].
 
     Of a random order of all rows, the first of each label and then the first others are shown, in this order. With
-    fewer shots than labels, they show different labels. Args, result and errors are those of labels_in_turn.
+    fewer shots than labels, they show different labels.
     """
-    _require_enough(n_shots, len(gold))
-    sets = np.empty((n_demonstration_sets, n_queries, n_shots), np.int64)
-    for number in range(n_demonstration_sets):
-        draw = np.random.default_rng([seed, number])
-        for query in range(n_queries):
-            order = draw.permutation(len(gold))
-            firsts = np.sort(np.unique(gold[order], return_index=True)[1])
-            others = np.setdiff1d(np.arange(n_shots + len(firsts)), firsts)
-            sets[number, query] = order[np.sort(np.concatenate([firsts, others])[:n_shots])]
-    return sets
+    drawn = np.empty((n_queries, n_shots), np.int64)
+    for query in range(n_queries):
+        order = draw.permutation(len(gold))
+        firsts = np.sort(np.unique(gold[order], return_index=True)[1])
+        others = np.setdiff1d(np.arange(n_shots + len(firsts)), firsts)
+        drawn[query] = order[np.sort(np.concatenate([firsts, others])[:n_shots])]
+    return drawn
 
 
-def first_rows(
-    *,
-    gold: Ints,
-    n_shots: int,
-    n_queries: int,
-    n_demonstration_sets: int,
-    seed: int = SEED,  # noqa: ARG001  (as of the other choices)
-) -> Ints:
-    """Return the first rows, as they stand, for every query. Args, result and errors are those of labels_in_turn."""
-    _require_enough(n_shots, len(gold))
-    return np.tile(np.arange(n_shots), (n_demonstration_sets, n_queries, 1))
-
-
-OWN_DRAWS = {"balanced": labels_in_turn, "cover": labels_covered, "first": first_rows}
+OWN_DRAWS: dict[OwnDraw, Callable[[Ints, int, int, np.random.Generator], Ints]] = {
+    "balanced": _labels_in_turn,
+    "cover": _labels_covered,
+    "first": lambda _gold, n_shots, n_queries, _draw: np.tile(np.arange(n_shots), (n_queries, 1)),
+}
 """How the demonstrations of one's own data are chosen (datasets.base.OwnDemonstrations)."""
 
 

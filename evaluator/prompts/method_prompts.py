@@ -7,7 +7,6 @@ Build the prompts of the noisy channel, which show the label before the text: a 
 """
 
 import dataclasses
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,31 +99,14 @@ def _row_then_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Serie
 N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2)
 
 
-class TrainingSample(NamedTuple):
-    """Rows of the calibration split for each training prompt."""
+def training_draws(dataset: ClassificationDataset, *, n_draws: int, n_samples: int = N_SAMPLES) -> Ints:
+    """Draw rows of the calibration split for training prompts: int64 of [n_samples, n_draws].
 
-    demonstration_ids: Ints  # [n_samples, n_shots], in prompt order
-    query_ids: Ints  # [n_samples]
-
-
-def training_sample(dataset: ClassificationDataset, *, n_shots: int, n_samples: int = N_SAMPLES) -> TrainingSample:
-    """Draw labelled queries and their demonstrations: n_shots + 1 draws at a time, the demonstrations first.
+    The rows of a prompt are its demonstrations in prompt order and, if its query is labelled, the query last. One
+    generator draws for all prompts, so that the demonstrations before artificial queries are others.
 
     Raises DatasetError if the dataset has no calibration rows.
     """
-    drawn = _draw_rows(dataset, n_samples, n_shots + 1)
-    return TrainingSample(demonstration_ids=drawn[:, :-1], query_ids=drawn[:, -1])
-
-
-def training_demonstrations(dataset: ClassificationDataset, *, n_shots: int) -> Ints:
-    """Draw demonstrations for artificial queries: rows of the calibration split, int64 of [N_SAMPLES, n_shots].
-
-    They differ from those of training_sample, which draws its queries from the same generator. Raises as it does.
-    """
-    return _draw_rows(dataset, N_SAMPLES, n_shots)
-
-
-def _draw_rows(dataset: ClassificationDataset, n_samples: int, n_draws: int) -> Ints:
     size = dataset.calibration.height
     if not size:
         raise DatasetError(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, OWN_DRAWS, sample_demonstrations
+from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, own_demonstrations, sample_demonstrations
 from evaluator.schemas import PROMPTS
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
@@ -159,15 +159,10 @@ def benchmark_plan(
     """
     n_test = dataset.test.height
     n_demonstration_sets = n_demonstration_sets or n_sets(dataset)
+    sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
     if own := dataset.own_demonstrations:
-        sample = partial(OWN_DRAWS[own.how], gold=dataset.demonstration["gold"].to_numpy(), seed=own.seed)
-    else:
-        sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
-    demonstration_ids = sample(
-        n_shots=n_shots,
-        n_queries=n_test,
-        n_demonstration_sets=n_demonstration_sets,
-    )
+        sample = partial(own_demonstrations, own.how, dataset.demonstration["gold"].to_numpy(), seed=own.seed)
+    demonstration_ids = sample(n_shots=n_shots, n_queries=n_test, n_demonstration_sets=n_demonstration_sets)
     demonstration_set, query_id = (index.ravel() for index in np.indices((n_demonstration_sets, n_test)))
     return PromptPlan(
         demonstration_set=demonstration_set,

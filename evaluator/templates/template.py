@@ -156,31 +156,6 @@ ORTHOGONAL_ARRAY = (
 )
 
 
-def orthogonal_templates(
-    default: MetaTemplate,
-    *,
-    instructions: tuple[str, str],
-    input_prefixes: tuple[tuple[str, ...], tuple[str, ...]],
-    label_prefixes: tuple[str, str],
-    label_affixes: tuple[str, str],
-) -> tuple[MetaTemplate, ...]:
-    """Return the templates of ORTHOGONAL_ARRAY, `default` first: level 0 of each attribute is that of `default`.
-
-    Each pair holds levels 1 and 2; a level of input prefixes has one text per field. Source: Cho & Inoue 2025,
-    appendix B.1 ("Candidate template").
-    """
-    return tuple(
-        dataclasses.replace(
-            default,
-            instruction=(default.instruction, *instructions)[instruction],
-            input_prefixes=(default.input_prefixes, *input_prefixes)[prefixes],
-            label_prefix=(default.label_prefix, *label_prefixes)[label_prefix],
-            label_affix=(default.label_affix, *label_affixes)[label_affix],
-        )
-        for instruction, prefixes, label_prefix, label_affix in ORTHOGONAL_ARRAY
-    )
-
-
 T = TypeVar("T")
 
 INSTRUCTIONS = (
@@ -209,19 +184,28 @@ class Alternatives:
 
 
 def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTemplate, ...]:
-    """Return orthogonal_templates, with levels that differ from those of `default` where none are stated.
+    """Return the templates of ORTHOGONAL_ARRAY, `default` first: level 0 of each attribute is that of `default`.
 
-    The levels for any task are those that most StaICC datasets have, without their words for the task.
+    Levels 1 and 2 are the stated ones, or levels that suit any task and differ from those of `default`: those that most
+    StaICC datasets have, without their words for the task. Source: Cho & Inoue 2025, appendix B.1 ("Candidate
+    template").
     """
     n_fields = len(default.input_prefixes)
     fields = [(name,) if n_fields == 1 else tuple(f"{name} {n + 1}" for n in range(n_fields)) for name in _FIELDS]
     prefixes = [tuple(f"{name}: " for name in names) for names in fields]
-    return orthogonal_templates(
-        default,
-        instructions=stated.instructions or _two(_TEMPLATE_INSTRUCTIONS, default.instruction),
-        input_prefixes=stated.input_prefixes or _two(prefixes, default.input_prefixes),
-        label_prefixes=stated.label_prefixes or _two(_LABEL_PREFIXES, default.label_prefix),
-        label_affixes=stated.label_affixes or _two(_LABEL_AFFIXES, default.label_affix),
+    instructions = stated.instructions or _two(_TEMPLATE_INSTRUCTIONS, default.instruction)
+    input_prefixes = stated.input_prefixes or _two(prefixes, default.input_prefixes)
+    label_prefixes = stated.label_prefixes or _two(_LABEL_PREFIXES, default.label_prefix)
+    label_affixes = stated.label_affixes or _two(_LABEL_AFFIXES, default.label_affix)
+    return tuple(
+        dataclasses.replace(
+            default,
+            instruction=(default.instruction, *instructions)[instruction],
+            input_prefixes=(default.input_prefixes, *input_prefixes)[prefix],
+            label_prefix=(default.label_prefix, *label_prefixes)[label_prefix],
+            label_affix=(default.label_affix, *label_affixes)[label_affix],
+        )
+        for instruction, prefix, label_prefix, label_affix in ORTHOGONAL_ARRAY
     )
 
 

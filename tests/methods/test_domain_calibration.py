@@ -11,7 +11,7 @@ from evaluator.datasets import SOURCES
 from evaluator.methods.base import measured_definitions
 from evaluator.methods.calibration import DOMAIN as PART
 from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests
-from evaluator.prompts.method_prompts import training_demonstrations
+from evaluator.prompts.method_prompts import training_draws
 from evaluator.schemas import DEFINITIONS
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
@@ -49,7 +49,7 @@ def test_paper_queries_are_64_words_of_the_calibration_split_behind_the_same_dem
     assert queries.list.len().to_list() == [64] * 128
     known = {word for texts in our_dataset("trec").calibration["texts"] for word in texts[0].split()}
     assert {*queries.explode()} <= known
-    shown = training_demonstrations(our_dataset("trec"), n_shots=4)
+    shown = training_draws(our_dataset("trec"), n_draws=4)
     np.testing.assert_array_equal(rows["demonstration_ids"].to_list(), shown)
     assert rows["demonstration_ids"].equals(released["demonstration_ids"])
     assert not rows["prompt"].equals(released["prompt"])

@@ -16,9 +16,7 @@ from evaluator.prompts import demonstrations
 from evaluator.prompts.demonstrations import (
     demonstration_sequences,
     domain_demonstrations,
-    first_rows,
-    labels_covered,
-    labels_in_turn,
+    own_demonstrations,
     sample_demonstrations,
 )
 from evaluator.templates.template import MetaTemplate, Verbalizer
@@ -206,7 +204,7 @@ def test_every_example_is_shown_about_equally_often_at_every_place():
 def test_labels_are_shown_in_turn_each_row_once(counts, share, n_queries, seed):
     gold = np.repeat(np.arange(len(counts)), counts)
     n_shots = round(share * len(gold))
-    drawn = labels_in_turn(gold=gold, n_shots=n_shots, n_queries=n_queries, seed=seed)
+    drawn = own_demonstrations("balanced", gold, n_shots=n_shots, n_queries=n_queries, seed=seed)
     assert drawn.shape == (2, n_queries, n_shots)
     for rows in drawn.reshape(2 * n_queries, n_shots):
         assert len(set(rows.tolist())) == n_shots
@@ -215,13 +213,15 @@ def test_labels_are_shown_in_turn_each_row_once(counts, share, n_queries, seed):
             so_far = [shown[:end].count(label) for label in range(len(counts))]
             assert all(n >= max(so_far) - 1 or n == counts[label] for label, n in enumerate(so_far))
     # Fewer queries and more sets leave the others' demonstrations as they are.
-    more = labels_in_turn(gold=gold, n_shots=n_shots, n_queries=n_queries + 3, n_demonstration_sets=3, seed=seed)
+    more = own_demonstrations(
+        "balanced", gold, n_shots=n_shots, n_queries=n_queries + 3, n_demonstration_sets=3, seed=seed
+    )
     assert (more[:2, :n_queries] == drawn).all()
 
 
 def test_rows_and_orders_that_show_labels_in_turn_are_equally_likely():
     gold = np.array([0, 0, 0, 1, 1, 2])
-    drawn = labels_in_turn(gold=gold, n_shots=4, n_queries=6000, n_demonstration_sets=1)[0]
+    drawn = own_demonstrations("balanced", gold, n_shots=4, n_queries=6000, n_demonstration_sets=1)[0]
     for first in (drawn[:, 0],):  # each label is first in a third of the prompts, each of its rows equally often
         counts = np.bincount(first, minlength=6)
         assert stats.chisquare(counts, np.array([1 / 9] * 3 + [1 / 6] * 2 + [1 / 3]) * 6000).pvalue > 1e-3
@@ -233,24 +233,24 @@ def test_rows_and_orders_that_show_labels_in_turn_are_equally_likely():
 
 def test_more_shots_than_demonstrations_that_show_labels_in_turn_are_refused():
     with pytest.raises(TemplateError, match="7 shots were asked for, but the demonstration split has 6 examples"):
-        labels_in_turn(gold=np.zeros(6, dtype=np.int64), n_shots=7, n_queries=1)
+        own_demonstrations("balanced", np.zeros(6, dtype=np.int64), n_shots=7, n_queries=1)
 
 
 @pytest.mark.parametrize("n_shots", [0, 2, 3, 5, 40])
 def test_covering_demonstrations_show_every_label_and_are_the_same_for_fewer_queries_and_sets(n_shots):
     gold = np.array([0] * 30 + [1] * 8 + [2] * 2)
-    drawn = labels_covered(gold=gold, n_shots=n_shots, n_queries=200, n_demonstration_sets=2, seed=3)
+    drawn = own_demonstrations("cover", gold, n_shots=n_shots, n_queries=200, n_demonstration_sets=2, seed=3)
     assert drawn.shape == (2, 200, n_shots)
     for rows in drawn.reshape(400, n_shots):
         assert len({*rows}) == n_shots
         assert len({*gold[rows]}) == min(n_shots, 3)
-    fewer = labels_covered(gold=gold, n_shots=n_shots, n_queries=7, n_demonstration_sets=1, seed=3)
+    fewer = own_demonstrations("cover", gold, n_shots=n_shots, n_queries=7, n_demonstration_sets=1, seed=3)
     assert (fewer == drawn[:1, :7]).all()
 
 
 def test_labels_beyond_the_covered_are_as_frequent_as_in_the_rows():
     gold = np.array([0] * 60 + [1] * 36 + [2] * 4)
-    drawn = labels_covered(gold=gold, n_shots=23, n_queries=2_000, n_demonstration_sets=1)
+    drawn = own_demonstrations("cover", gold, n_shots=23, n_queries=2_000, n_demonstration_sets=1)
     counts = np.array([(gold[drawn] == label).mean() * 23 for label in range(3)])
     # Label 2 without a guarantee: hypergeometric, 23 of 100 rows; where none is drawn, it takes the place of another.
     absent = hypergeom(100, 4, 23).pmf(0)
@@ -259,5 +259,5 @@ def test_labels_beyond_the_covered_are_as_frequent_as_in_the_rows():
 
 
 def test_the_first_rows_are_shown_as_they_stand():
-    drawn = first_rows(gold=np.zeros(6, dtype=np.int64), n_shots=3, n_queries=2, n_demonstration_sets=1)
+    drawn = own_demonstrations("first", np.zeros(6, dtype=np.int64), n_shots=3, n_queries=2, n_demonstration_sets=1)
     assert drawn.tolist() == [[[0, 1, 2], [0, 1, 2]]]

@@ -16,9 +16,8 @@ from evaluator.errors import DatasetError
 from evaluator.prompts.method_prompts import (
     domain_queries,
     empty_queries,
-    training_demonstrations,
+    training_draws,
     training_requests,
-    training_sample,
 )
 from evaluator.prompts.rows import classification_prompts
 from evaluator.schemas import PROMPTS, REQUESTS
@@ -124,7 +123,7 @@ def test_prompts_with_empty_queries_are_those_of_the_toolkit_byte_for_byte(name:
     contextual_calibration(experiment.get_label_space()).train(
         experiment.get_prompt_writter_from_dataline(), feedforward, experiment.calibration_set(), k=n_shots
     )
-    shown = training_demonstrations(dataset, n_shots=n_shots)
+    shown = training_draws(dataset, n_draws=n_shots)
     rows = training_requests(dataset, part="p", queries=empty_queries(128, 1), demonstration_ids=shown)
     assert len(asked) == 128
     assert rows["prompt"].to_list() == asked
@@ -147,47 +146,44 @@ def test_labelled_samples_are_those_of_the_toolkit_byte_for_byte(name: str, n_sh
         trained.train(
             experiment.get_prompt_writter_from_dataline(), feedforward, experiment.calibration_set(), k=n_shots
         )
-    sample = training_sample(dataset, n_shots=n_shots)
+    drawn = training_draws(dataset, n_draws=n_shots + 1)
     ours = classification_prompts(
         dataset.template,
         dataset.verbalizer,
-        queries=dataset.calibration["texts"].gather(sample.query_ids),
+        queries=dataset.calibration["texts"].gather(drawn[:, -1]),
         demonstrations=dataset.calibration,
-        demonstration_ids=sample.demonstration_ids,
+        demonstration_ids=drawn[:, :-1],
     )
     assert len(asked) == 128
     assert ours["prompt"].to_list() == asked
     if not trained.failed:  # the place of each sample among those of its label tells which label it was given
-        golds = dataset.calibration["gold"].to_numpy()[sample.query_ids]
+        golds = dataset.calibration["gold"].to_numpy()[drawn[:, -1]]
         means = [(np.flatnonzero(golds == label) + 1).mean() for label in range(len(dataset.verbalizer.label_names))]
         assert [centroid[0] for centroid in trained.centroid] == pytest.approx(means, abs=1e-9)
 
 
 def test_draws_repeat_and_stay_inside_the_calibration_split():
     dataset = dataclasses.replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.head(3))
-    sample = training_sample(dataset, n_shots=4)
-    assert sample.demonstration_ids.shape == (128, 4)
-    assert sample.query_ids.shape == (128,)
-    assert {*sample.demonstration_ids.ravel(), *sample.query_ids} == {0, 1, 2}
+    drawn = training_draws(dataset, n_draws=5)
+    assert drawn.shape == (128, 5)
+    assert {*drawn.ravel()} == {0, 1, 2}
 
 
 def test_fewer_samples_are_the_first_of_more():
     dataset = our_dataset("trec")
-    few, many = (training_sample(dataset, n_shots=2, n_samples=n) for n in (5, 128))
-    np.testing.assert_array_equal(few.demonstration_ids, many.demonstration_ids[:5])
-    np.testing.assert_array_equal(few.query_ids, many.query_ids[:5])
+    few, many = (training_draws(dataset, n_draws=3, n_samples=n) for n in (5, 128))
+    np.testing.assert_array_equal(few, many[:5])
 
 
 def test_a_dataset_without_calibration_examples_is_refused_with_a_way_out():
     dataset = dataclasses.replace(our_dataset("sst5"), calibration=our_dataset("sst5").calibration.clear())
-    for draw in (training_sample, training_demonstrations):
-        with pytest.raises(DatasetError, match=r"sst5 has no calibration examples.*--methods"):
-            draw(dataset, n_shots=4)
+    with pytest.raises(DatasetError, match=r"sst5 has no calibration examples.*--methods"):
+        training_draws(dataset, n_draws=4)
 
 
 def test_rows_answer_no_query_and_say_which_calibration_examples_they_show():
     dataset = our_dataset("trec")
-    shown = training_demonstrations(dataset, n_shots=2)
+    shown = training_draws(dataset, n_draws=2)
     rows = training_requests(dataset, part="p", queries=empty_queries(128, 1), demonstration_ids=shown)
     assert {*rows.columns} == {*REQUESTS, *PROMPTS} - {"suite", "for_part", "prompt_id"}
     assert all(rows.schema[name] == REQUESTS[name] for name in rows.columns if name in REQUESTS)

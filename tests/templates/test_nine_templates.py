@@ -2,18 +2,18 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
 
-from evaluator.templates.template import ORTHOGONAL_ARRAY, MetaTemplate, orthogonal_templates
+from evaluator.templates.template import ORTHOGONAL_ARRAY, Alternatives, MetaTemplate, nine_templates
 
 DEFAULT = MetaTemplate(
     input_prefixes=("P: ", "C: "), input_affixes=(" ", " "), label_prefix="L: ", label_affix="\n", query_prefix="> "
 )
-TEMPLATES = orthogonal_templates(
-    DEFAULT,
+LEVELS = Alternatives(
     instructions=("I1 ", "I2 "),
     input_prefixes=(("P1: ", "C1: "), ("P2: ", "C2: ")),
     label_prefixes=("L1: ", "L2: "),
     label_affixes=(" ", "\t"),
 )
+TEMPLATES = nine_templates(DEFAULT, LEVELS)
 
 
 def test_every_two_attributes_meet_in_every_way_once():

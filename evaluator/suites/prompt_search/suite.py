@@ -29,21 +29,14 @@ from evaluator.report.section import MeasuredRun
 from evaluator.schemas import METRICS, PREDICTIONS
 from evaluator.store.prompt_store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
-from evaluator.suites.prompt_search import tables
+from evaluator.suites.prompt_search import schema, tables
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests
 from evaluator.suites.prompt_search.report import comparison, right_answers, search_sections
-from evaluator.suites.prompt_search.schema import (
-    SEARCH,
-    SEARCH_EXAMPLES,
-    SEARCH_GROUP,
-    TRIED_PROMPTS,
-    TRIED_PROMPTS_KEY,
-)
 from evaluator.templates.template import LABEL_SPACE
 
 ANSWERS = pl.Schema(
     {
-        **SEARCH,
+        **schema.SEARCH,
         "prompt_number": pl.Int64(),
         "place": pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
         "prompt_id": pl.String(),
@@ -66,7 +59,7 @@ def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
     prompt_number = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
     rows = requests.filter(pl.col("query_id").is_not_null()).with_columns(prompt_number=prompt_number)
     with_places = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
-    columns = [*TRIED_PROMPTS_KEY, "place"]
+    columns = [*schema.TRIED_PROMPTS_KEY, "place"]
     return with_places.select(*columns, "prompt_id", "position").sort(columns).collect()
 
 
@@ -86,7 +79,7 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
         .join(examples.select("dataset", "query_id", "correct"), on=["dataset", "query_id"])
         .with_columns(is_correct=pl.col("correct").list.contains(pl.col("pred")), is_tied=pl.col("n_tied") > 1)
     )
-    return joined.select(ANSWERS.names()).sort(*SEARCH_GROUP, "prompt_number", "place").collect()
+    return joined.select(ANSWERS.names()).sort(*schema.SEARCH_GROUP, "prompt_number", "place").collect()
 
 
 def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -135,7 +128,7 @@ def rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
     if not options.halving:
         yield requests.select("prompt_id").collect()
         return
-    examples = run.store.table("search_examples", SEARCH_EXAMPLES)
+    examples = run.store.table("search_examples", schema.SEARCH_EXAMPLES)
     plan = _with_rounds(planned(requests, examples))
     untied = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), options.seed)
     for number, rows in enumerate(rows_of_rounds(plan, answers(untied, plan, examples))):
@@ -157,11 +150,11 @@ def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator
         answers_so_far: answers.ANSWERS of one method, with all rows of the rounds before the yielded round.
     """
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
-    remaining = plan.select(TRIED_PROMPTS_KEY).unique()
+    remaining = plan.select(schema.TRIED_PROMPTS_KEY).unique()
     for number in range(int(plan["round"].to_numpy().max()) + 1):
-        yield plan.filter(round=number).join(remaining, on=TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
-        scored = plan.filter(pl.col("round") <= number).join(remaining, on=TRIED_PROMPTS_KEY, how="semi")
-        so_far = answers_so_far.join(scored, on=[*TRIED_PROMPTS_KEY, "place"], how="semi")
+        yield plan.filter(round=number).join(remaining, on=schema.TRIED_PROMPTS_KEY, how="semi", maintain_order="left")
+        scored = plan.filter(pl.col("round") <= number).join(remaining, on=schema.TRIED_PROMPTS_KEY, how="semi")
+        so_far = answers_so_far.join(scored, on=[*schema.TRIED_PROMPTS_KEY, "place"], how="semi")
         remaining = better_half(so_far, n_queries)
 
 
@@ -177,14 +170,16 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
 
     Returns TRIED_PROMPTS_KEY of the prompts that are kept.
     """
-    search = TRIED_PROMPTS_KEY[:-1]
-    counts = answers_so_far.group_by(TRIED_PROMPTS_KEY).agg(n_correct=pl.col("is_correct").sum(), n_answered=pl.len())
+    search = schema.TRIED_PROMPTS_KEY[:-1]
+    counts = answers_so_far.group_by(schema.TRIED_PROMPTS_KEY).agg(
+        n_correct=pl.col("is_correct").sum(), n_answered=pl.len()
+    )
     half = (pl.len() + 1) // 2
     # The count of the last prompt in the better half; others with the same count are kept as well.
     threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
     highest_count = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
     is_kept = (pl.col("n_correct") >= threshold) & (highest_count >= pl.col("n_correct").max().over(search))
-    return counts.join(n_queries, on="dataset").filter(is_kept).select(TRIED_PROMPTS_KEY)
+    return counts.join(n_queries, on="dataset").filter(is_kept).select(schema.TRIED_PROMPTS_KEY)
 
 
 def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +189,7 @@ def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
         places = rows["place"].to_numpy()
         number = np.searchsorted(round_sizes(len(np.unique(places))), places, side="right")
         frames.append(rows.with_columns(round=pl.Series(number)))
-    return pl.concat(frames).sort(*TRIED_PROMPTS_KEY, "place")
+    return pl.concat(frames).sort(*schema.TRIED_PROMPTS_KEY, "place")
 
 
 def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
@@ -230,7 +225,7 @@ def explain(error: LabelError, store: PromptStore) -> LabelError:
     sources = (
         store.requests()
         .filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
-        .join(store.table("search_examples", SEARCH_EXAMPLES), on=["dataset", "query_id"])
+        .join(store.table("search_examples", schema.SEARCH_EXAMPLES), on=["dataset", "query_id"])
         .select("source")
         .head(1)
         .collect()
@@ -247,10 +242,10 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     row a trial, search_held_out_prediction four predictors over all trials of the run, for each number of tries.
     """
     seed = run.config.options_of(SearchOptions).seed
-    examples = run.store.table("search_examples", SEARCH_EXAMPLES)
+    examples = run.store.table("search_examples", schema.SEARCH_EXAMPLES)
     predictions = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), seed)
     search_answers = answers(predictions, planned(run.store.requests(), examples), examples)
-    prompts = tables.prompts_table(search_answers, run.store.table("tried_prompts", TRIED_PROMPTS), examples)
+    prompts = tables.prompts_table(search_answers, run.store.table("tried_prompts", schema.TRIED_PROMPTS), examples)
     queries = examples.collect()
     total = tables.search_total_error(search_answers, prompts)
     trials = tables.search_held_out(search_answers, prompts, queries, seed)

@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
 from evaluator.config import RunConfig
-from evaluator.datasets.base import AnyDataset, ClassificationDataset, OwnDemonstrations
+from evaluator.datasets.base import AnyDataset, ClassificationDataset, OwnDemonstrations, OwnDraw
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.lcg import SEED
 from evaluator.datasets.staicc import SIZES
@@ -24,7 +23,7 @@ from evaluator.templates.template import INSTRUCTIONS, Alternatives, nine_templa
 class DemonstrationOptions(Options):
     """How the demonstrations of one's own data are chosen."""
 
-    demonstrations: Literal["balanced", "cover", "first"] = option(
+    demonstrations: OwnDraw = option(
         "balanced",
         "Demonstrations of one's own data: each label as often as others, each at least once, or the first rows.",
     )
