@@ -24,7 +24,7 @@ from evaluator.methods.base import (
 )
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.demonstrations import demonstration_sequences
-from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, requests
+from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, asks_labels, requests
 from evaluator.schemas import Definition
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
@@ -64,8 +64,7 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
         )
     query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
     position, gold = pl.col("position"), pl.lit(dataset.test["gold"].gather(query_ids))
-    label_names = pl.lit(list(dataset.verbalizer.label_names))
-    shared = {**NO_QUERY, **ASKS_STATE, "spans": NO_SPANS, "dataset": pl.lit(dataset.name), "label_names": label_names}
+    shared = {**NO_QUERY, **asks_labels(dataset), **ASKS_STATE, "spans": NO_SPANS}
     parts = [
         demonstrations.with_columns(**shared | {"part": pl.lit(DEMONSTRATION_TEXTS), "training_row": position}),
         _texts(dataset.test)[query_ids].with_columns(

@@ -24,7 +24,7 @@ from evaluator.methods.base import (
     softmax_of,
 )
 from evaluator.prompts.method_prompts import noisy_channel_requests
-from evaluator.prompts.rows import ASKS_TEXT, NO_SPANS, shifted, with_query_span
+from evaluator.prompts.rows import ASKS_TEXT, NO_SPANS, asks_labels, shifted, with_query_span
 from evaluator.schemas import PROMPTS, Definition
 
 UNCONDITIONAL_PART, NOISY_CHANNEL_PART = "unconditional", "noisy_channel"
@@ -167,12 +167,7 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
             "out (--methods), or name other datasets (--datasets)."
         )
     rows = pl.DataFrame({"prompt": dataset.instructions}).with_columns(
-        part=pl.lit(CANDIDATES_PART),
-        dataset=pl.lit(dataset.name),
-        **NO_QUERY,
-        label_names=pl.lit(list(dataset.verbalizer.label_names)),
-        spans=NO_SPANS,
-        **ASKS_TEXT,
+        part=pl.lit(CANDIDATES_PART), spans=NO_SPANS, **NO_QUERY | asks_labels(dataset) | ASKS_TEXT
     )
     instruction = pl.int_range(pl.len())
     yield rows.with_columns(template=instruction, position=instruction).select(context.columns)

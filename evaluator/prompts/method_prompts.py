@@ -19,6 +19,7 @@ from evaluator.errors import DatasetError
 from evaluator.prompts.rows import (
     ASKS_TEXT,
     NOT_VARIED,
+    asks_labels,
     classification_prompts,
     prompt_spans,
     render_prompts,
@@ -127,7 +128,6 @@ def training_requests(
         queries: List[String], the texts of each prompt's query.
         demonstration_ids: rows of the calibration split, [number of queries, n_shots].
     """
-    label_names = pl.lit(list(dataset.verbalizer.label_names))
     text = classification_prompts(
         dataset.template,
         dataset.verbalizer,
@@ -135,20 +135,15 @@ def training_requests(
         demonstrations=dataset.calibration,
         demonstration_ids=demonstration_ids,
     )
-    return text.with_columns(demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64))).select(
+    return text.with_columns(
         part=pl.lit(part),
-        dataset=pl.lit(dataset.name),
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
         **NOT_VARIED,
         n_shots=pl.lit(demonstration_ids.shape[1], pl.Int64),
-        demonstration_ids="demonstration_ids",
+        demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
         gold=pl.lit(None, pl.Int64),
-        label_names=label_names,
-        prompt="prompt",
-        spans="spans",
-        ask=pl.lit("labels"),
-        continuations=label_names,
+        **asks_labels(dataset),
     )
 
 

@@ -135,6 +135,12 @@ ASKS_STATE: dict[str, pl.Expr] = {"ask": pl.lit("state"), "continuations": NO_CO
 """Columns of schemas.PROMPTS: the hidden state at the end of the prompt."""
 
 
+def asks_labels(dataset: ClassificationDataset) -> dict[str, pl.Expr]:
+    """Return the columns of requests for the log-likelihoods of a dataset's labels."""
+    names = pl.lit(list(dataset.verbalizer.label_names))
+    return {"dataset": pl.lit(dataset.name), "label_names": names, "ask": pl.lit("labels"), "continuations": names}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PromptPlan:
     """The query and demonstrations of each prompt."""
@@ -236,7 +242,6 @@ def _rows(
         demonstration_ids=plan.demonstration_ids,
         shown_labels=shown_labels,
     )
-    label_names = pl.lit(list(dataset.verbalizer.label_names))
     return pl.DataFrame(
         {
             "position": plan.query_id + plan.demonstration_set * dataset.test.height,
@@ -248,11 +253,8 @@ def _rows(
         }
     ).with_columns(
         **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
-        dataset=pl.lit(dataset.name),
         n_shots=pl.lit(plan.demonstration_ids.shape[1], pl.Int64),
-        label_names=label_names,
-        ask=pl.lit("labels"),
-        continuations=label_names,
+        **asks_labels(dataset),
     )
 
 

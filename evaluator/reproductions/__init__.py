@@ -1,21 +1,14 @@
 """Recompute published tables from released results, with one package for each paper, imported only when it is used."""
 
-from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 from evaluator.reproductions.base import Reproduction
 
 
-def _reproduction(package: str) -> Callable[[], Reproduction]:
-    def load() -> Reproduction:
-        found: Reproduction = import_module(f"evaluator.reproductions.{package}.page").REPRODUCTION
-        return found
-
-    return load
+def _load(name: str) -> Reproduction:
+    found: Reproduction = import_module(f"evaluator.reproductions.{name.replace('-', '_')}.page").REPRODUCTION
+    return found
 
 
-REPRODUCTIONS = {
-    "yauney-mimno-2024": _reproduction("yauney_mimno_2024"),
-    "lu-2023": _reproduction("lu_2023"),
-    "cho-inoue-2025": _reproduction("cho_inoue_2025"),
-}
+REPRODUCTIONS = {name: partial(_load, name) for name in ("yauney-mimno-2024", "lu-2023", "cho-inoue-2025")}

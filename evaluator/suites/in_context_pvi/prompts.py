@@ -29,7 +29,15 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.tables import read_parquet
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.options import Options, option
-from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts, variations, with_query_span
+from evaluator.prompts.rows import (
+    NOT_VARIED,
+    ROWS_PER_FRAME,
+    asks_labels,
+    prompt_spans,
+    render_prompts,
+    variations,
+    with_query_span,
+)
 from evaluator.schemas import PROMPTS
 from evaluator.suites.base import Requests
 from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
@@ -310,16 +318,12 @@ def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet
 
 
 def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) -> pl.DataFrame:
-    label_names = pl.lit(list(dataset.verbalizer.label_names))
+    labels = asks_labels(dataset)
     return rows.select(
-        *("position", "query_id", "demonstration_ids", "gold", "prompt", "spans"),
+        *("position", "query_id", "n_shots", "demonstration_ids", "gold", "prompt", "spans"),
         **NOT_VARIED | {"demonstration_set": pl.col("demonstration_set")},
-        n_shots="n_shots",
+        **labels | {"continuations": continuations(labels["label_names"])},
         part=pl.lit(part),
-        dataset=pl.lit(dataset.name),
-        label_names=label_names,
-        ask=pl.lit("labels"),
-        continuations=continuations(label_names),
     )
 
 

@@ -172,9 +172,11 @@ def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
         standard_error=value.std() / n.sqrt(),
         degrees_of_freedom=(n.cast(pl.Float64) - 1),
         n_queries=n.cast(pl.Float64),
+        interval=pl.lit("symmetric"),
+        lowest=pl.lit(-math.inf),
+        highest=pl.lit(math.inf),
     )
-    bounds = means.with_columns(interval=pl.lit("symmetric"), lowest=pl.lit(-math.inf), highest=pl.lit(math.inf))
-    return with_intervals(bounds).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
+    return with_intervals(means).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
 
 
 N_INNER = 38
