@@ -5,29 +5,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaluator.api.classifier import InContextClassifier
-    from evaluator.api.runs import compare_runs, evaluate, open_run
-    from evaluator.metrics import classification_metrics
-    from evaluator.random_baselines import max_random_accuracy, max_random_tail
-    from evaluator.run.folder import read_requests, read_scores
-    from evaluator.runs.threshold import apply_thresholds, threshold_report
+    from evaluator.api.classifier import InContextClassifier as InContextClassifier
+    from evaluator.api.runs import compare_runs as compare_runs
+    from evaluator.api.runs import evaluate as evaluate
+    from evaluator.api.runs import open_run as open_run
+    from evaluator.metrics import classification_metrics as classification_metrics
+    from evaluator.random_baselines import max_random_accuracy as max_random_accuracy
+    from evaluator.random_baselines import max_random_tail as max_random_tail
+    from evaluator.run.folder import read_requests as read_requests
+    from evaluator.run.folder import read_scores as read_scores
+    from evaluator.runs.threshold import apply_thresholds as apply_thresholds
+    from evaluator.runs.threshold import threshold_report as threshold_report
 
 __version__ = "0.1.0"
-__all__ = [
-    "InContextClassifier",
-    "__version__",
-    "apply_thresholds",
-    "classification_metrics",
-    "compare_runs",
-    "evaluate",
-    "max_random_accuracy",
-    "max_random_tail",
-    "open_run",
-    "read_requests",
-    "read_scores",
-    "threshold_report",
-]
-
 _MODULES = {
     "InContextClassifier": "evaluator.api.classifier",
     "compare_runs": "evaluator.api.runs",
@@ -41,6 +31,7 @@ _MODULES = {
     "apply_thresholds": "evaluator.runs.threshold",
     "threshold_report": "evaluator.runs.threshold",
 }
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -191,7 +191,8 @@ def predict(folder: str, n_predictions: str) -> None:
 
 
 def measure(folder: str) -> None:
-    from evaluator.metrics import measured_groups, metrics_table
+    from evaluator.metrics.groups import measured_groups
+    from evaluator.metrics.table import metrics_table
     from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
     predictions = pl.scan_parquet(f"{folder}/*.parquet")

@@ -13,9 +13,9 @@ import polars as pl
 from StaICC.util import functional
 
 from benchmarks.harness import Target, Timing, Work, print_targets, race, require_green_tests
-from evaluator.metrics import measured_groups, metrics_table
 from evaluator.metrics.classification import METRICS, STAICC_METRICS
-from evaluator.metrics.groups import SCORE_PARTS
+from evaluator.metrics.groups import SCORE_PARTS, measured_groups
+from evaluator.metrics.table import metrics_table
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 from evaluator.suites.staicc.robustness import RELEASED_RATES

@@ -1,12 +1,11 @@
 """The commands `compare`, `board` and `gate`: several runs, many runs, and one run against another."""
 
-import json
 from pathlib import Path
 
 import click
 
-from evaluator.cli.options import FOLDER, UserPath
-from evaluator.cli.terminal import draw, echo
+from evaluator.cli.options import FILE, FOLDER, UserPath
+from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.errors import ConfigError
 
 
@@ -35,11 +34,8 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Pa
     if margin is not None and not 0 < margin < 1:
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     compared = draw(compare_runs(runs, out, margin, against))
-    for note in compared.notes:
-        echo(f"Note: {note}")
-    echo(f"Tables: {out / 'tables'}\nPage: {compared.page}")
-    for line in compared.answer.splitlines():
-        echo(line)
+    written = f"Tables: {out / 'tables'}", f"Page: {compared.page}"
+    echo(*(f"Note: {note}" for note in compared.notes), *written, *compared.answer.splitlines())
 
 
 @click.command()
@@ -54,12 +50,9 @@ def board(folders: tuple[Path, ...], out: Path) -> None:
     from evaluator.runs.board import board as write_board
 
     written = draw(write_board(folders, out))
-    for reason in written.left_out:
-        echo(f"Left out: {reason}", err=True)
-    echo(f"Runs: {written.n_runs}\nPage: {written.page}")
+    echo(*(f"Left out: {reason}" for reason in written.left_out), err=True)
+    echo(f"Runs: {written.n_runs}", f"Page: {written.page}")
 
-
-FILE = UserPath(dir_okay=False)
 
 EXIT_CODES = {"GO": 0, "NO-GO": 1, "INCONCLUSIVE": 2}
 MISTAKE_IN_GATE = 3
@@ -85,7 +78,6 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
     """
     from evaluator.compare.gate import gate_lines, read_policy
     from evaluator.compare.gate import junit as junit_xml
-    from evaluator.files.json_files import to_builtins
     from evaluator.files.whole import write_bytes
     from evaluator.run.compare import gate as decide
     from evaluator.runs.watch import watch
@@ -95,12 +87,12 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
         if base or policy or junit:
             raise ConfigError("--watch takes --thresholds and --json alone: leave out --against, --policy and --junit.")
         watched = watch(run, log, given["thresholds"])
-        echo(json.dumps(to_builtins(watched), indent=2, ensure_ascii=False) if as_json else watched.reason)
+        echo_json(watched) if as_json else echo(watched.reason)
         return int(watched.is_alarm)
     if base is None or policy is None or given["thresholds"]:
         raise ConfigError("gate takes --against BASE and --policy FILE, or --watch LOG with --thresholds FILE.")
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:
         write_bytes(junit, junit_xml(decided))
-    echo(json.dumps(to_builtins(decided), indent=2, ensure_ascii=False) if as_json else "\n".join(gate_lines(decided)))
+    echo_json(decided) if as_json else echo(*gate_lines(decided))
     return EXIT_CODES[decided.outcome]

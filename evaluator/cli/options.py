@@ -74,7 +74,7 @@ class NumberOr(click.ParamType[Any]):
         return value if value == self._word else click.INT.convert(value, param, ctx)
 
 
-FOLDER = UserPath(file_okay=False)
+FILE, FOLDER = UserPath(dir_okay=False), UserPath(file_okay=False)
 
 force_option = click.option(
     "--force", is_flag=True, help="Replace a finished run in the output folder, even if this one does not extend it."
@@ -111,7 +111,7 @@ def _take_settings(context: click.Context, _param: click.Parameter, path: Path |
 
 _settings_file = click.option(
     "--settings",
-    type=UserPath(dir_okay=False),
+    type=FILE,
     is_eager=True,
     expose_value=False,
     callback=_take_settings,
@@ -141,6 +141,20 @@ def _value_type(kind: Any) -> Any:
     if words := [word for one in get_args(kind) if get_origin(one) is Literal for word in get_args(one)]:
         return NumberOr(words[0])
     return UserPath() if kind is Path else kind
+
+
+class ListingCommand(click.Command):
+    """A command whose help ends in a list; what it lists is loaded only then."""
+
+    def __init__(self, *args: Any, title: str, rows: Callable[[], Iterable[tuple[str, str]]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._title, self._rows = title, rows
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List each name with what it stands for."""
+        with formatter.section(self._title):
+            formatter.write_dl([*self._rows()])
+        super().format_epilog(ctx, formatter)
 
 
 class SuiteCommand(click.Command):

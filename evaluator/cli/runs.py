@@ -1,17 +1,15 @@
 """The command `doctor`, and those about finished runs: `list`, `show`, `clean`, `verify`, `export`, `receipt`, ..."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import UserPath, model_configs, options_of, run_folder
-from evaluator.cli.terminal import draw, echo
+from evaluator.cli.options import FILE, ListingCommand, UserPath, model_configs, options_of, run_folder
+from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import ModelConfig, ReceiptConfig, ThresholdOptions
 from evaluator.errors import ConfigError
 from evaluator.files.whole import size_text
@@ -19,7 +17,6 @@ from evaluator.options import from_options
 from evaluator.schemas import DEFINITIONS
 
 if TYPE_CHECKING:
-    from evaluator.runs.clean import Cleaning
     from evaluator.runs.state import RunState, Scoring
 
 EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
@@ -34,7 +31,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
     states = [run_state(out) for out in find_runs(folder)]
     if as_json:
-        echo(json.dumps({"runs": [asdict(state) for state in states]}, indent=2, ensure_ascii=False))
+        echo_json({"runs": states})
         return
     if not states:
         echo(f"No runs in {folder}.")
@@ -52,7 +49,7 @@ def show(out: Path, as_json: bool) -> None:
     from evaluator.runs.state import run_state
 
     state = run_state(out)
-    echo(json.dumps(asdict(state), indent=2, ensure_ascii=False) if as_json else "\n".join(_lines(state)))
+    echo_json(state) if as_json else echo(*_lines(state))
 
 
 @click.command()
@@ -75,23 +72,16 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
     found = (remove if yes else removable)(folder, cache=cache, gone=gone)
     if as_json:
         rows = [{"kind": one.kind, "path": str(one.path), "bytes": one.n_bytes} for one in found.removable]
-        content = {"removed": yes, "bytes": found.n_bytes, "removable": rows, "kept": found.kept}
-        echo(json.dumps(content, indent=2, ensure_ascii=False))
+        echo_json({"removed": yes, "bytes": found.n_bytes, "removable": rows, "kept": found.kept})
         return
-    for line in _cleaning_lines(found):
-        echo(line)
+    echo(*(f"{one.kind:9} {size_text(one.n_bytes):>10}  {one.path}" for one in found.removable))
+    echo(*(f"{'kept':9} {'':10}  {place}: {why}" for place, why in found.kept.items()))
     if not found.removable:
         echo(f"Nothing in {folder} can go.")
     elif yes:
         echo(f"Freed {size_text(found.n_bytes)}.")
     else:
         echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes removes it.")
-
-
-def _cleaning_lines(found: "Cleaning") -> Iterator[str]:
-    for one in found.removable:
-        yield f"{one.kind:9} {size_text(one.n_bytes):>10}  {one.path}"
-    yield from (f"{'kept':9} {'':10}  {folder}: {why}" for folder, why in found.kept.items())
 
 
 def _lines(state: "RunState") -> Iterator[str]:
@@ -148,27 +138,20 @@ def verify(out: Path, repair: bool) -> None:
     from evaluator.runs.verify import verify as verify_run
 
     faults = draw(verify_run(out, repair=repair))
-    for fault in faults:
-        echo(f"{fault}")
+    echo(*faults)
     if faults:
         sys.exit(2)
     echo(f"{out}: every file is as it was written.")
 
 
-class ExportCommand(click.Command):
-    """A command whose help lists the formats, which are only then loaded."""
+def _formats() -> Iterator[tuple[str, str]]:
+    from evaluator.exports import FORMATS, TRACKERS
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List each format in one line."""
-        from evaluator.exports import FORMATS, TRACKERS
-
-        with formatter.section("Formats"):
-            rows = [(name, exported.summary) for name, exported in FORMATS.items()]
-            formatter.write_dl([*rows, *((name, tracker.summary) for name, tracker in TRACKERS.items())])
-        super().format_epilog(ctx, formatter)
+    yield from ((name, exported.summary) for name, exported in FORMATS.items())
+    yield from ((name, tracker.summary) for name, tracker in TRACKERS.items())
 
 
-@click.command(cls=ExportCommand)
+@click.command(cls=ListingCommand, title="Formats", rows=_formats)
 @run_folder
 @click.option("--format", "name", required=True, metavar="NAME", help="One of those below.")
 @click.option(
@@ -192,8 +175,7 @@ def export(out: Path, name: str, target: Path | None, definition: str) -> None:
     """
     from evaluator.runs.export import export as export_run
 
-    for path in export_run(out, name, target, definition):
-        echo(path)
+    echo(*export_run(out, name, target, definition))
 
 
 @click.command()
@@ -208,14 +190,12 @@ def receipt(out: Path, **given: Any) -> None:
     from evaluator.report.run_record import receipt_lines
     from evaluator.runs.receipt import make_receipt
 
-    name, made = draw(make_receipt(out, from_options(ReceiptConfig, given)))
-    for line in receipt_lines(name, made):
-        echo(line)
+    echo(*receipt_lines(*draw(make_receipt(out, from_options(ReceiptConfig, given)))))
 
 
 @click.command()
 @options_of(ModelConfig)
-@click.option("--tune", type=UserPath(dir_okay=False), help="Try settings; write the fastest here, for --settings.")
+@click.option("--tune", type=FILE, help="Try settings; write the fastest here, for --settings.")
 def doctor(tune: Path | None, **given: Any) -> int:
     """Measure whether a model's engine gives the right numbers on this machine, and how fast.
 
@@ -229,20 +209,15 @@ def doctor(tune: Path | None, **given: Any) -> int:
     if others:
         raise ConfigError("doctor examines one model: give one --model, --adapter and --chat-template.")
     record = draw(examine(model))
-    for name, value in record.facts.items():
-        echo(f"{name:16}  {value}")
+    echo(*(f"{name:16}  {value}" for name, value in record.facts.items()))
     for check in record.checks:
         echo(f"{check.status:9}  {check.name}: {check.text}{f'. Use {check.option}' if check.option else ''}")
-    echo(f"Written: {doctor_file(record.weights_fingerprint)}")
-    echo(f"{record.model}: {record.verdict}")
+    echo(f"Written: {doctor_file(record.weights_fingerprint)}", f"{record.model}: {record.verdict}")
     if tune:
         from evaluator.runs import tune as tuning
 
-        echo("\n".join(draw(tuning.tune(model, tune))))
+        echo(*draw(tuning.tune(model, tune)))
     return int("DISAGREES" in {check.status for check in record.checks})
-
-
-FILE = UserPath(dir_okay=False)
 
 
 @click.command()
@@ -276,9 +251,8 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
         write_bytes(given["errors"], csv_text(report.errors()).encode())
     if given["as_json"]:
         content = {"file": report.file, "parts": report.parts, "at": report.at, "checks": report.checks}
-        content["routing"] = report.routing and report.routing._asdict()
-        echo(json.dumps({"coverage": report.coverage.to_dicts(), **to_builtins(content)}, indent=2, ensure_ascii=False))
+        routing = report.routing and report.routing._asdict()
+        echo_json({"coverage": report.coverage.to_dicts(), **content, "routing": routing})
     else:
-        for line in threshold_lines(report):
-            echo(line)
+        echo(*threshold_lines(report))
     return int(any(each.verdict == "promise broken" for each in report.checks))

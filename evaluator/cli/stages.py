@@ -1,17 +1,16 @@
 """The commands `run` and `preflight`, those of single stages, `build`, `score`, `measure` and `report`, and `ask`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from evaluator.cli.options import (
+    FILE,
     FOLDER,
     NAMES,
     MeasureCommand,
     SuiteCommand,
-    UserPath,
     force_option,
     model_configs,
     options_of,
@@ -19,7 +18,7 @@ from evaluator.cli.options import (
     run_folder,
     suite_options,
 )
-from evaluator.cli.terminal import draw, echo
+from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.decisions.endpoint import EndpointOptions
 from evaluator.errors import ConfigError
@@ -57,10 +56,7 @@ def run(**given: Any) -> None:
     config, models = run_config(given), model_configs(given)
     out, data, accept, force = given["out"], given["store"], given["accept"], given["force"]
     finished = draw(pipeline.run(config, models, out, data=data, accept=accept, force=force))
-    if len(finished.runs) == 1:
-        for line in summary_lines(finished.run):
-            echo(line)
-    echo(f"Report: {finished.page}")
+    echo(*(summary_lines(finished.run) if len(finished.runs) == 1 else ()), f"Report: {finished.page}")
     if finished.answer:
         echo(finished.answer)
 
@@ -78,7 +74,6 @@ def preflight(as_json: bool, **given: Any) -> None:
 
     Takes the options of `run`. Findings marked "stop" stop a run, unless its --accept names them.
     """
-    from evaluator.files.json_files import to_builtins
     from evaluator.preflight.findings import preflight_lines
     from evaluator.run.preflight import preflight as check
 
@@ -86,10 +81,10 @@ def preflight(as_json: bool, **given: Any) -> None:
     data = given["store"] or given["out"]
     records = [draw(check(config, model, assumptions, data=data)) for model in models]
     if as_json:
-        echo(json.dumps({"models": [to_builtins(record) for record in records]}, indent=2, ensure_ascii=False))
-    else:
-        for record in records:
-            echo("\n".join(preflight_lines(record, assumptions.utilisation)))
+        echo_json({"models": records})
+        return
+    for record in records:
+        echo(*preflight_lines(record, assumptions.utilisation))
 
 
 @click.command(cls=SuiteCommand)
@@ -148,9 +143,9 @@ def report(out: Path) -> None:
 
 
 @click.command()
-@click.option("--data", required=True, type=UserPath(dir_okay=False), help="Table of the inputs.")
+@click.option("--data", required=True, type=FILE, help="Table of the inputs.")
 @click.option("--input-column", type=NAMES, help="Columns of the table that are sent; `text` if left out.")
-@click.option("--questions", required=True, type=UserPath(dir_okay=False), help="TOML file of typed questions.")
+@click.option("--questions", required=True, type=FILE, help="TOML file of typed questions.")
 @options_of(EndpointOptions)
 @click.option("--out", required=True, type=FOLDER, help="Folder of the answers and of the run that is made of them.")
 @click.option("--yes", is_flag=True, help="Send the rows to another machine without asking first.")
@@ -169,10 +164,7 @@ def ask(data: Path, input_column: tuple[str, ...] | None, questions: Path, out: 
         if not yes and not _confirmed():
             raise ConfigError("Nothing was sent. Add --yes to send the rows without being asked.")
     finished, lines = draw(asking.ask(what))
-    for line in [*lines, *(summary_lines(finished.run) if finished else [])]:
-        echo(line)
-    if finished:
-        echo(f"Report: {finished.page}")
+    echo(*lines, *([*summary_lines(finished.run), f"Report: {finished.page}"] if finished else ()))
 
 
 def _confirmed() -> bool:

@@ -4,6 +4,7 @@ A line is printed every ten seconds, with or without a terminal, also while a st
 has progress bars below these lines, with fewer numbers. A notebook has one line, replaced, empty at the end.
 """
 
+import json
 import sys
 import time
 import warnings
@@ -24,9 +25,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def echo(text: object, *, err: bool = False) -> None:
-    """Print a line on standard output or standard error, with control codes of names and messages written out."""
-    click.echo(printable(str(text)), err=err)
+def echo(*lines: object, err: bool = False) -> None:
+    """Print lines on standard output or standard error, with control codes of names and messages written out."""
+    for line in lines:
+        click.echo(printable(str(line)), err=err)
+
+
+def echo_json(content: object) -> None:
+    """Print records, tables of JSON values, or both within each other, as indented JSON."""
+    from evaluator.files.json_files import to_builtins  # here, because --help does not wait for Polars
+
+    echo(json.dumps(to_builtins(content), indent=2, ensure_ascii=False))
 
 
 class LossyStream:
@@ -102,12 +111,10 @@ def _draw_bars(stage: Stage[T], console: "Console") -> T:
     with Bars(*columns, console=console) as bars, _repeating(lines):
 
         def show(now: Progress) -> None:
-            if now.line:
-                lines.show(now)
-                return
-            if now.stage not in tasks:
-                tasks[now.stage] = bars.add_task(now.stage, total=now.total, note="", completed=now.done)
-            bars.update(tasks[now.stage], completed=now.done, total=now.total, note=_note(now))
+            if not now.line:
+                if now.stage not in tasks:
+                    tasks[now.stage] = bars.add_task(now.stage, total=now.total, note="", completed=now.done)
+                bars.update(tasks[now.stage], completed=now.done, total=now.total, note=_note(now))
             lines.show(now)
 
         return finish(stage, show)

@@ -5,14 +5,14 @@ The commands that list the suites, datasets, methods and engines.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from evaluator.cli.options import FOLDER, Listed, UserPath, force_option, options_of
+from evaluator.cli.options import FILE, FOLDER, Listed, ListingCommand, force_option, options_of
 from evaluator.cli.terminal import draw, echo
 from evaluator.config import ImportColumns
 from evaluator.errors import ConfigError
@@ -21,7 +21,7 @@ from evaluator.reproductions import REPRODUCTIONS
 
 
 @click.command("import")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=UserPath(dir_okay=False))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @click.option("--out", required=True, type=FOLDER, help="Folder of the run that is made.")
 @click.option("--model", help="Name of the model that answered; the first file's name if left out.")
 @options_of(ImportColumns)
@@ -39,28 +39,18 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
 
     columns = from_options(ImportColumns, given)
     finished = draw(import_files(files, out, columns, model or files[0].stem, force=force))
-    for line in summary_lines(finished.run):
-        echo(line)
-    echo(f"Report: {finished.page}")
+    echo(*summary_lines(finished.run), f"Report: {finished.page}")
 
 
-class ReproduceCommand(click.Command):
-    """A command whose help lists the reproductions, which are only then loaded."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List each reproduction in one line, and the files that it needs."""
-        with formatter.section("Names"):
-            rows = []
-            for name, load in REPRODUCTIONS.items():
-                reproduction = load()
-                files = ", ".join(file.name for file in reproduction.files)
-                needs = f"Needs {files}" if files else "Needs no data"
-                rows.append((name, f"{reproduction.title}. {needs} ({reproduction.source})."))
-            formatter.write_dl(rows)
-        super().format_epilog(ctx, formatter)
+def _reproductions() -> Iterator[tuple[str, str]]:
+    for name, load in REPRODUCTIONS.items():
+        reproduction = load()
+        files = ", ".join(file.name for file in reproduction.files)
+        needs = f"Needs {files}" if files else "Needs no data"
+        yield name, f"{reproduction.title}. {needs} ({reproduction.source})."
 
 
-@click.command(cls=ReproduceCommand)
+@click.command(cls=ListingCommand, title="Names", rows=_reproductions)
 @click.argument("name", metavar="NAME", type=click.Choice(list(REPRODUCTIONS)))
 @click.option("--data", type=FOLDER, help="Folder of the released results, as Parquet files, where NAME needs them.")
 @click.option("--out", required=True, type=FOLDER, help="Folder for tables (Parquet and CSV) and a page.")
@@ -73,9 +63,8 @@ def reproduce(name: str, data: Path | None, out: Path) -> None:
 
     reproduction = REPRODUCTIONS[name]()
     recomputed = draw(base.reproduce(reproduction, data, out))
-    for line in reproduction.summary_lines(recomputed):
-        echo(line)
-    echo(f"Tables: {out / 'tables'}\nReport: {out / base.PAGE}")
+    lines = reproduction.summary_lines(recomputed)
+    echo(*lines, f"Tables: {out / 'tables'}", f"Report: {out / base.PAGE}")
 
 
 MANY_N = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
@@ -111,7 +100,7 @@ COUNTS = Listed(_choice_count, "pairs such as 2:50,4:50")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--table", is_flag=True, help="Print a table; --n, --chance and --tries take several values: 50,100,200.")
-@click.option("--plot", type=UserPath(dir_okay=False), help="Draw a figure of the same values: .svg, .html.")
+@click.option("--plot", type=FILE, help="Draw a figure of the same values: .svg, .html.")
 def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: float | None, **given: Any) -> None:
     """Compute the expected accuracy of random guessing, once and at the best of several tries.
 

@@ -19,15 +19,13 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.correlation import least_squares, rank_correlation
 from evaluator.statistics.paired import LEVEL, holm
 
-RANKED_BY = "accuracy"
-"""Metric that ranks datasets when two models are compared."""
+JUDGED_BY = "accuracy"
+"""Metric that ranks datasets when two models are compared, and whose gains over vanilla are drawn over parameters."""
 
 NOT_INDEPENDENT = "no p-value: points of one model or one dataset are not independent"
 
 MIN_COUNTS = 3
 """Fewest different numbers of parameters for a line; two are always on a line, which means nothing."""
-
-IMPROVED = "accuracy"
 
 
 def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +73,7 @@ def _between_measures(rows: pl.DataFrame, over: str) -> Iterator[dict[str, objec
 
 
 def _between_models(rows: pl.DataFrame) -> Iterator[dict[str, object]]:
-    by_measure = rows.filter(metric=RANKED_BY).partition_by("measure", as_dict=True, maintain_order=True)
+    by_measure = rows.filter(metric=JUDGED_BY).partition_by("measure", as_dict=True, maintain_order=True)
     for (measure,), accuracies in by_measure.items():
         points = accuracies.pivot("model", index="dataset", values="value")
         for row, _ in _correlated(points, accuracies.sort("number")["model"].unique(maintain_order=True).to_list()):
@@ -100,7 +98,7 @@ def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.Da
     means = with_measure(comparison.filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD))
     models = comparison.select("number", "model", "n_parameters").unique()
     improvements = (
-        differences.filter(pl.col("model_a") == pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=IMPROVED)
+        differences.filter(pl.col("model_a") == pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
         .join(means.select("suite", "part", "metric", "measure").unique(), on=["suite", "part", "metric"])
         .join(models, left_on="model_a", right_on="model")
         .rename({"model_a": "model", "method_a": "method", "difference": "value"})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from evaluator.compare.across_models import MIN_COUNTS, with_measure
+from evaluator.compare.across_models import JUDGED_BY, MIN_COUNTS, with_measure
 from evaluator.compare.report_figures import improvement_panels, value_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
@@ -47,8 +47,6 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
 
 TEXTS = texts("evaluator.compare")
-
-JUDGED_BY = "accuracy"
 
 MAX_PAIRS = 15
 """Largest number of pairs of models for which differences by dataset are shown: the pairs of six models."""

@@ -151,9 +151,7 @@ def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
             .unique(request, keep="first", maintain_order=True)
             for rows in (answers[0], requests)
         )
-        of_query = [
-            rows.unique(query, keep="first", maintain_order=True).with_columns(is_asked=True) for rows in (a, b)
-        ]
+        of_query = [rows.unique(query, keep="first", maintain_order=True) for rows in (a, b)]
         pairs = of_query[0].join(of_query[1], on=query, how="full", suffix="_b", coalesce=True)
         labels = pl.struct("gold", "gold_b").n_unique().over(DATASET)
         is_renamed = (labels == pl.col("gold").n_unique().over(DATASET)) & (
@@ -164,9 +162,8 @@ def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
             [name for name in known[0] if name in known[1] and (known[0][name] == known[1][name]) is is_same]
             for is_same in (True, False)
         )
-        both = pl.col("is_asked") & pl.col("is_asked_b")
-        differ = ~both.fill_null(False) | ~is_renamed | pl.col("dataset").is_in(other)
-        queries = pairs.filter(differ)
+        is_asked_once = pl.col("gold").is_null() | pl.col("gold_b").is_null()  # in one run alone
+        queries = pairs.filter(is_asked_once | ~is_renamed | pl.col("dataset").is_in(other))
         if not queries.is_empty():
             _refuse(runs[0], run, "queries", queries, pairs.height)
         prompts = a.join(b, on=request, suffix="_b").filter(

@@ -43,7 +43,7 @@ _NO_SETTINGS = ("paths", "hub", "repositories", "shots")
 """Options that say where data are, or have a place of their own among the settings."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ComparedRun:
     """One of the runs that are compared."""
 
@@ -85,15 +85,14 @@ def compared_runs(
     names = _distinct([folder.resolve().name for folder in folders], [str(folder) for folder in folders])
     models = _with_settings(records)
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
-    runs: list[ComparedRun] = []
-    for folder, record, table, name, model in zip(folders, records, tables, names, models, strict=True):
+    for folder, record in zip(folders, records, strict=True):
         require_every_query(record, str(folder))
-        number, metrics = len(runs) + 1, table("metrics")
-        runs.append(
-            ComparedRun(
-                number=number, folder=folder, name=name, model=model, record=record, metrics=metrics, table=table
-            )
+    runs = [
+        ComparedRun(number, folder, name, model, record, table("metrics"), table)
+        for number, (folder, name, model, record, table) in enumerate(
+            zip(folders, names, models, records, tables, strict=True), 1
         )
+    ]
     without = [run for run in runs if run.metrics.is_empty()]
     if without and (of_one_model or len(without) < len(runs)):
         suites = ", ".join(without[0].record.prompts.suites)

@@ -6,7 +6,7 @@ from evaluator import schemas
 
 _MODEL = {
     "number": pl.Int64(),  # position among the runs, from 1; labels a model's points in figures
-    "model": pl.String(),  # name of the model, followed by that of the run where two models have the same name
+    "model": pl.String(),  # name of the model, and of the run where two models have the same name
 }
 COMPARISON_KEY = ["number", "suite", "part", "dataset", "method", "metric", "definition"]
 COMPARISON = pl.Schema(  # METRICS of all runs, on the datasets that all runs with such a row have

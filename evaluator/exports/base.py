@@ -63,7 +63,6 @@ class ExportedRun:
     record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS, of the definitions that are exported
     texts: MetricTexts
-    limits: Mapping[str, tuple[float, float]]  # metric -> lowest and highest possible value; absent: not stated
     answers: Callable[[], Iterator[AnsweredGroup]]
     """Yield the answers to all requests under the first exported definition. Read from the run when it is called."""
     attachments: Callable[[], Sequence[Path]] = tuple

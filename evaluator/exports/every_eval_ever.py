@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evaluator.exports.base import ExportedFile, ExportedRun, Format, file_name, json_lines, json_text, sha256
+from evaluator.metrics import METRICS
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "evaluator"
@@ -106,7 +107,7 @@ def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
             "metric_name": run.texts.title(row["metric"]),
             "metric_parameters": {"definition": row["definition"]},
             "lower_is_better": run.texts.lower_is_better(row["metric"]),
-            **_bounds(run, row["metric"]),
+            **_bounds(row["metric"]),
         },
         "score_details": {
             "score": row["value"],
@@ -119,11 +120,12 @@ def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bounds(run: ExportedRun, metric: str) -> dict[str, Any]:
+def _bounds(metric: str) -> dict[str, Any]:
     """Return the limits of a metric. One that has none stated is not declared continuous, which requires them."""
-    if metric not in run.limits:
+    if metric not in METRICS:
         return {"additional_details": {"bounds_status": "unknown"}}
-    low, high = (limit if math.isfinite(limit) else f"{'-' * (limit < 0)}Infinity" for limit in run.limits[metric])
+    limits = METRICS[metric].limits(2)  # the same for any number of labels
+    low, high = (limit if math.isfinite(limit) else f"{'-' * (limit < 0)}Infinity" for limit in limits)
     return {"score_type": "continuous", "min_score": low, "max_score": high}
 
 
@@ -147,11 +149,12 @@ def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
         for row in group.rows.iter_rows(named=True):
             names, prompt = row["label_names"], row["prompt"]
             reference, answer = [names[row["gold"]]], names[row["pred"]]
+            asked = {"raw": prompt, "reference": reference}
             yield about | {
                 "sample_id": str(row["position"]),
-                "sample_hash": _sample_hash(prompt, reference),
+                "sample_hash": sha256(json.dumps(asked, sort_keys=True, separators=(",", ":"))),
                 "interaction_type": "single_turn",
-                "input": {"raw": prompt, "reference": reference, "choices": names},
+                "input": asked | {"choices": names},
                 "output": {"raw": [answer]},
                 "answer_attribution": [
                     {
@@ -168,11 +171,6 @@ def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
                     | {"label_probs": row["label_probs"] and json.dumps(row["label_probs"])}
                 ),
             }
-
-
-def _sample_hash(prompt: str, reference: list[str]) -> str:
-    content = {"raw": prompt, "reference": reference}
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
 
 
 def _strings(values: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -35,7 +35,7 @@ METRIC_NAMES = {"accuracy": "acc"}
 def _files(run: ExportedRun) -> Iterator[ExportedFile]:
     folder, date = file_name(run.model), run.finished.isoformat().replace(":", "-")
     hashes = {}
-    for task, groups in groupby(run.answers(), lambda group: _task(**_place(group.key))):
+    for task, groups in groupby(run.answers(), lambda group: _task(group.key)):
         samples = [sample for group in groups for sample in _samples(group)]
         hashes[task] = sha256("".join(one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples))
         yield ExportedFile(f"{folder}/samples_{file_name(task)}_{date}.jsonl", json_lines(iter(samples)))
@@ -43,12 +43,8 @@ def _files(run: ExportedRun) -> Iterator[ExportedFile]:
     yield ExportedFile(f"{folder}/results_{date}.json", results.encode())
 
 
-def _place(row: Any) -> dict[str, str]:
-    return {name: row[name] for name in ("suite", "part", "dataset")}
-
-
-def _task(*, suite: str, part: str, dataset: str) -> str:
-    return f"{suite}_{part}_{dataset}"
+def _task(row: Mapping[str, str]) -> str:
+    return f"{row['suite']}_{row['part']}_{row['dataset']}"
 
 
 def _filter(row: Any) -> str:
@@ -144,7 +140,7 @@ def _chat(chat: ChatRecord | None) -> dict[str, Any]:
 def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
     tasks: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in metrics.iter_rows(named=True):
-        task = _task(**_place(row)).removesuffix("_")
+        task = _task(row).removesuffix("_")
         name, filtered = _metric(row["metric"]), _filter(row)
         tasks[task] |= {
             "name": task,
@@ -161,7 +157,7 @@ def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
 def _directions(run: ExportedRun) -> dict[str, dict[str, bool]]:
     directions: dict[str, dict[str, bool]] = defaultdict(dict)
     for row in run.finite_metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).iter_rows(named=True):
-        directions[_task(**_place(row))][_metric(row["metric"])] = not run.texts.lower_is_better(row["metric"])
+        directions[_task(row)][_metric(row["metric"])] = not run.texts.lower_is_better(row["metric"])
     return dict(directions)
 
 

@@ -15,7 +15,7 @@ from evaluator.files.whole import csv_text
 from evaluator.redaction import printable
 from evaluator.report.methods import method_order
 from evaluator.report.run_record import KIND_WARNINGS
-from evaluator.report.table import DEFINITIONS
+from evaluator.report.table import DEFINITIONS, GROUP, by_definition, dataset_order, row_name
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
@@ -45,43 +45,37 @@ class TextTable(NamedTuple):
     is_first: bool  # whether its definition is the first that was measured
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]  # one for each dataset, its name first
-    mean: Sequence[str] | None  # over datasets, if there are several
+    has_mean: bool = False  # whether the last row is the mean over datasets
 
 
 def text_tables(run: ExportedRun) -> Iterator[TextTable]:
     """Yield a table for each part, method and definition: values with 95% intervals, and the baselines of accuracy."""
     headlines = run.metrics.filter(pl.col("metric").is_in([*filter(run.texts.is_headline, set(run.metrics["metric"]))]))
-    groups = headlines.partition_by("suite", "part", "method", "definition", as_dict=True)
-    order = {name: place for place, name in enumerate(DEFINITIONS)}
-    first = None
-    for key in sorted(groups, key=lambda key: (*key[:2], method_order(key[2]), order[key[3]])):
-        suite, part, method, definition = key
-        first = first or definition
-        group = groups[key]
+    datasets, first = dataset_order(headlines, run.record.prompts.datasets), None
+    groups = set(headlines.select(GROUP).rows())
+    for suite, part, method in sorted(groups, key=lambda group: (*group[:2], method_order(group[2]))):
+        results = headlines.filter(suite=suite, part=part, method=method)
         # Tables of a group have the same columns: the metrics that any definition measures.
-        metrics = run.texts.in_order(headlines.filter(suite=suite, part=part, method=method)["metric"])
-        measured = {name: rows for (name,), rows in group.partition_by("dataset", as_dict=True).items()}
-        mean = measured.pop(MEAN_OVER_DATASETS, None)
-        known = [name for name in run.record.prompts.datasets if name in measured]
-        datasets = [*known, *sorted(measured.keys() - {*known})]
+        metrics = run.texts.in_order(results["metric"])
         arrows = ["↓" if run.texts.lower_is_better(name) else "↑" for name in metrics]
         titles = [f"{run.texts.title(name)} {arrow}" for name, arrow in zip(metrics, arrows, strict=True)]
-        yield TextTable(
-            title=f"{suite} / {part}, {method}, definition {definition}",
-            is_first=definition == first,
-            columns=("Dataset", *titles, *(BASELINES.values() if "accuracy" in metrics else ())),
-            rows=[_cells(name, measured[name], metrics) for name in datasets],
-            mean=None if mean is None or len(datasets) < 2 else _cells("Mean over datasets", mean, metrics),
-        )
+        for definition, rows in by_definition(results, datasets):
+            first = first or definition
+            yield TextTable(
+                title=f"{suite} / {part}, {method}, definition {definition}",
+                is_first=definition == first,
+                columns=("Dataset", *titles, *(BASELINES.values() if "accuracy" in metrics else ())),
+                rows=[_cells(row, metrics) for row in rows.iter_rows(named=True)],
+                has_mean=MEAN_OVER_DATASETS in rows["dataset"],
+            )
 
 
-def _cells(name: str, rows: pl.DataFrame, metrics: Sequence[str]) -> list[str]:
+def _cells(row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
     """Return the cells of a dataset: its name, the value of each metric, and the baselines of an accuracy."""
-    by_metric = {row["metric"]: row for row in rows.iter_rows(named=True)}
-    values = ["" if name not in by_metric else _value(by_metric[name]) for name in metrics]
-    accuracy = by_metric.get("accuracy", {})
+    values = ["" if row.get(name) is None else _value(row[name]) for name in metrics]
+    accuracy = row.get("accuracy") or {}
     baselines = [accuracy.get(column) for column in BASELINES] if "accuracy" in metrics else []
-    return [name, *values, *("" if value is None else f"{value:.3f}" for value in baselines)]
+    return [row_name(row["dataset"]), *values, *("" if value is None else f"{value:.3f}" for value in baselines)]
 
 
 def _value(row: Mapping[str, Any]) -> str:
@@ -116,7 +110,7 @@ def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
 
 def _markdown_table(table: TextTable) -> str:
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
-    lines += [[*map(_markdown_text, row)] for row in [*table.rows, *([table.mean] if table.mean else [])]]
+    lines += [[*map(_markdown_text, row)] for row in table.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -152,7 +146,6 @@ def comparison_files(comparison: pl.DataFrame) -> dict[str, ExportedFile]:
                     ]
                     for each, by in zip(of_model, cells, strict=True)
                 ],
-                mean=None,
             )
         )
     n = f"{comparison['model'].n_unique()} models"
@@ -182,7 +175,7 @@ def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
 
 
 def _latex_table(table: TextTable, model: str) -> str:
-    caption = _latex_text(f"{model}: {table.title}")
+    caption, n_datasets = _latex_text(f"{model}: {table.title}"), len(table.rows) - table.has_mean
     lines = [
         r"\begin{table}",
         r"  \centering",
@@ -191,8 +184,8 @@ def _latex_table(table: TextTable, model: str) -> str:
         r"    \toprule",
         _latex_row(table.columns),
         r"    \midrule",
-        *map(_latex_row, table.rows),
-        *([r"    \midrule", _latex_row(table.mean)] if table.mean else []),
+        *map(_latex_row, table.rows[:n_datasets]),
+        *([r"    \midrule", _latex_row(table.rows[-1])] if table.has_mean else []),
         r"    \bottomrule",
         r"  \end{tabular}",
         r"\end{table}",

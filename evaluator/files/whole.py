@@ -6,7 +6,6 @@ Lock a folder for one writer at a time.
 import errno
 import fcntl
 import hashlib
-import io
 import logging
 import os
 import re
@@ -117,11 +116,15 @@ def table_path(out: Path, name: str) -> Path:
     return out / "tables" / f"{name}.parquet"
 
 
-def write_table(out: Path, name: str, table: pl.DataFrame) -> str:
-    """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes."""
-    content = io.BytesIO()
-    table.rechunk().write_parquet(content, compression="zstd")
-    return write_bytes(table_path(out, name), content.getbuffer())
+def write_table(out: Path, name: str, table: pl.DataFrame | pl.LazyFrame) -> str:
+    """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes.
+
+    Rows of a scan need not fit into memory. Equal rows give equal bytes.
+    """
+    path, rows = table_path(out, name), table.rechunk().lazy() if isinstance(table, pl.DataFrame) else table
+    with replacing(path) as file:
+        rows.sink_parquet(file, compression="zstd", row_group_size=ROWS_PER_GROUP)
+    return file_digest(path)
 
 
 def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str]) -> None:
@@ -148,17 +151,6 @@ def csv_text(table: pl.DataFrame) -> str:
     texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
     guarded = pl.col(texts).cast(pl.String).str.replace(_FORMULA.pattern, "'${1}")
     return table.with_columns(guarded).rename(lambda name: _FORMULA.sub(r"'\1", name)).write_csv()
-
-
-def write_rows(out: Path, name: str, rows: pl.LazyFrame) -> str:
-    """Write rows that need not fit into memory. Returns the SHA-256 of the bytes.
-
-    They are those of write_table as long as there are no more than ROWS_PER_GROUP rows.
-    """
-    path = table_path(out, name)
-    with replacing(path) as file:
-        rows.sink_parquet(file, compression="zstd", row_group_size=ROWS_PER_GROUP)
-    return file_digest(path)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> str:

@@ -109,25 +109,23 @@ def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, M
     """
     per_query = statistic_sums(requests, n_labels, metrics, ["query_id"])
     totals = per_query.drop("query_id").sum()
-    measured = {}
-    for name, metric in metrics.items():
-        value = metric.value(n_labels)
-        # The sums without each query in turn, and the metric's value for each of these.
-        left_out = [pl.lit(totals[column]) - pl.col(column) for column in sorted({*value.meta.root_names()})]
-        without_one = per_query.select(left_out).select(value).to_series().to_numpy()
-        over_all = totals.select(value).item()
-        bins = bins_of(requests) if metric.interval == "bins" else None
-        spread = jackknife(over_all, without_one)
-        measured[name] = Measured(
-            over_all,
+    values = [metric.value(n_labels).alias(name) for name, metric in metrics.items()]
+    # Each metric of the sums over all requests, and of the sums without each query in turn.
+    over_all = totals.select(values).row(0)
+    left_out = per_query.select(pl.lit(totals[name]) - pl.col(name) for name in totals.columns).select(values)
+    spreads = [jackknife(value, without.to_numpy()) for value, without in zip(over_all, left_out, strict=True)]
+    return {
+        name: Measured(
+            value,
             spread.standard_error,
             per_query.height - 1,
             metric.interval,
             *metric.limits(n_labels),
             bias=spread.bias,
-            bins=bins,
+            bins=bins_of(requests) if metric.interval == "bins" else None,
         )
-    return measured
+        for (name, metric), value, spread in zip(metrics.items(), over_all, spreads, strict=True)
+    }
 
 
 N_BINS = 10
@@ -286,16 +284,15 @@ Source: Cho & Inoue 2025 (StaICC), section 3.2. A mean of probabilities, not the
 
 
 def _f1_statistics(n_labels: int) -> dict[str, pl.Expr]:
-    gold, pred = pl.col("gold"), pl.col("pred")
-    return {
-        name: statistic
-        for label in range(n_labels)
-        for name, statistic in (
-            (f"true_positive_{label}", (gold == label) & (pred == label)),
-            (f"predicted_{label}", pred == label),
-            (f"gold_{label}", gold == label),
-        )
-    }
+    statistics = dict[str, pl.Expr]()
+    for label in range(n_labels):
+        is_gold, is_pred = pl.col("gold") == label, pl.col("pred") == label
+        statistics |= {
+            f"true_positive_{label}": is_gold & is_pred,
+            f"predicted_{label}": is_pred,
+            f"gold_{label}": is_gold,
+        }
+    return statistics
 
 
 def _label_f1(label: int) -> pl.Expr:

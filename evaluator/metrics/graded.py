@@ -99,7 +99,7 @@ def multi_label_scores(yes: Floats, gold: Bools, groups: Ints | None = None, *, 
 
 
 def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any, groups: Ints | None) -> pl.DataFrame:
-    """Return each score with its jackknife interval over blocks of groups, and that of the mean gold row for each."""
+    """Return each score with its jackknife interval over blocks of groups, and the score of the mean gold row."""
     if not len(rows) or rows.shape != gold_rows.shape or not np.isfinite(rows).all():
         raise MetricError(f"Scores need rows of finite numbers, and as many gold answers; got {rows.shape}.")
     group = np.arange(len(rows)) if groups is None else np.unique(groups, return_inverse=True)[1]

@@ -106,7 +106,13 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         calibration = divergence_of(groups, _divergence_nats)
         refinement = sums(losses) / n - calibration
     parts = (reliability, reliability + uncertainty - brier, uncertainty, calibration, refinement)
-    return {name: _decomposed(values, n_queries) for name, values in zip(SCORE_PARTS, parts, strict=True)}
+    # Each value is followed by those without each query.
+    spreads = [jackknife(float(values[0]), values[1:]) for values in parts]
+    unbiased = [float(values[0]) - (spread.bias or 0.0) for values, spread in zip(parts, spreads, strict=True)]
+    return {
+        name: Measured(value, spread.standard_error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
+        for name, value, spread in zip(SCORE_PARTS, unbiased, spreads, strict=True)
+    }
 
 
 def _squared_distance(probs: Floats, true: Floats) -> Floats:
@@ -138,13 +144,6 @@ def _sums_without_one(rows: Floats) -> Floats:
     before[1:] = np.cumsum(rows[:-1], axis=0)
     after[:-1] = np.cumsum(rows[:0:-1], axis=0)[::-1]
     return before + after
-
-
-def _decomposed(values: Floats, n_queries: int) -> Measured:
-    """Return the first value without its bias, and its error, from the values without each query that follow it."""
-    error, bias = jackknife(float(values[0]), values[1:])
-    unbiased = float(values[0]) - (bias or 0.0)
-    return Measured(unbiased, error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
 
 
 GROUP = ["suite", "part", "dataset", "method"]
@@ -276,7 +275,7 @@ class Diagnostic:
     varies: str | None = None  # column of schemas.GROUP_METRICS that the part varies
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class MeasuredGroup:
     """All that the tables of a run state about one group, without its predictions."""
 
@@ -329,9 +328,7 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     measured = {name: value for each in diagnostics for name, value in each.measure(group).items()}
     varied = {each.varies for each in diagnostics if each.varies}
     variations = [frame for column in varied for frame in _variations(group, column)]
-    diagnosed = MeasuredGroup(
-        key=group.key, n_labels=group.n_labels, sizes=group.sizes, measured=measured, variations=variations
-    )
+    diagnosed = MeasuredGroup(group.key, group.n_labels, group.sizes, measured, variations)
     if not is_classification:
         return diagnosed
     requests, n_requests = group.requests, pl.len().alias("n_requests")

@@ -53,7 +53,7 @@ GUESSES = pl.Schema(
         "label_counts": pl.List(pl.Int64()),  # size of the label space; of a mean over datasets, one size a dataset
         "n_correct": pl.Int64(),  # correct requests; null where queries differ in their number of requests
         "tries": pl.Int64(),
-        # Correct less that of the majority label, mean over a query's prompts: the different values, and their queries.
+        # Accuracy of a query's prompts, less the majority label's on them: the different values, and their queries.
         "margins": pl.List(pl.Float64()),
         "margin_counts": pl.List(pl.Int64()),
     }

@@ -93,9 +93,10 @@ def two_way_standard_error(
         template_weight: times V_template; 1 + T where the mean is compared with one more template.
 
     V = V_query + V_template - V_both x number of attributes, but not below V_query or the V_template of one attribute,
-    where V_query is the variance of the queries' means divided by their number, V_template the sum over attributes of
-    that of their values' means, and V_both the residual variance of the cells divided by Q x T. Without the last, the
-    noise of single answers would be counted more than once. Templates that are no array have one attribute, themselves.
+    where V_query is the variance of the queries' means divided by the number of queries, V_template the sum over
+    attributes of the variance of their values' means divided by the number of values, and V_both the residual variance
+    of the cells divided by Q x T. Without V_both, the noise of single answers would be counted more than once.
+    Templates that are no array have one attribute, themselves.
     None where there is only one query or value.
 
     Sources: Cameron, Gelbach & Miller 2011, "Robust inference with multiway clustering", and Owen & Eckles 2012,
@@ -429,7 +430,7 @@ def reduced_bias(rows: Iterable[Row]) -> pl.DataFrame:
 
 
 def with_estimates(table: pl.DataFrame, estimates: pl.DataFrame) -> pl.DataFrame:
-    """Add `reduced_bias` to rows with METRICS_KEY and an interval, and replace the interval of those that have it.
+    """Add `reduced_bias` to rows with METRICS_KEY and an interval; where it is known, its interval replaces the row's.
 
     Both limits are moved as far as the value where it lies outside.
     """

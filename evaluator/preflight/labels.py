@@ -113,25 +113,36 @@ def label_records(space: LabelSpace, tokenizer: TextTokenizer) -> list[LabelReco
     ]
 
 
+def _begins(a: Tokens, b: Tokens) -> bool:
+    return len(a) < len(b) and b[: len(a)] == a
+
+
+def _shares_first(a: Tokens, b: Tokens) -> bool:
+    return a[0] == b[0] and not _begins(a, b)
+
+
+_PAIRS: Sequence[tuple[str, Test, str]] = (
+    (
+        "label-begins-label",
+        _begins,
+        "The tokens of {!r} are the beginning of those of {!r}{}, so the longer label is never more probable as a "
+        "whole. Choose other label names, or a method that divides by length (per_token, per_byte).",
+    ),
+    (
+        "first-token-shared",
+        _shares_first,
+        "The labels {!r} and {!r} begin with the same token{}: what comes after it tells them apart.",
+    ),
+)
+"""Findings about two labels of a space: name, the test of their tokens, and the text about the first such pair."""
+
+
 def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRecord]:
     """Yield the findings about the label spaces of a dataset, each kind with its first example."""
-    begins = [pair for space in spaces if (pair := _first_pair(space, _begins))]
-    if begins:
-        (short, long), where = begins[0], _in_spaces(len(begins), len(spaces))
-        yield finding(
-            "label-begins-label",
-            f"The tokens of {short!r} are the beginning of those of {long!r}{where}, so the longer label is never more "
-            "probable as a whole. Choose other label names, or a method that divides by length (per_token, per_byte).",
-            dataset,
-        )
-    shared = [pair for space in spaces if (pair := _first_pair(space, _shares_first))]
-    if shared:
-        (a, b), where = shared[0], _in_spaces(len(shared), len(spaces))
-        yield finding(
-            "first-token-shared",
-            f"The labels {a!r} and {b!r} begin with the same token{where}: what comes after it tells them apart.",
-            dataset,
-        )
+    for name, test, text in _PAIRS:
+        if pairs := [pair for space in spaces if (pair := _first_pair(space, test))]:
+            where = f" (in {len(pairs):,} of {len(spaces):,} label spaces)" if len(spaces) > 1 else ""
+            yield finding(name, text.format(*pairs[0], where), dataset)
 
 
 def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Iterator[FindingRecord]:
@@ -189,18 +200,6 @@ def _first_pair(space: LabelSpace, test: Test) -> tuple[str, str] | None:
     return next(((a, b) for (ids_a, a), (ids_b, b) in combinations(labels, 2) if test(ids_a, ids_b)), None)
 
 
-def _begins(a: Tokens, b: Tokens) -> bool:
-    return len(a) < len(b) and b[: len(a)] == a
-
-
-def _shares_first(a: Tokens, b: Tokens) -> bool:
-    return a[0] == b[0] and not _begins(a, b)
-
-
-def _in_spaces(n: int, n_all: int) -> str:
-    return f" (in {n:,} of {n_all:,} label spaces)" if n_all > 1 else ""
-
-
 def first_token_findings(
     source: ModelSource, chat: ChatForm | None, store: PromptStore, tokens: pl.LazyFrame
 ) -> Iterator[FindingRecord]:
@@ -238,6 +237,27 @@ def first_token_findings(
         )
 
 
+_FAULTS = {
+    "control token": (
+        "control-tokens",
+        "{n} contain control tokens in their own texts or labels; the first: {written!r}. The model reads {read!r} as "
+        "the token of a conversation or of the end of a text, not as these letters. Remove or rewrite it in the data "
+        "(--data) or in the label names (--labels).",
+    ),
+    "label": (
+        "changed-labels",
+        "In {n} a label is not what its tokens say: {written!r} becomes {read!r} (tokens {tokens}). Try "
+        "--label-boundary {other}, or other label names (--labels).",
+    ),
+    "prompt": (
+        "changed-prompts",
+        "{n} are not what their tokens say: {written!r} becomes {read!r}. The tokenizer does not have these "
+        "characters, or changes them: rewrite them in the data (--data), or choose a --model that reads them.",
+    ),
+}
+"""Kind of fault -> the finding and its text."""
+
+
 def fault_findings(faults: Sequence[TextFault], n_prompts: int, boundary: LabelBoundary) -> Iterator[FindingRecord]:
     """Yield a finding for each kind of difference between prompts and their tokens.
 
@@ -248,27 +268,9 @@ def fault_findings(faults: Sequence[TextFault], n_prompts: int, boundary: LabelB
     """
     other = "merged" if boundary == "separate" else "separate"
     for fault in faults:
-        n = f"{fault.n_prompts:,} of {n_prompts:,} prompts"
-        if fault.kind == "control token":
-            yield finding(
-                "control-tokens",
-                f"{n} contain control tokens in their own texts or labels; the first: {fault.written!r}. The model "
-                f"reads {fault.read!r} as the token of a conversation or of the end of a text, not as these letters. "
-                "Remove or rewrite it in the data (--data) or in the label names (--labels).",
-            )
-        elif fault.kind == "label":
-            yield finding(
-                "changed-labels",
-                f"In {n} a label is not what its tokens say: {fault.written!r} becomes {fault.read!r} (tokens "
-                f"{' '.join(fault.tokens)}). Try --label-boundary {other}, or other label names (--labels).",
-            )
-        else:
-            yield finding(
-                "changed-prompts",
-                f"{n} are not what their tokens say: {fault.written!r} becomes {fault.read!r}. The tokenizer does not "
-                "have these characters, or changes them: rewrite them in the data (--data), or choose a --model that "
-                "reads them.",
-            )
+        name, text = _FAULTS[fault.kind]
+        n, tokens = f"{fault.n_prompts:,} of {n_prompts:,} prompts", " ".join(fault.tokens)
+        yield finding(name, text.format(n=n, written=fault.written, read=fault.read, tokens=tokens, other=other))
 
 
 def template_findings(source: ModelSource, chat: ChatForm | None) -> Iterator[FindingRecord]:

@@ -39,9 +39,10 @@ from evaluator.report.table import (
     baseline_columns,
     by_definition,
     dataset_order,
+    ends_column,
     in_order,
-    interval,
     lower_is_better,
+    mean_items,
     metric_column,
     number,
     p_text,
@@ -215,11 +216,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     mean = rows if rows.height == 1 else rows.filter(dataset=MEAN_OVER_DATASETS)
     if mean.height:
         cells = {name: cell for name in present if (cell := mean[name].item())}
-        items = [
-            _mean_item(name, cell, texts, mean["accuracy"].item() if "accuracy" in present else None)
-            for name, cell in cells.items()
-        ]
-        yield Filled("summary.html", {"items": items})
+        yield Filled("summary.html", {"items": mean_items(cells, texts)})
     accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
     is_judged = accuracies is not None and bool(accuracies["verdict"].count())
     sizes = pl.struct(
@@ -244,23 +241,6 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     yield Table(rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=caption)
     if accuracies is not None and is_judged:
         yield from _against_guessing(accuracies)
-
-
-def _mean_item(metric: str, cell: Row, texts: MetricTexts, accuracy: Row | None) -> dict[str, object]:
-    """Return the mean of a metric over datasets with what a reader compares it with."""
-    lines = [interval(cell["ci_low"], cell["ci_high"])]
-    lines += [f"reduced-bias {number(cell['reduced_bias'])}"] if cell["reduced_bias"] is not None else []
-    if metric == "accuracy":
-        lines.append(f"chance {number(cell['chance'])}, majority label {number(cell['majority'])}")
-        if verdict := cell["verdict"]:
-            lines.append(f"{VERDICT_MARKS[verdict]} {verdict}")
-            p_values = p_text(cell["p_holm"]), p_text(cell["p_majority_holm"])
-            lines.append("against uniform guessing p {}, against the majority label p {}".format(*p_values))
-    elif metric == "true_label_probability" and accuracy:
-        lines.append(f"chance {number(accuracy['chance'])}")
-    else:
-        lines.append("lower is better" if texts.lower_is_better(metric) else "higher is better")
-    return {"name": texts.title(metric), "number": number(cell["value"]), "lines": lines}
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
@@ -300,11 +280,7 @@ def _tests_table(tested: pl.DataFrame) -> Table:
             replace(MAJORITY_TESTED, note="", below=(), tip=None, data={}, style=""),
             Column("Lower bound", "accuracy_lower_bound"),
             Column("Queries needed", "n_needed"),
-            Column(
-                "Bayesian interval",
-                "credible_low",
-                cell=lambda row: interval(row["credible_low"], row["credible_high"]),
-            ),
+            ends_column("Bayesian interval", "credible_low", "credible_high"),
         ],
         style="metrics tests",
         caption=TEXTS["tests_table_caption"].format(100 * ASSURANCE, POWER),
@@ -348,7 +324,7 @@ def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of a figure of intervals; the majority label is a baseline of accuracy only."""
     shown = ("dataset", "value", "ci_low", "ci_high", "chance", "majority", "verdict")
     values = rows.select("dataset", metric).drop_nulls().unnest(metric).select(shown)
-    if metric != "accuracy" and "accuracy" in rows.columns:  # the chance of an accuracy is that of the metric as well
+    if metric != "accuracy" and "accuracy" in rows.columns:  # a random guess has the same chance
         values = values.update(rows.select("dataset", pl.col("accuracy").struct.field("chance")), on="dataset")
 
     def description(row: Row) -> str:

@@ -71,7 +71,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["digest"] = _digest
-    environment.globals |= {"render": render, "type_of": lambda block: type(block).__name__}
+    environment.globals["render"] = render
     return environment
 
 

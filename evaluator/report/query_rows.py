@@ -131,7 +131,9 @@ def shown_queries(
         prompts: prompt_id, prompt and spans of these rows.
         methods: in the order of the page.
     """
-    texts = {prompt_id: (prompt, starts) for prompt_id, prompt, starts in _with_starts(prompts).iter_rows()}
+    starts = pl.col("spans").list.eval(pl.element().struct.field("start")).fill_null(pl.lit([0], pl.List(pl.Int32)))
+    with_starts = prompts.select("prompt_id", "prompt", starts).iter_rows()
+    texts = {prompt_id: (prompt, of_spans) for prompt_id, prompt, of_spans in with_starts}
     # The same budget for every dataset, of which one may have long texts.
     budget = MAX_PROMPTS // rows["dataset"].n_unique()
     by_dataset = answers.partition_by("dataset", as_dict=True)
@@ -170,11 +172,6 @@ class _Pieces:
     def number(self, text: str) -> int:
         """Return the number of a piece."""
         return self._numbers.setdefault(text, len(self._numbers))
-
-
-def _with_starts(prompts: pl.DataFrame) -> pl.DataFrame:
-    starts = pl.col("spans").list.eval(pl.element().struct.field("start")).fill_null(pl.lit([0], pl.List(pl.Int32)))
-    return prompts.select("prompt_id", "prompt", starts)
 
 
 def _dataset(
@@ -219,8 +216,12 @@ def _run(
     numbers: QueryNumbers,
 ) -> dict[str, Any]:
     """Return the prompts of one kind, and what each method answered; every list has one entry a query."""
-    by_method = {method: _aligned(queries, answered.get((*key, method))) for method in methods}
-    present = {method: one for method, one in by_method.items() if one is not None}
+    ids = queries.select("query_id")  # an answer for each, in the order of the page; null where there is none
+    present = {
+        method: ids.join(answers.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
+        for method in methods
+        if (answers := answered.get((*key, method))) is not None
+    }
     usual = next((one["prompt_id"] for one in present.values()), pl.Series(dtype=pl.String))
     return {
         **_asked(queries, rows, usual),
@@ -237,14 +238,6 @@ def _run(
             for method, one in present.items()
         ],
     }
-
-
-def _aligned(queries: pl.DataFrame, answers: pl.DataFrame | None) -> pl.DataFrame | None:
-    """Return an answer a query in the order of the page, null where there is none; None without any answer."""
-    if answers is None:
-        return None
-    once = answers.unique("query_id", keep="first", maintain_order=True)
-    return queries.select("query_id").join(once, on="query_id", how="left", maintain_order="left")
 
 
 def _asked(queries: pl.DataFrame, rows: pl.DataFrame, prompt_ids: pl.Series) -> dict[str, Any]:

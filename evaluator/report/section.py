@@ -30,7 +30,7 @@ class MeasuredRun(Protocol):
         """Read a table that a suite wrote next to its prompts."""
 
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
-        """Read prompt_id, prompt and spans of those of these prompts that the run built."""
+        """Read prompt_id, prompt and spans of the given prompts, as far as the run built them."""
 
 
 @cache

@@ -141,6 +141,11 @@ def line(value: str, show: Callable[[Any], str] = number) -> Callable[[Row], str
     return lambda row: "" if row[value] is None else show(row[value])
 
 
+def ends_column(title: str, low: str, high: str, **more: Any) -> Column:
+    """Return a column of intervals, whose ends are in two columns."""
+    return Column(title, low, cell=lambda row: interval(row[low], row[high]), data={"low": low, "high": high}, **more)
+
+
 def text_column(title: str, value: str, *, style: str = "", **more: Any) -> Column:
     """Return a column of texts, which are on the left."""
     return Column(title, value, style=style, **more)
@@ -370,6 +375,30 @@ def metric_column(metric: str, texts: MetricTexts) -> Column:
         style="number metric",
         data={"metric": "metric"},
     )
+
+
+def mean_items(cells: Mapping[str, Row], texts: MetricTexts) -> list[dict[str, object]]:
+    """Return the mean of each metric over datasets with what a reader compares it with, for summary.html.
+
+    Args:
+        cells: metric -> its row of schemas.METRICS, in order.
+    """
+    items: list[dict[str, object]] = []
+    for metric, cell in cells.items():
+        lines = [interval(cell["ci_low"], cell["ci_high"])]
+        lines += [f"reduced-bias {number(cell['reduced_bias'])}"] if cell["reduced_bias"] is not None else []
+        if metric == "accuracy":
+            lines.append(f"chance {number(cell['chance'])}, majority label {number(cell['majority'])}")
+            if verdict := cell["verdict"]:
+                lines.append(f"{VERDICT_MARKS[verdict]} {verdict}")
+                p_values = p_text(cell["p_holm"]), p_text(cell["p_majority_holm"])
+                lines.append("against uniform guessing p {}, against the majority label p {}".format(*p_values))
+        elif metric == "true_label_probability" and "accuracy" in cells:
+            lines.append(f"chance {number(cells['accuracy']['chance'])}")
+        else:
+            lines.append("lower is better" if texts.lower_is_better(metric) else "higher is better")
+        items.append({"name": texts.title(metric), "number": number(cell["value"]), "lines": lines})
+    return items
 
 
 def value_tip(cell: Row) -> str:

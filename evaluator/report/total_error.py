@@ -13,8 +13,8 @@ from evaluator.report.table import (
     MetricTexts,
     Table,
     digits,
+    ends_column,
     in_order,
-    interval,
     percent,
     text_column,
 )
@@ -28,20 +28,8 @@ ROW = [DATASET, text_column("Metric", "title"), text_column("Method", "method"),
 TOTALS = [
     *ROW,
     Column("Value", "value", bold=True),
-    Column(
-        "Interval",
-        "ci_low",
-        cell=lambda row: interval(row["ci_low"], row["ci_high"]),
-        below="ci_over",
-        data={"low": "ci_low", "high": "ci_high"},
-    ),
-    Column(
-        "Total interval",
-        "total_low",
-        cell=lambda row: interval(row["total_low"], row["total_high"]),
-        below="total_over",
-        data={"low": "total_low", "high": "total_high"},
-    ),
+    ends_column("Interval", "ci_low", "ci_high", below="ci_over"),
+    ends_column("Total interval", "total_low", "total_high", below="total_over"),
 ]
 
 COMPONENTS = [

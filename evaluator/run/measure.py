@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.files.json_files import to_builtins
-from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_rows, write_table
+from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_table
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.metrics.table import queries_table, query_texts
 from evaluator.progress import Progress, Stage
@@ -138,7 +138,7 @@ def measure_run(
 
     def keep(name: str, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Write a table that need not fit into memory, and return a scan of it (suites.base.Keep)."""
-        digests[name] = write_rows(out, name, rows)
+        digests[name] = write_table(out, name, rows)
         return scan_parquet(table_path(out, name))
 
     def progress(*, n_left: int) -> Progress:

@@ -35,7 +35,7 @@ class MeasuredFolder:
     def table(self, name: str) -> pl.DataFrame:
         """Return a table of the measure stage. Raises StoreError if it is missing or not the one that was written."""
         if name not in self._tables:
-            self._tables[name] = read_table(self.out, name, self.record.tables)
+            self._tables[name] = read_table(self.out, name, self.record.measures.tables)
         return self._tables[name]
 
     def scan(self, name: str) -> pl.LazyFrame:

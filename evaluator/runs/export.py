@@ -11,7 +11,6 @@ from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.exports.metrics_tables import comparison_files
 from evaluator.files.json_files import read_json
 from evaluator.files.whole import write_bytes
-from evaluator.metrics import METRICS
 from evaluator.record import MeasuredRecord, measured_record, require_every_query
 from evaluator.run.folder import read_requests, read_scores, read_table
 from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, model_runs, read_run
@@ -82,7 +81,6 @@ def exported_run(out: Path, definition: str = "all") -> ExportedRun:
         record=record,
         metrics=metrics,
         texts=metric_texts(record.prompts.suites),
-        limits={name: metric.limits(2) for name, metric in METRICS.items()},  # the same for any number of labels
         answers=lambda: answered_groups(read_table(out, "predictions", record.tables), metrics, _prompts(out)),
         attachments=lambda: _attachments(out, record),
     )

@@ -15,19 +15,11 @@ from evaluator.imports.answers import IMPORTED, NUMBERS, ImportedDataset, answer
 from evaluator.imports.files import read_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, PartRecord
+from evaluator.run import stage_records
 from evaluator.run.build import Built
 from evaluator.run.measure import ScoredStore
 from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.score import Scored
-from evaluator.run.stage_records import (
-    check_comparison,
-    check_configuration,
-    check_datasets,
-    finished_run,
-    prompts_record,
-    record_build,
-    record_scores,
-)
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS, Definition
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
@@ -75,10 +67,10 @@ def import_answers(
         suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=definitions
     )
     with writing_to(out):
-        check_comparison(out, [], force=force)
-        earlier = finished_run(out, force=force)
-        check_configuration(out, earlier, config)
-        check_datasets(out, earlier, dict.fromkeys(names, digest))
+        stage_records.check_comparison(out, [], force=force)
+        earlier = stage_records.finished_run(out, force=force)
+        stage_records.check_configuration(out, earlier, config)
+        stage_records.check_datasets(out, earlier, dict.fromkeys(names, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
@@ -89,12 +81,12 @@ def import_answers(
         elapsed_s = seconds_since(clock)
         notes = {dataset.name: [f"imported from {dataset.file}", *dataset.notes] for dataset in reversed(datasets)}
         prompts = replace(
-            prompts_record(built, described),
+            stage_records.prompts_record(built, described),
             datasets=list(names),
             notes=notes,
             dataset_fingerprints=dict.fromkeys(names, digest),
         )
-        record = record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
+        record = stage_records.record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,
@@ -104,7 +96,7 @@ def import_answers(
             n_parameters=None,
             context_tokens=None,
         )
-        return (yield from measure_and_report(record_scores(record, scored, answered, out), scored, out))
+        return (yield from measure_and_report(stage_records.record_scores(record, scored, answered, out), scored, out))
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:

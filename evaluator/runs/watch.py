@@ -116,7 +116,7 @@ def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
 
 
 def _bets(rows: pl.DataFrame, promise: Threshold) -> tuple[pl.DataFrame, pl.Expr, float]:
-    """Return the rows that a promise is about, which of them are errors, and the share of these that it allows."""
+    """Return the rows that a promise counts, which of them are errors, and the share of errors that it allows."""
     used = pl.col("probability" if promise.measure == "accuracy" else "yes_prob") >= promise.threshold
     target = promise.target or 0.0
     of_measure = {

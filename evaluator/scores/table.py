@@ -110,7 +110,7 @@ def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.Laz
 
 
 def _missing(rows: pl.DataFrame, requests: pl.LazyFrame, prompts: pl.LazyFrame, what: str) -> ScoreError:
-    """Return the error about requests without a score or hidden state, which are some of those of the prompts."""
+    """Return the error about rows of requests for these prompts that have no score or hidden state."""
     n = requests.join(prompts, on=PROMPTS_KEY, how="semi").select(pl.len()).collect().item()
     place = ", ".join(rows.select("suite", "part", "dataset").row(0))
     return ScoreError(

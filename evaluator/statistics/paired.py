@@ -150,9 +150,8 @@ def t_test(estimate: Estimate, *, one_sided: bool = False) -> float:
     difference, error, freedom = estimate
     if error == 0:
         return 1.0
-    return (
-        float(stdtr(freedom, -difference / error)) if one_sided else 2 * float(stdtr(freedom, -abs(difference) / error))
-    )
+    tail = float(stdtr(freedom, -(difference if one_sided else abs(difference)) / error))
+    return tail if one_sided else 2 * tail
 
 
 class Equivalence(NamedTuple):
@@ -201,8 +200,8 @@ def worse_test(estimate: Estimate, margin: float, n_pairs: int) -> float:
 class Spread(NamedTuple):
     """How much pairs vary, which determines the detectable difference."""
 
-    plain_error: float  # standard errors of the mean difference: plain, and that of the test
-    tested_error: float
+    plain_error: float  # standard error of the mean difference
+    tested_error: float  # standard error that the test uses
     degrees_of_freedom: float
     n_pairs: int
     mean_size: float  # means of |difference| and of its square

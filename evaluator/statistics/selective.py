@@ -375,9 +375,9 @@ def route(
 ) -> Routing:
     """Find the threshold with the least expected cost, and judge it on rows that it was not chosen on.
 
-    Rows are in five folds, whole groups in each; every fold is routed by the threshold from the others. Routing is
-    the verdict where its cost is below that of both models by the whole intervals; a single model, where its cost is
-    below that of the other one by the whole interval, and routing is not shown to cost less.
+    Rows are in five folds, whole groups in each; every fold is routed by the threshold from the others. The verdict is
+    routing where whole intervals show that it costs less than either model alone; else a single model where the whole
+    interval shows that it costs less than the other.
 
     Args:
         scores: [n], largest option probability of the small model.

@@ -70,10 +70,10 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
     + draw[q, d] + residual[q, a, d] with independent terms. On complete data this is unbiased for any distribution
     (Searle, Casella & McCulloch 1992, "Variance Components", chapter 4).
 
-    Intervals: of `level`, that of Tukey 1951 and Williams 1962, from chi-squared quantiles of its mean square, which
-    counts as that of the interaction at least for the upper limit. Of the others, t times the jackknife standard error
-    over queries, given the levels: answers are mostly 0 or 1, so that the normal theory of their mean squares does not
-    hold; up from an estimate of at least 0. So no interval has zero width.
+    Intervals: that of `level` is Tukey's (1951) and Williams's (1962), from chi-squared quantiles of its mean square,
+    or of the interaction's for the upper limit if that is larger. The others reach t times the jackknife standard error
+    over queries, given the levels, because answers are mostly 0 or 1 and the normal theory of their mean squares does
+    not hold; their upper limits start from an estimate of at least 0. So no interval has zero width.
     """
     n_queries, n_levels, n_draws = shape = cells.shape
     squares = _mean_squares(cells)

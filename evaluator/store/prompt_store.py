@@ -178,7 +178,11 @@ def write_store(
     }
     folder.mkdir(parents=True, exist_ok=True)
     named = with_other_ids(rows)
-    with kept(_distinct_prompts(named), folder) as prompts, kept(_distinct_requests(named), folder) as requests:
+    distinct_prompts = named.select(PROMPTS.names()).sort("prompt", *PROMPTS_KEY).filter(~_repeats(PROMPTS_KEY))
+    # Rows that repeat the key and the prompt of the row above are one request.
+    in_order = named.select(REQUESTS.names()).with_row_index("row").sort(*REQUESTS_KEY, "row").drop("row")
+    distinct_requests = in_order.filter(~_repeats([*REQUESTS_KEY, *PROMPTS_KEY]))
+    with kept(distinct_prompts, folder) as prompts, kept(distinct_requests, folder) as requests:
         repeated = requests.filter(_repeats(REQUESTS_KEY)).head(1).collect()
         assert repeated.is_empty(), f"a suite or method used one position twice: {repeated.row(0, named=True)}"
         manifest = StoreManifest(
@@ -191,17 +195,6 @@ def write_store(
         )
     write_record(folder / MANIFEST, manifest)
     return PromptStore(folder, manifest, verified={*manifest.files})
-
-
-def _distinct_prompts(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return schemas.PROMPTS, each prompt once, sorted by text."""
-    return rows.select(PROMPTS.names()).sort("prompt", *PROMPTS_KEY).filter(~_repeats(PROMPTS_KEY))
-
-
-def _distinct_requests(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return schemas.REQUESTS, sorted by key, without rows that repeat the key and the prompt of the row above."""
-    in_order = rows.select(REQUESTS.names()).with_row_index("row").sort(*REQUESTS_KEY, "row").drop("row")
-    return in_order.filter(~_repeats([*REQUESTS_KEY, *PROMPTS_KEY]))
 
 
 def _repeats(columns: list[str]) -> pl.Expr:

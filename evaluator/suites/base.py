@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import polars as pl
 
-from evaluator import metrics
 from evaluator.compare.differences import method_differences
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import LabelBoundary, RunConfig
@@ -22,8 +21,8 @@ from evaluator.errors import LabelError
 from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.methods.base import Method, ScoredRequests, predict
 from evaluator.methods.training_states import missing_classes
-from evaluator.metrics.groups import Diagnostic, PredictionGroup
-from evaluator.metrics.table import label_mass_metrics
+from evaluator.metrics import table as metric_tables
+from evaluator.metrics.groups import Diagnostic, PredictionGroup, label_spaces_table, measured_groups
 from evaluator.metrics.thresholds import coverage_tables, joined_tables
 from evaluator.report.classification import classification_sections, with_head
 from evaluator.report.notes import missing_class_notes, prompt_definition_notes
@@ -255,19 +254,19 @@ def classification_tables(
 
     # Answers to queries without a true option are compared with each other alone, which diagnostics do.
     has_gold = pl.col("gold").is_not_null() | ~pl.col("part").is_in(parts)
-    groups = metrics.measured_groups(predictions.filter(has_gold), parts, diagnostics, read)
+    groups = measured_groups(predictions.filter(has_gold), parts, diagnostics, read)
     requested = pl.col("definition").is_in(run.config.definitions)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
-    measured = metrics.metrics_table(groups, draws).filter(requested)
-    measured = pl.concat([measured, label_mass_metrics(run.scored, run.config.definitions)]).sort(METRICS_KEY)
+    mass = metric_tables.label_mass_metrics(run.scored, run.config.definitions)
+    measured = pl.concat([metric_tables.metrics_table(groups, draws).filter(requested), mass]).sort(METRICS_KEY)
     yield "metrics", measured
-    yield "group_metrics", metrics.group_metrics_table(groups).filter(requested)
+    yield "group_metrics", metric_tables.group_metrics_table(groups).filter(requested)
     yield "method_differences", method_differences(groups, measured, run.model)
     yield "missing_classes", missing_classes(run.scored, run.methods)
-    yield "reliability", metrics.reliability_table(groups)
-    yield "confusion", metrics.confusion_table(groups)
+    yield "reliability", metric_tables.reliability_table(groups)
+    yield "confusion", metric_tables.confusion_table(groups)
     yield from joined_tables(covered)
-    yield "label_spaces", metrics.label_spaces_table(predictions)
+    yield "label_spaces", label_spaces_table(predictions)
 
 
 def classification_page(run: MeasuredRun) -> Iterator[Section]:

@@ -23,7 +23,7 @@ from evaluator.compare.differences import (
 from evaluator.compare.results import comparison_table, require_equal_queries
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
 from evaluator.errors import ConfigError
-from evaluator.metrics import measured_groups
+from evaluator.metrics.groups import measured_groups
 from evaluator.run.compare import read_runs
 from evaluator.statistics.paired import adjusted_estimate, paired_test
 from evaluator.statistics.paired import interval as interval_with_test

@@ -9,7 +9,7 @@ from scipy.stats import ttest_1samp
 
 from evaluator.compare.differences import method_differences
 from evaluator.compare.schema import DIFFERENCES, DIFFERENCES_KEY
-from evaluator.metrics import measured_groups
+from evaluator.metrics.groups import measured_groups
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions
 from tests.metrics.measured import metrics_of
 

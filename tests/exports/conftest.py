@@ -39,7 +39,7 @@ def made() -> ExportedRun:
     names = dict(zip(LABELS, ["a|b*c", "50%_#1", "[x]&{y}", "plain"], strict=True))
     metrics = metrics_of(predictions(0.5, seed=0)).with_columns(pl.col("dataset").replace(names))
     record = made_record(model={"name": "acme/small_1"}, prompts={"datasets": list(names.values())})
-    return ExportedRun(record=record, metrics=metrics, texts=MetricTexts(), limits={}, answers=lambda: iter(()))
+    return ExportedRun(record=record, metrics=metrics, texts=MetricTexts(), answers=lambda: iter(()))
 
 
 @pytest.fixture(scope="session")

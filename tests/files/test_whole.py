@@ -110,14 +110,14 @@ def test_rows_from_files_are_written_as_a_table_is(tmp_path, n_rows: int):
     )
     table.write_ipc(tmp_path / "rows.arrow")
     digest = whole.write_table(tmp_path, "table", table)
-    assert whole.write_rows(tmp_path, "rows", pl.scan_ipc(tmp_path / "rows.arrow")) == digest
+    assert whole.write_table(tmp_path, "rows", pl.scan_ipc(tmp_path / "rows.arrow")) == digest
 
 
 def test_how_rows_are_cut_in_frames_does_not_change_a_long_table(tmp_path, monkeypatch):
     monkeypatch.setattr(whole, "ROWS_PER_GROUP", 64)
     table = pl.DataFrame({"number": range(300)})
     cuts = {
-        whole.write_rows(tmp_path, "rows", pl.concat([table[:cut], table[cut:]], rechunk=False).lazy())
+        whole.write_table(tmp_path, "rows", pl.concat([table[:cut], table[cut:]], rechunk=False).lazy())
         for cut in (1, 63, 64, 65, 200)
     }
     assert len(cuts) == 1

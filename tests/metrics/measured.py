@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from evaluator.metrics import confusion_table, measured_groups, metrics_table, reliability_table
+from evaluator.metrics.groups import measured_groups
+from evaluator.metrics.table import confusion_table, metrics_table, reliability_table
 
 
 def metrics_of(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:

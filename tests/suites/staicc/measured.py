@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from evaluator.metrics import group_metrics_table, measured_groups, metrics_table
+from evaluator.metrics.groups import measured_groups
+from evaluator.metrics.table import group_metrics_table, metrics_table
 from evaluator.suites.staicc.diagnostics import DIAGNOSTIC_PARTS, DIAGNOSTICS
 
 
