@@ -285,7 +285,7 @@ def template_findings(source: ModelSource, chat: ChatForm | None) -> Iterator[Fi
     if thought:
         yield finding(
             "unwritten-thought",
-            f"The chat template opens an answer with {thought!r}, so that the model would think before it answers, and "
-            "labels are scored without a thought. Name a --chat-template FILE that writes no thought, or one that is "
-            "empty.",
+            f"The chat template opens an answer with {thought!r}. Labels are scored without it, or within a thought "
+            "that has no end, and the model does not answer so. Name a --chat-template FILE that writes no thought, or "
+            "an empty one before every answer.",
         )

@@ -182,13 +182,13 @@ def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], pr
         if not ids:
             raise LabelError(
                 f"Label {text!r} of {list(texts)} has no tokens{after}, so it cannot be scored. "
-                "Choose another verbalizer.",
+                "Choose other label names (--labels).",
                 texts,
             )
         if tuple(ids) in seen:
             raise LabelError(
                 f"Labels {seen[tuple(ids)]!r} and {text!r} of {list(texts)} tokenise identically{after}, so no score "
-                "can tell them apart. Choose another verbalizer, or another --label-boundary.",
+                "can tell them apart. Choose other label names (--labels), or another --label-boundary.",
                 texts,
             )
         seen[tuple(ids)] = text

@@ -139,9 +139,9 @@ class ChatForm:
             raise ModelError(
                 f"The chat template of {self.model} is no Jinja template: line {error.lineno}, {error.message}"
             ) from error
-        except UndefinedError as error:
+        except (UndefinedError, TypeError) as error:  # TypeError: of what is None here, such as tools
             raise ModelError(
-                f"The chat template of {self.model} needs more than messages with a role and a text ({error.message})."
+                f"The chat template of {self.model} needs more than messages with a role and a text ({error})."
             ) from error
         except Exception as error:  # templates are programs of others, and can raise anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__

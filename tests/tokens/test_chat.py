@@ -267,6 +267,7 @@ def test_an_empty_system_instruction_removes_the_templates_own():
         ),
         ("{% for m in messages %}\n{{ m.content }", "is no Jinja template: line 2,"),
         ("{% for m in messages %}{{ m.content.parts.first }}{% endfor %}", "needs more than messages with a role"),
+        ("{% for t in tools %}{{ t.name }}{% endfor %}" + ANY_ROLE, "needs more than messages with a role"),
     ],
 )
 def test_a_template_for_something_else_is_refused_in_words_of_conversations(template, sentence):
