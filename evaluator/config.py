@@ -447,7 +447,9 @@ class ThresholdOptions(Options):
         super().__post_init__()
         if self.measure != "accuracy" and self.per == "class":
             raise ConfigError(f"--measure {self.measure} is about the answer yes alone. Leave out --per class.")
-        if self.costs and (len(self.costs) != 3 or min(self.costs) < 0):
+        if not all(0 <= threshold <= 1 for threshold in self.at):
+            raise ConfigError(f"--at takes probabilities, 0 to 1, got {', '.join(map(str, self.at))}.")
+        if self.costs and (len(self.costs) != 3 or not all(0 <= cost < math.inf for cost in self.costs)):
             raise ConfigError("--costs takes three numbers, 0 or more: of a small call, a large one, a wrong answer.")
 
     @property

@@ -5,6 +5,7 @@ Python's functions, and the check of its value.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
@@ -110,9 +111,14 @@ def _without_none(hint: Any) -> Any:
 
 def require_address(option_flag: str, url: str, key_variable: str) -> None:
     """Raise ConfigError for an address of a service that is none, or that may hold a secret, which is not shown."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{option_flag} takes http://HOST:PORT or https://HOST, got {parts.hostname or url}.")
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets
+        is_address = False
+    if not is_address:
+        without_secrets = re.sub(r".*@|[?#].*", "", url)
+        raise ConfigError(f"{option_flag} takes http://HOST:PORT or https://HOST, got {without_secrets!r}.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
             f"{option_flag} for {parts.hostname} holds more than a host, a port and a path. Set a key in the "

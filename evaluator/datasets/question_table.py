@@ -1,5 +1,6 @@
 """Read the rows of a table with typed questions about them."""
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,12 +15,10 @@ from evaluator.datasets.labelled_table import refuse_nul, refuse_rows
 from evaluator.datasets.tables import parsed, read_texts, table_in
 from evaluator.datasets.user_table import TEXT, USER_TRAINING
 from evaluator.decisions.answers import TypedAnswer, gold_option
-from evaluator.decisions.questions import Option, Question, read_questions
+from evaluator.decisions.questions import Option, Question, are_different, read_questions
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
-
-_HINT = "Say which columns hold the input with --input-column A,B; `gold` in the file of questions names true options."
 
 
 def question_tables(path: Path, data: DataOptions) -> Iterator[tuple[str, Callable[[], DecisionDataset]]]:
@@ -70,7 +69,8 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
     inputs = data.columns.inputs or (TEXT,)
     extra = [column for column in (question.gold, question.options_column) if column]
-    read = read_texts(path, list(dict.fromkeys([*inputs, *extra])), _HINT)
+    hint = f"--input-column A,B names the input; `gold` and `options_column` are of the question {question.name!r}."
+    read = read_texts(path, list(dict.fromkeys([*inputs, *extra])), hint)
     table, rows, _ = read
     blank = pl.all_horizontal(pl.col(name).fill_null("").str.strip_chars() == "" for name in inputs)
     refuse_rows(table.select(blank).to_series(), read, path, f"{', '.join(inputs)} is missing or empty")
@@ -104,7 +104,7 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
     column = question.options_column
     assert column is not None, "the caller has checked"
     rows = []
-    table = read_texts(path, [column], _HINT)
+    table = read_texts(path, [column], f"`options_column` of the question {question.name!r} names it.")
     for number, cell in zip(table.rows, table.cells[column], strict=True):
         value = parsed(cell or "")
         if isinstance(value, str):
@@ -113,7 +113,7 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
         options = [Option(str(name), str(description or "")) for name, description in pairs]
         if question.none is not None and question.none not in {option.name for option in options}:
             options.append(next(option for option in question.options if option.name == question.none))
-        if len({option.name for option in options}) < max(len(options), 2) or not all(o.name.strip() for o in options):
+        if not are_different([option.name for option in options]):
             raise DatasetError(
                 f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different and "
                 f'none blank, as a|b or ["a", "b"]; found {shown(cell)}.'
@@ -144,8 +144,8 @@ def _gold(
 def _distribution(value: Any, names: Sequence[str], where: str) -> list[float]:
     weights = [value.get(name, 0) for name in names] if isinstance(value, dict) else value
     unknown = [key for key in value if key not in names] if isinstance(value, dict) else []
-    is_number = all(isinstance(weight, int | float) and weight >= 0 for weight in weights)
-    if unknown or len(weights) != len(names) or not is_number or not sum(weights) > 0:
+    is_number = all(type(weight) in (int, float) and weight >= 0 for weight in weights)
+    if unknown or len(weights) != len(names) or not is_number or not 0 < sum(weights) < math.inf:
         raise DatasetError(
             f"{where}: a distribution has a number of 0 or more for each of {', '.join(names)}; found {shown(value)}."
         )

@@ -240,13 +240,12 @@ def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> N
 
 
 def require_dataset_name(name: str, origin: str) -> None:
-    """Raise DatasetError for a name of several lines, and for the one that tables give to the mean over datasets."""
+    """Raise DatasetError for a name that is blank, has several lines, or is the one of the mean over datasets."""
     if fault := name_fault(name):
-        raise DatasetError(f"{printable(origin)}: the name of a dataset {fault}. Rename the file or the cell.")
+        raise DatasetError(f"{printable(origin)}: the name of a dataset {fault}. Change it.")
     if name == MEAN_OVER_DATASETS:
         raise DatasetError(
-            f"{origin}: a dataset cannot be called {name!r}, the name of the mean over datasets in tables. Give the "
-            "file another name."
+            f"{origin}: a dataset cannot be called {name!r}, the name of the mean over datasets in tables. Change it."
         )
 
 

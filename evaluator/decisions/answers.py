@@ -51,6 +51,21 @@ def typed_answer(answer: object) -> TypedAnswer | None:
     return TypedAnswer(options, tuple(map(float, values)), _legend(answer))
 
 
+def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return question -> answer, None where it is missing; answers of a list belong to the questions by place.
+
+    Raises DatasetError for a list of another length, and for answers that are neither a list nor an object.
+    """
+    answers = reply.get("answers")
+    if not answers:
+        return dict.fromkeys(names)
+    if isinstance(answers, Mapping):
+        return {name: answers.get(name) for name in names}
+    if not isinstance(answers, list) or len(answers) != len(names):
+        raise DatasetError(f"question {names[0]!r}: {len(names)} answers were expected, found {shown(answers)}")
+    return dict(zip(names, answers, strict=True))
+
+
 def option_text(option: object) -> str:
     """Return an option as a text: true and false, which are values of their own, as JSON writes them."""
     return option if isinstance(option, str) else json.dumps(option)

@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from evaluator.decisions.questions import VARIED
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
-
-REPEAT = "repeat"
-"""The part in which nothing changes: the noise floor of the others."""
-
-ASKED_AGAIN = (REPEAT, "order", "wording", "negation", "spacing")
-"""Parts of which a service can be asked, beside REPEAT those of the suite decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +29,7 @@ class EndpointOptions(Options):
     )
     parts: tuple[str, ...] = option(
         (),
-        f"Ask again with a change that should not matter: any of {', '.join(ASKED_AGAIN)}.",
+        f"Ask again with a change that should not matter: any of {', '.join(VARIED)}.",
         metavar="A,B",
     )
     price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
@@ -44,8 +39,8 @@ class EndpointOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_address("--url", self.url, "EVALUATOR_API_KEY")
-        if unknown := [part for part in self.parts if part not in ASKED_AGAIN]:
-            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], ASKED_AGAIN))
+        if unknown := [part for part in self.parts if part not in VARIED]:
+            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], VARIED))
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")
 
@@ -71,7 +66,8 @@ class EndpointOptions(Options):
             return None if self.price_per_million is None else (self.price_per_million / 1e6, 0.0)
         stated = read_toml(self.prices, ConfigError).get(self.model)
         read, written = (stated.get("input"), stated.get("output", 0)) if isinstance(stated, dict) else (None, None)
-        if not all(isinstance(value, int | float) and 0 <= value < math.inf for value in (read, written)):
+        numbers = [value for value in (read, written) if isinstance(value, int | float) and not isinstance(value, bool)]
+        if len(numbers) < 2 or not all(0 <= value < math.inf for value in numbers):
             raise ConfigError(f'{self.prices} has no price of {self.model}. Write ["{self.model}"] with input = 0.1.')
         return float(read or 0) / 1e6, float(written or 0) / 1e6
 

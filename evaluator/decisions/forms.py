@@ -23,6 +23,12 @@ LIMITS: dict[Form, dict[QuestionKind, int]] = {
 """Most options of a question that a server takes."""
 
 
+def require_form(form: Form, kind: QuestionKind, n_options: int, where: str) -> None:
+    """Raise DatasetError, which begins with `where`, for more options than the form has."""
+    if n_options > (most := LIMITS.get(form, {}).get(kind, n_options)):
+        raise DatasetError(f"{where}: {n_options} options; the form {form} takes {most} at most. Choose --form names.")
+
+
 class Asked(NamedTuple):
     """A question as it is put to a model."""
 
@@ -44,10 +50,7 @@ def asked(
         options, descriptions: names, of a score its levels, and what they mean or "".
         order: of the options in the prompt.
 
-    Raises DatasetError for more options than the form has.
     """
-    if len(options) > (most := LIMITS.get(form, {}).get(kind, len(options))):
-        raise DatasetError(f"{len(options)} options; the form {form} takes {most} at most. Choose --form names.")
     is_server = form in LIMITS
     labels = _labels(form, kind, len(options), order)
     names = options

@@ -9,15 +9,20 @@ A file of questions is TOML with a table for each question:
     gold = "team"
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from evaluator.decisions.answers import NO, YES
 from evaluator.errors import DatasetError, shown
 from evaluator.files.toml_files import converted, read_toml, require_known_keys
 
 QuestionKind = Literal["choice", "yes-no", "score"]
+
+REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG = "repeat", "order", "wording", "negation", "spacing", "among"
+VARIED = (REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG)
+"""Parts in which a question is asked again with something changed that should not matter, in REPEAT nothing."""
 
 NONE_OF_THESE = "none of the other options"
 """Description of the option for inputs that no other option fits."""
@@ -61,6 +66,15 @@ class _Stated:
     negated: str | None = None
 
 
+_WORDS = {
+    "options": "a list of texts, or a table of texts",
+    "criteria": "a table of texts",
+    "levels": "a list of texts",
+    "wordings": "a list of texts",
+}
+"""What the value of a key is; of others a text."""
+
+
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Return the questions of a file. Raises DatasetError, naming file and question, for entries that do not fit."""
     content = read_toml(path, DatasetError)
@@ -76,25 +90,28 @@ def _question(path: Path, name: str, stated: object) -> Question:
     require_known_keys(stated, _Stated, DatasetError, where)
     if stated.get("type") not in (kinds := get_args(QuestionKind)):
         raise DatasetError(f"{where}: `type` is one of {', '.join(kinds)}; found {shown(stated.get('type'))}.")
-    read = converted(stated, _Stated, DatasetError, where)
+    hints = get_type_hints(_Stated)
+    for key, value in stated.items():
+        try:
+            msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            raise DatasetError(f"{where}: `{key}` is {_WORDS.get(key, 'a text')}; found {shown(value)}.") from error
+        if key != "instructions" and isinstance(value, str) and not value.strip():
+            raise DatasetError(f"{where}: `{key}` may not be blank.")
+    if "instructions" not in stated:
+        raise DatasetError(f"{where}: `instructions`, the question, is missing.")
+    read = _Stated(**stated)
     options = _options(where, read)
     if read.negated and read.type != "yes-no":
         raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")
-    if read.none is not None and not read.none.strip():
-        raise DatasetError(f"{where}: `none` is the name of an option, and may not be blank.")
+    if read.wordings and not are_different([read.instructions, *read.wordings]):
+        raise DatasetError(f"{where}: `wordings` differ from `instructions` and from each other, and none is blank.")
     if read.none is not None and read.none not in {option.name for option in options}:
         options = (*options, Option(read.none, NONE_OF_THESE))
-    return Question(
-        name=name,
-        kind=read.type,
-        instructions=read.instructions,
-        options=options,
-        options_column=read.options_column,
-        gold=read.gold,
-        none=read.none,
-        wordings=tuple(read.wordings),
-        negated=read.negated,
-    )
+    same: dict[str, Any] = {
+        key: getattr(read, key) for key in ("instructions", "options_column", "gold", "none", "negated")
+    }
+    return Question(name=name, kind=read.type, options=options, wordings=tuple(read.wordings), **same)
 
 
 def _options(where: str, read: _Stated) -> tuple[Option, ...]:
@@ -116,6 +133,14 @@ def _options(where: str, read: _Stated) -> tuple[Option, ...]:
             raise DatasetError(f"{where}: `options_column` and a list of options exclude each other. Drop one.")
         return ()
     names = [option.name for option in options]
-    if len(names) < 2 or len({*names}) < len(names) or not all(name.strip() for name in names):
-        raise DatasetError(f"{where}: two options or more are needed, all different and none blank; found {names}.")
+    if not are_different(names):
+        raise DatasetError(
+            f"{where}: `{others[read.type]}` are two or more, all different and none blank; found {shown(names)}."
+        )
     return tuple(options)
+
+
+def are_different(texts: Sequence[str]) -> bool:
+    """Return whether texts are two or more, differ in more than case and spaces around them, and none is blank."""
+    folded = {text.strip().casefold() for text in texts}
+    return len(texts) > 1 and len(folded) == len(texts) and "" not in folded

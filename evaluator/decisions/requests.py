@@ -114,21 +114,6 @@ def questions_limit(refusal: str, n_asked: int) -> int | None:
     return int(found[1]) if found and "question" in refusal and not is_other and 0 < int(found[1]) < n_asked else None
 
 
-def answers_by_name(questions: Sequence[Question], reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return question -> answer, None where it is missing; answers of a list belong to the questions by place.
-
-    Raises DatasetError for a list of another length, and for answers that are neither a list nor an object.
-    """
-    answers, names = reply.get("answers"), [question.name for question in questions]
-    if not answers:
-        return dict.fromkeys(names)
-    if isinstance(answers, Mapping):
-        return {name: answers.get(name) for name in names}
-    if not isinstance(answers, list) or len(answers) != len(names):
-        raise DatasetError(f"question {names[0]!r}: {len(names)} answers were expected, found {shown(answers)}")
-    return dict(zip(names, answers, strict=True))
-
-
 def require_fit(question: Question, answer: object) -> None:
     """Raise DatasetError unless an answer is a refusal, missing, or has the probabilities of the question's options."""
     read = typed_answer(answer)

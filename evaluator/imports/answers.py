@@ -33,7 +33,8 @@ ANSWERS = pl.Schema(
     {
         "query": pl.String(),  # id: rows with the same id are answers to one query, and are not independent
         "prompt": pl.String(),  # empty if it is not known
-        "gold": pl.Int64(),  # index into label_names
+        "template": pl.Int64(),  # number of a variation of the prompt; 0: as it is
+        "gold": pl.Int64(),  # index into label_names; null where it is not known
         "label_names": pl.List(pl.String()),
         "log_likelihoods": pl.List(pl.Float64()),  # nats, in label-space order; -inf for what has no probability
     }
@@ -91,9 +92,10 @@ def reported_probabilities(numbers: Sequence[Sequence[float]], error: Callable[[
 def answers_frame(
     queries: Sequence[str],
     prompts: Sequence[str],
-    golds: Sequence[int],
+    golds: Sequence[int | None],
     spaces: Sequence[Sequence[str]],
     numbers: npt.ArrayLike,
+    templates: Sequence[int] = (),
 ) -> pl.DataFrame:
     """Return ANSWERS, of label spaces of one size and log-likelihoods [rows, labels]."""
     distinct = {space: place for place, space in enumerate(dict.fromkeys(map(tuple, spaces)))}
@@ -102,6 +104,7 @@ def answers_frame(
     content = {
         "query": queries,
         "prompt": prompts,
+        "template": templates or [0] * len(golds),
         "gold": golds,
         "label_names": labels.gather([distinct[tuple(space)] for space in spaces]),
         "log_likelihoods": pl.Series(np.asarray(numbers, dtype=np.float64)).arr.to_list(),
@@ -116,7 +119,7 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
     was asked and not of who answered, so that runs of several models can be compared, and is never the same twice.
     """
     constant = {
-        **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
+        **{name: value for name, value in NOT_VARIED.items() if name not in ("demonstration_set", "template")},
         "suite": pl.lit(IMPORTED),
         "for_part": pl.lit(None, pl.String),
         "n_shots": pl.lit(None, pl.Int64),
@@ -137,11 +140,13 @@ def _dataset_rows(dataset: ImportedDataset) -> pl.DataFrame:
         part=pl.lit(dataset.part),
         dataset=pl.lit(dataset.name),
         position=pl.int_range(pl.len()),
-        demonstration_set=pl.int_range(pl.len()).over("query"),
+        demonstration_set=pl.int_range(pl.len()).over("query", "template"),
     )
     about = dataset.name if dataset.part == IMPORTED else f"{dataset.part}, {dataset.name}"
-    asked = rows.select("query", "demonstration_set", "prompt", "label_names").iter_rows()
-    ids = [_digest(about, query, str(repeat), prompt, *labels) for query, repeat, prompt, labels in asked]
+    number = pl.format("{}", "demonstration_set")
+    varied = pl.when(pl.col("template") > 0).then(pl.format("{}, variation {}", "demonstration_set", "template"))
+    asked = rows.select("query", varied.otherwise(number), "prompt", "label_names").iter_rows()
+    ids = [_digest(about, query, repeat, prompt, *labels) for query, repeat, prompt, labels in asked]
     return rows.drop("query").with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
 
 

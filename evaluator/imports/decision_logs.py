@@ -9,7 +9,6 @@ production/records.py, sys1bench 0.3.2 schemas.PredictionRow; promptfoo's result
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,8 @@ import polars as pl
 
 from evaluator.config import Numbers
 from evaluator.datasets.tables import json_rows, parsed
-from evaluator.decisions.answers import TypedAnswer, gold_option, typed_answer
+from evaluator.decisions.answers import SUM_TOLERANCE, TypedAnswer, answers_by_name, gold_option, typed_answer
+from evaluator.decisions.questions import NEGATION, VARIED
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
@@ -43,18 +43,13 @@ class Answered(NamedTuple):
     question: str
     query: str
     prompt: str
-    answer: object  # None: refused or missing
+    answer: Any  # None: refused or missing; as it was reported, then a TypedAnswer
     gold: object  # None: not known
     version: str | None = None  # of the model that answered
     mass: float | None = None  # probability of all options together
-
-
-class _Known(NamedTuple):
-    """An answer with its true option."""
-
-    where: str
-    row: Answered
-    answer: TypedAnswer | None
+    part: str = IMPORTED  # of VARIED, where something was changed that should not matter
+    template: int = 0  # number of the change
+    where: str = ""  # file and row
 
 
 @lru_cache(maxsize=64)
@@ -64,36 +59,55 @@ def log_kind(keys: tuple[str, ...]) -> str | None:
     return next((kind for kind, needed in KEYS.items() if present.issuperset(needed)), None)
 
 
-def read_log(path: Path, gold: str) -> list[ImportedDataset]:
-    """Return a dataset for each question of a log and, where answers were refused, a second dataset that counts them.
+def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[ImportedDataset]:
+    """Return a dataset for each question of a log, with others of the questions asked again with something changed.
+
+    Where answers were refused, a further dataset counts them as wrong.
 
     Args:
+        path: the log.
         gold: key of the true options where the rows are requests and replies: an option, or question -> option.
+        needs_gold: whether answers without a true option are left out; those to questions asked again never are.
 
-    Raises DatasetError, naming file and row, for answers and gold values that do not fit, and without any gold value.
+    Raises DatasetError, naming file and row, for answers and gold values that do not fit, and where nothing is left.
     """
-    known: dict[str, list[_Known]] = {}
-    left_out: Counter[str] = Counter()  # question -> answers without a true option
+    known: dict[str, list[Answered]] = {}
     for where, row in _rows(path):
+        kind = log_kind((*row,)) or "request and reply"
         try:
-            for answered in _READERS[log_kind((*row,)) or "request and reply"](row, gold):
-                if answered.gold is None:
-                    left_out[answered.question] += 1
-                else:
-                    entry = _Known(where, answered, typed_answer(answered.answer))
-                    known.setdefault(answered.question, []).append(entry)
+            for answered in _READERS[kind](row, gold):
+                known.setdefault(answered.question, []).append(_typed(answered, where))
         except DatasetError as error:
             raise DatasetError(f"{where}: {error}.") from error
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DatasetError(f"{where}: this is no row of a log of decisions ({error!r}).") from error
-    if not known:
+        except KeyError as error:
+            raise DatasetError(f"{where}: the key {error} is missing, which logs of the kind {kind} have.") from error
+        except (TypeError, AttributeError, ValueError) as error:
+            raise DatasetError(f"{where}: a value has another type than in logs of the kind {kind}.") from error
+    if needs_gold and all(row.gold is None and row.part == IMPORTED for rows in known.values() for row in rows):
         raise DatasetError(
             f"{path}: no row has a true option. Give each row the key {gold!r}, or name another with --gold-column: an "
             'option, or an object such as {"queue": "billing"} for several questions.'
         )
-    datasets = [dataset for question, rows in known.items() for dataset in _datasets(path, question, rows)]
-    notes = {name: (f"{n} answers have no true option and are left out",) for name, n in left_out.items()}
-    return [dataset._replace(notes=(*dataset.notes, *notes.get(dataset.name, ()))) for dataset in datasets]
+    datasets = [
+        dataset
+        for question, rows in known.items()
+        for dataset in _datasets(path, question, rows, needs_gold=needs_gold)
+    ]
+    if not datasets:
+        raise DatasetError(f"{path}: all answers were refused or are missing.")
+    return datasets
+
+
+def _typed(row: Answered, where: str) -> Answered:
+    """Return a row with the probabilities of its answer; yes to a negated question answers no."""
+    if not isinstance(row.question, str):
+        raise DatasetError(f"the name of a question is a text, found {shown(row.question)}")
+    if row.mass is not None and not 0 <= row.mass <= 1 + SUM_TOLERANCE:
+        raise DatasetError(f"a label mass is a number from 0 to 1, found {shown(row.mass)}")
+    answer = typed_answer(row.answer)
+    if answer and row.part == NEGATION:
+        answer = answer._replace(probabilities=answer.probabilities[::-1])
+    return row._replace(answer=answer, where=where)
 
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -102,44 +116,59 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
         return ((f"{path}, row {number} (from 0)", row) for number, row in json_rows(path))
     try:
         results = parse_json(read_bytes(path))["results"]
-        rows = results["results"] if isinstance(results, dict) else results
+        rows = [*(results["results"] if isinstance(results, dict) else results)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DatasetError(f"{path} is no results file of promptfoo ({error!r}). Logs are JSON lines.") from error
+        raise DatasetError(f"{path} is no whole results file of promptfoo. Other logs are JSON lines.") from error
     return ((f"{path}, result {number} (from 0)", row) for number, row in enumerate(rows))
 
 
-def _datasets(path: Path, question: str, rows: Sequence[_Known]) -> Iterator[ImportedDataset]:
-    """Yield the datasets of a question: one for each number of options, as a dataset has one number."""
-    by_size: dict[int, list[_Known]] = {}
-    for row in rows:
-        if row.answer is not None:
-            by_size.setdefault(len(row.answer.options), []).append(row)
-    versions = sorted({row.row.version for row in rows if row.row.version})
-    n_refused = sum(row.answer is None for row in rows)
+def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold: bool) -> Iterator[ImportedDataset]:
+    """Yield the datasets of a question: one for each part and number of options, as a dataset has one number."""
+    plain = [row for row in rows if row.part == IMPORTED]
+    kept = [row for row in plain if row.gold is not None] if needs_gold else plain
+    versions = sorted({row.version for row in rows if row.version})
     notes = [f"answered by {', '.join(versions)}"] if versions else []
-    if n_refused:
+    refused = [row for row in kept if row.answer is None and row.gold is not None]
+    if refused:
         notes.append(
-            f"{n_refused} of {len(rows)} answers were refused or are missing: the part {IMPORTED} leaves them out, and "
-            f"the part {WITH_REFUSALS} counts them as wrong"
+            f"{len(refused)} of {len(kept)} answers were refused or are missing: the part {IMPORTED} leaves them out, "
+            f"and the part {WITH_REFUSALS} counts them as wrong"
         )
-    for size, of_size in by_size.items():
-        name = question if len(by_size) == 1 else f"{question} ({size} options)"
-        dataset = _dataset(path, name, of_size, notes)
-        yield dataset
-        if n_refused and len(by_size) == 1:
-            yield _with_refusals(dataset, [row for row in rows if row.answer is None])
+    if len(kept) < len(plain):
+        notes.append(f"{len(plain) - len(kept)} answers have no true option and are left out")
+    parts = {IMPORTED: kept}
+    for part in dict.fromkeys(row.part for row in rows):
+        if part != IMPORTED:
+            parts[part] = _asked_twice(plain, [row for row in rows if row.part == part])
+    sizes = {len(row.answer.options) for of_part in parts.values() for row in of_part if row.answer}
+    for size in sorted(sizes):
+        name = question if len(sizes) == 1 else f"{question} ({size} options)"
+        for part, of_part in parts.items():
+            if of_size := [row for row in of_part if row.answer and len(row.answer.options) == size]:
+                dataset = _dataset(path, name, part, of_size, notes)
+                yield dataset
+                if part == IMPORTED and refused and len(sizes) == 1:
+                    yield _with_refusals(dataset, refused)
 
 
-def _dataset(path: Path, name: str, rows: Sequence[_Known], notes: Sequence[str]) -> ImportedDataset:
+def _asked_twice(plain: Sequence[Answered], changed: Sequence[Answered]) -> list[Answered]:
+    """Return the answers to the queries that were asked both as they are and changed."""
+    both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
+    return [row for row in (*plain, *changed) if row.query in both]
+
+
+def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:
+    """Return the answers to a question, with the options of equal sets in the order of the first."""
+    orders: dict[frozenset[str], tuple[str, ...]] = {}
     answers = [row.answer for row in rows if row.answer is not None]
-    order = answers[0].options
     spaces, numbers = [], []
     for answer in answers:
         values, options = answer.probabilities, answer.options
-        if options != order and {*options} == {*order}:
+        order = orders.setdefault(frozenset(options), options)
+        if options != order:
             of_option = dict(zip(options, values, strict=True))
-            values, options = tuple(of_option[option] for option in order), order
-        spaces.append(options)
+            values = tuple(of_option[option] for option in order)
+        spaces.append(order)
         numbers.append(values)
     reported = reported_probabilities(
         numbers,
@@ -149,37 +178,42 @@ def _dataset(path: Path, name: str, rows: Sequence[_Known], notes: Sequence[str]
     )
     golds = [_gold(row, answer, options) for row, answer, options in zip(rows, answers, spaces, strict=True)]
     frame = _answers(rows, golds, spaces, reported.log_likelihoods)
-    masses = [row.row.mass for row in rows]
+    masses = [row.mass for row in rows]
     kind: Numbers = "probabilities"
-    if all(mass and mass > 0 for mass in masses):  # p x mass is then the likelihood over the vocabulary
+    if all(masses):  # p x mass is then the likelihood over the vocabulary
         kind = "log-likelihoods"
         frame = frame.with_columns(pl.col("log_likelihoods") + pl.Series(masses, dtype=pl.Float64).log())
-    return ImportedDataset(name, kind, frame, path.name, reported.floor, (*notes, *reported.notes))
+    floor = reported.floor if part == IMPORTED else None
+    return ImportedDataset(name, kind, frame, path.name, floor, (*notes, *reported.notes), part)
 
 
-def _with_refusals(dataset: ImportedDataset, refused: Sequence[_Known]) -> ImportedDataset:
+def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered]) -> ImportedDataset:
     """Return the answers of a dataset and its refusals, each with an answer that is not the true option."""
     options = tuple(dataset.rows["label_names"][0])
     golds = [_gold(row, TypedAnswer(options, ()), options) for row in refused]
     wrong = [
-        [0.0 if place == (gold + 1) % len(options) else -math.inf for place in range(len(options))] for gold in golds
+        [0.0 if place == ((gold or 0) + 1) % len(options) else -math.inf for place in range(len(options))]
+        for gold in golds
     ]
     rows = _answers(refused, golds, [options] * len(refused), wrong)
     return dataset._replace(rows=pl.concat([dataset.rows, rows]), part=WITH_REFUSALS, floor=None)
 
 
-def _gold(known: _Known, answer: TypedAnswer, options: Sequence[str]) -> int:
-    option = gold_option(known.row.gold, answer)
+def _gold(known: Answered, answer: TypedAnswer, options: Sequence[str]) -> int | None:
+    if known.gold is None:
+        return None
+    option = gold_option(known.gold, answer)
     if option is None:
-        question = f"{known.where}, question {known.row.question!r}"
-        raise DatasetError(f"{question}: the true option {shown(known.row.gold)} is none of {', '.join(options)}.")
+        question = f"{known.where}, question {known.question!r}"
+        raise DatasetError(f"{question}: the true option {shown(known.gold)} is none of {', '.join(options)}.")
     return options.index(option)
 
 
 def _answers(
-    rows: Sequence[_Known], golds: Sequence[int], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
+    rows: Sequence[Answered], golds: Sequence[int | None], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
 ) -> pl.DataFrame:
-    return answers_frame([row.row.query for row in rows], [row.row.prompt for row in rows], golds, spaces, numbers)
+    queries, prompts, templates = zip(*((row.query, row.prompt, row.template) for row in rows), strict=True)
+    return answers_frame(queries, prompts, golds, spaces, numbers, templates)
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
@@ -187,28 +221,28 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     request, reply = row["request"], row["response"]
     state = request.get("state", request.get("input", ""))
     text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
-    questions, answers = request["questions"], reply.get("answers") or {}
+    questions = request["questions"]
     if isinstance(questions, list):
         names = [question.get("name") or f"question {place}" for place, question in enumerate(questions, 1)]
         if len({*names}) < len(names):
             names = [f"{name}, {place}" for place, name in enumerate(names, 1)]
         questions = dict(zip(names, questions, strict=True))
-        if answers and len(answers) != len(names):
-            raise DatasetError(f"{len(answers)} answers to {len(names)} questions")
-        answers = dict(zip(names, answers or [None] * len(names), strict=True))
+    answers = answers_by_name([*questions], reply)
+    part = next((name for name in VARIED if name == row.get("part")), IMPORTED)
     given = row.get(gold, row.get("labels"))
     query = str(row["id"]) if "id" in row else short_digest(text.encode())
     for name, question in questions.items():
-        answer = answers.get(name)
         diagnostics = (reply.get("diagnostics") or {}).get(name) or {}
         yield Answered(
             question=name,
             query=query,
             prompt=f"{text}\n\n{_JSON.encode(question)}",
-            answer=answer,
+            answer=answers[name],
             gold=given.get(name) if isinstance(given, Mapping) else given,
             version=reply.get("model"),
             mass=diagnostics.get("label_mass"),
+            part=part,
+            template=0 if part == IMPORTED else row["template"],
         )
 
 

@@ -16,7 +16,7 @@ from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import JSON_LINES, column_names, ending, parsed, read_rows, table_stem
 from evaluator.errors import ConfigError, DatasetError, shown
-from evaluator.imports.answers import IMPORTED, ImportedDataset, Reported, answers_frame, reported_probabilities
+from evaluator.imports.answers import ImportedDataset, Reported, answers_frame, reported_probabilities
 from evaluator.imports.decision_logs import log_kind, read_log
 from evaluator.redaction import name_fault
 
@@ -64,27 +64,35 @@ class _Row(NamedTuple):
         return str(self.cells[column])
 
 
-def read_files(paths: Sequence[Path], columns: ImportColumns) -> list[ImportedDataset]:
+def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: bool = True) -> list[ImportedDataset]:
     """Read the datasets of several files, in their order.
+
+    Args:
+        paths: the files.
+        columns: of tables.
+        needs_gold: whether each answer must have its true label.
 
     Raises DatasetError, naming file, row and column, for cells that do not fit; ConfigError for files that do not fit
     each other.
     """
     datasets: list[ImportedDataset] = []
     for path in paths:
-        keys = column_names(path) if ending(path) == JSON_LINES else []
+        keys = column_names(path) if ending(path) == JSON_LINES else [""]
+        if not keys:
+            raise DatasetError(f"{path} has no rows.")
         if ending(path) == ".json" or log_kind((*keys,)):
-            datasets += read_log(path, columns.gold)
+            datasets += read_log(path, columns.gold, needs_gold=needs_gold)
         else:
-            datasets += [_read_samples(path)] if {*SAMPLES} <= {*keys} else _read_table(path, columns)
+            is_samples = {*SAMPLES} <= {*keys}
+            datasets += [_read_samples(path)] if is_samples else _read_table(path, columns, needs_gold=needs_gold)
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
         if fault := next(
             filter(None, map(name_fault, dataset.rows["label_names"].explode().unique().drop_nulls())), None
         ):
             raise DatasetError(f"{dataset.file}: the name of a label {fault}. Change it.")
-    names = [dataset.name for dataset in datasets if dataset.part == IMPORTED]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
+    names = [(dataset.name, dataset.part) for dataset in datasets]
+    if repeated := next((name for name, part in names if names.count((name, part)) > 1), None):
         raise ConfigError(f"Two of the files have a dataset {repeated!r}. Rename one of them, or import it by itself.")
     kinds = {dataset.numbers for dataset in datasets}
     if len(kinds) > 1:
@@ -104,7 +112,8 @@ def _rows(path: Path, columns: Sequence[str], hint: str = "") -> Iterator[_Row]:
 class _Columns(NamedTuple):
     """The columns of a table, which are all present."""
 
-    gold: str
+    gold: str | None
+    needs_gold: bool  # whether each row has a true label
     scores: tuple[str, ...]
     numbers: Numbers
     labels: tuple[str, ...] | None  # None: in the column LABEL_NAMES
@@ -114,18 +123,18 @@ class _Columns(NamedTuple):
     prompt: str | None
 
 
-def _read_table(path: Path, given: ImportColumns) -> list[ImportedDataset]:
+def _read_table(path: Path, given: ImportColumns, *, needs_gold: bool) -> list[ImportedDataset]:
     """Return the datasets of a table, by their first row."""
-    columns = _chosen_columns(path, given)
-    optional = [name for name in (columns.dataset, columns.query, columns.prompt) if name]
-    names = [columns.gold, *columns.scores, *optional, *([] if columns.labels else [LABEL_NAMES])]
+    columns = _chosen_columns(path, given, needs_gold=needs_gold)
+    optional = [name for name in (columns.gold, columns.dataset, columns.query, columns.prompt) if name]
+    names = [*columns.scores, *optional, *([] if columns.labels else [LABEL_NAMES])]
     datasets: dict[str, list[_Row]] = {}
     for row in _rows(path, names, _HINT):
         datasets.setdefault(row.text(columns.dataset) if columns.dataset else table_stem(path), []).append(row)
     return [_table_dataset(name, rows, columns) for name, rows in datasets.items()]
 
 
-def _chosen_columns(path: Path, given: ImportColumns) -> _Columns:
+def _chosen_columns(path: Path, given: ImportColumns, *, needs_gold: bool) -> _Columns:
     present = column_names(path)
     scores = given.scores or next(((name,) for name in SCORES if name in present), None)
     if scores is None:
@@ -138,7 +147,8 @@ def _chosen_columns(path: Path, given: ImportColumns) -> _Columns:
         raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels, in their order.")
     defaults = {"dataset": given.dataset, "query_id": given.query, "prompt": given.prompt}
     optional = [name or (default if default in present else None) for default, name in defaults.items()]
-    return _Columns(given.gold, scores, numbers, labels, given.invalid, *optional)
+    gold = given.gold if needs_gold or numbers == "labels" or given.gold in present else None
+    return _Columns(gold, needs_gold, scores, numbers, labels, given.invalid, *optional)
 
 
 def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> ImportedDataset:
@@ -147,9 +157,11 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         if not columns.labels and (names := _label_names(row)) != labels:
             raise row.error(LABEL_NAMES, f"the labels of the dataset's first row, {list(labels)}", list(names))
     if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
+        assert columns.gold, "tables of labels have it"
         valid, note = _valid_predictions(rows, columns, labels)
         rows = valid if columns.invalid == "drop" else rows
         indices = _label_indices({columns.gold: rows, columns.scores[0]: valid}, labels)
+        golds: list[int | None] = [*indices[columns.gold]]
         of_valid = dict(zip((row.number for row in valid), indices[columns.scores[0]], strict=True))
         predicted = [
             of_valid.get(row.number, (gold + 1) % len(labels))  # an invalid one: another than the true label
@@ -157,7 +169,7 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         ]
         numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
     else:
-        indices = _label_indices({columns.gold: rows}, labels)
+        golds = _golds(rows, columns, labels)
         numbers = [_table_numbers(row, labels, columns) for row in rows]
     reported = Reported(numbers)
     if columns.numbers == "probabilities":
@@ -168,11 +180,21 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
     answers = answers_frame(
         [row.text(columns.query) if columns.query else str(row.number) for row in rows],
         [str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
-        indices[columns.gold],
+        golds,
         [labels] * len(rows),
         reported.log_likelihoods,
     )
     return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, (*note, *reported.notes))
+
+
+def _golds(rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]) -> list[int | None]:
+    """Return the index of the true label of each row, None where a table need not have it and it is missing."""
+    if (gold := columns.gold) is None:
+        return [None] * len(rows)
+    known = [row for row in rows if columns.needs_gold or row.cells[gold] is not None]
+    indices = _label_indices({gold: known}, labels)[gold]
+    of_row = dict(zip((row.number for row in known), indices, strict=True))
+    return [of_row.get(row.number) for row in rows]
 
 
 def _valid_predictions(
@@ -197,8 +219,9 @@ def _valid_predictions(
 def _label_names(row: _Row) -> tuple[str, ...]:
     cell = row.cells[LABEL_NAMES]
     names = parsed(cell) if isinstance(cell, str) else cell
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise row.error(LABEL_NAMES, 'a list of texts, in CSV as JSON: ["no", "yes"]', cell)
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or not 1 < len(names) == len({*names}):
+        raise row.error(LABEL_NAMES, 'a list of two or more different texts, in CSV as JSON: ["no", "yes"]', cell)
     return tuple(names)
 
 

@@ -76,7 +76,9 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     """
     have, probs = predictions.columns, pl.col("label_probs")
     group = "group" if "group" in have else "query_id" if "query_id" in have else None
-    names = pl.col("label_names") if "label_names" in have else pl.lit([], pl.List(pl.String()))
+    if "label_names" not in have:
+        predictions = predictions.with_columns(label_names=pl.lit([], pl.List(pl.String())))
+    names = pl.col("label_names")
     alone = pl.int_range(pl.len()) + 1  # the group of a row that has none
     folded = names.list.eval(pl.element().str.to_lowercase())
     is_yes = folded.list.eval(pl.element().is_in([yes.lower()] if yes else list(YES)))
@@ -251,10 +253,9 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
         yes: name of the option yes.
     """
     named = [each for each in thresholds if each.threshold is not None]
-    gold = {} if "gold" in answers.columns else {"gold": pl.lit(0, pl.Int64)}
     limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(is_about(one)).then(one.threshold) for one in named))
     score = pl.col("probability" if {each.measure for each in named} <= {"accuracy"} else "yes_prob")
-    rows = answer_rows(answers.with_columns(**gold), yes)
+    rows = answer_rows(answers.with_columns(gold=pl.lit(0, pl.Int64)), yes)
     return answers.hstack(rows.select(threshold=limit, is_used=(score >= limit).fill_null(False)))
 
 
@@ -345,6 +346,7 @@ class ThresholdReport(NamedTuple):
     """What stored answers say of coverage and thresholds."""
 
     file: ThresholdFile
+    model: str  # that answered
     parts: Sequence[str]  # of the run whose first part was taken, as none was given
     coverage: pl.DataFrame  # question, slice and schemas.COVERAGE
     rows: pl.DataFrame  # answer_rows

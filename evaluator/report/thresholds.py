@@ -37,6 +37,8 @@ def threshold_lines(report: ThresholdReport) -> Iterator[str]:
     if len(report.parts) > 1:
         part, *others = report.parts
         yield f"Answers of the part {part}; --part chooses another: {', '.join(others)}"
+    if report.file.model != report.model:
+        yield f"The thresholds were chosen on answers of {report.file.model}; these are of {report.model}"
     for row in report.coverage.iter_rows(named=True):
         yield from _coverage_lines(row)
     for each in report.file.thresholds:

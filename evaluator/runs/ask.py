@@ -5,35 +5,31 @@ LOG joins the answers with the rows of the table, and is imported as any other l
 """
 
 import json
-import math
 import os
 import socket
 import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import numpy as np
-
 from evaluator.config import DataOptions, ImportColumns, TableColumns
 from evaluator.datasets.question_table import question_examples
+from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import json_rows
 from evaluator.datasets.user_table import TEXT
-from evaluator.decisions.answers import TypedAnswer, typed_answer
-from evaluator.decisions.endpoint import REPEAT, EndpointOptions, cost_of
-from evaluator.decisions.questions import Option, Question, read_questions
+from evaluator.decisions.answers import answers_by_name
+from evaluator.decisions.endpoint import EndpointOptions, cost_of
+from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions
 from evaluator.decisions.requests import (
     API_KEY_VARIABLE,
     PROTOCOLS,
     Protocol,
-    answers_by_name,
     limit_fault,
     questions_limit,
     require_fit,
@@ -47,10 +43,7 @@ from evaluator.progress import Progress, Stage
 from evaluator.run.folders import read_run_if_intact
 from evaluator.run.pipeline import Finished
 from evaluator.runs.import_answers import import_answers
-from evaluator.statistics.paired import paired_interval
-from evaluator.statistics.selective import proportion_interval
-from evaluator.suites.decide.consistency import TITLES
-from evaluator.suites.decide.prompts import NEGATION, Variation, changed_input, variations
+from evaluator.suites.decide.prompts import Variation, changed_input, variations
 
 ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"
 """Requests and replies as they came; and the same for each row of the table, with the true options."""
@@ -74,7 +67,8 @@ class Row(NamedTuple):
     text: str
     questions: tuple[Question, ...]
     golds: Mapping[str, str | None]
-    part: str = ""  # of ASKED_AGAIN; empty: the questions as they are
+    part: str = ""  # of VARIED; empty: the questions as they are
+    template: int = 0  # number of the change
 
 
 class Call(NamedTuple):
@@ -137,6 +131,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     asked: dict[int, list[Question]] = {}
     golds: dict[int, dict[str, str | None]] = {}
     for question in read_questions(questions):
+        require_dataset_name(question.name, str(questions))
         for row in question_examples(data, settings, question).iter_rows(named=True):
             described = tuple(map(Option, row["options"], row["descriptions"]))
             of_row = replace(question, options=described, options_column=None)
@@ -151,6 +146,11 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
     again = tuple(changed for row in rows for changed in _changed_rows(row, options.parts))
+    if missing := {*options.parts} - {row.part for row in again}:
+        raise ConfigError(
+            f"--parts {','.join(sorted(missing))}: no question of {questions} can be asked so. Wording needs "
+            "`wordings`, negation `negated`, order a choice, among several questions."
+        )
     return Plan(options, inputs or (TEXT,), (*rows, *again), folder)
 
 
@@ -171,7 +171,10 @@ def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
                 asked.setdefault((part, place), []).append(changed)
                 texts[part, place] = changed_input(row.text, change)
     for (part, place), questions in asked.items():
-        yield Row(row.number, texts[part, place], tuple(questions), row.golds, part)
+        yield Row(row.number, texts[part, place], tuple(questions), row.golds, part, place + 1)
+    if AMONG in parts and len(row.questions) > 1:  # as it is, a question is asked among the others
+        for question in row.questions:
+            yield Row(row.number, row.text, (question,), row.golds, AMONG, 1)
 
 
 def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
@@ -187,9 +190,9 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
             yield from asking.run()
         finally:
             asking.end()
-        n_logged = asking.write_log()
+        n_measured = asking.write_log()
     finished = None
-    if n_logged and any(gold is not None for row in what.rows for gold in row.golds.values()):
+    if n_measured:
         # The earlier run in this folder is of the same answers: plan() has checked.
         model = asking.versions[0] if asking.versions else what.options.model
         finished = yield from import_answers([what.out / LOG], what.out, ImportColumns(), model, force=True)
@@ -238,10 +241,17 @@ class _Asking:
             content = file.read()
             file.truncate(content.rfind(b"\n") + 1)
         if b"\n" in content:
-            for _, row in json_rows(self._path):
-                self._learn(row)
-            # A limit that the service told then: the same requests are found again.
-            self.n_questions = max(len(row["request"]["questions"]) for row in self.answers.values())
+            sizes = []
+            for number, row in json_rows(self._path):
+                try:
+                    self._learn(row | {"latency_s": row["latency_s"] + 0.0})
+                    sizes.append(len(row["request"]["questions"]))
+                except (LookupError, TypeError, AttributeError) as error:
+                    raise DatasetError(
+                        f"{self._path}, row {number} (from 0): `evaluator ask` stores no such answer. Remove the line, "
+                        "and it is asked again."
+                    ) from error
+            self.n_questions = max(sizes)  # a limit that the service told then: the same requests are found again
 
     def _learn(self, row: dict[str, Any]) -> None:
         """Record an answer: its cost, the version that gave it, and its notes on truncation."""
@@ -274,7 +284,8 @@ class _Asking:
             except RefusedError as error:
                 limit = questions_limit(error.text, len(calls[0].questions))
                 if limit is None:
-                    raise
+                    hint = "Correct --url, --protocol, --model or the questions; no other request was sent."
+                    raise ModelError(f"{error} {hint}") from error
                 self.n_questions, self.stopped = limit, ""
             calls = self._missing()
         self.n_requests = len(self.answers) + len(calls)
@@ -382,7 +393,7 @@ class _Asking:
     def _check(self, call: Call, reply: dict[str, Any], where: str) -> None:
         hint = "It is stored: remove its line to ask again, or ask a repetition with --repeat."
         try:
-            answers = answers_by_name(call.questions, reply)
+            answers = answers_by_name([question.name for question in call.questions], reply)
         except DatasetError as error:
             raise DatasetError(f"{where}, {error}. {hint}") from error
         for question in call.questions:
@@ -402,17 +413,28 @@ class _Asking:
             pass
 
     def write_log(self) -> int:
-        """Write LOG: for each row of the table its answers with the true options; return the number of lines."""
-        n = 0
+        """Write LOG: for each row of the table its answers with the true options; return how many can be measured."""
+        n, first = 0, self._first_answers()
         with replacing(self.what.out / LOG) as file:
             for row in self.what.rows:
-                for call in () if row.part else self.what.calls(row, self.n_questions):
-                    if stored := self.answers.get(call.key):
-                        golds = {question.name: row.golds[question.name] for question in call.questions}
-                        line = stored | {"id": row.number, "gold": golds}
+                for call in self.what.calls(row, self.n_questions):
+                    golds = {question.name: row.golds[question.name] for question in call.questions}
+                    about = {"id": row.number, "gold": golds}
+                    changed = {"part": row.part, "template": row.template} if row.part else {}
+                    lines = [stored | about | changed] if (stored := self.answers.get(call.key)) else []
+                    if not row.part and (earlier := first.get(json.dumps(call.body))):
+                        lines.append(earlier | about | {"part": REPEAT, "template": 2})
+                    for line in lines:
                         file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-                        n += 1
+                        n += "part" in line or any(gold is not None for gold in golds.values())
         return n
+
+    def _first_answers(self) -> dict[str, dict[str, Any]]:
+        """Return request -> the first answer to it, of a repetition."""
+        out, number = self.what.out, self.what.options.repeat
+        first = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
+        rows = json_rows(first) if number > 1 and first.exists() else ()
+        return {json.dumps(stored["request"]): stored for _, stored in rows}
 
     def summary(self) -> list[str]:
         """Return lines about requests, refusals, versions, tokens, cost and latency."""
@@ -436,63 +458,4 @@ class _Asking:
         if latencies := sorted(row["latency_s"] for row in self.answers.values()):
             slow = latencies[int(0.95 * (len(latencies) - 1))]
             lines.append(f"Latency of a request: median {statistics.median(latencies):.3g} s, 95% below {slow:.3g} s")
-        return [*lines, *self._changes()]
-
-    def _changes(self) -> Iterator[str]:
-        """Yield how many answers differ from the first asking's: of a repetition, and of each changed question."""
-        found: dict[tuple[str, str], dict[int, list[tuple[bool, float]]]] = {}  # change, question -> row -> changes
-        for about, number, before, after in self._asked_twice():
-            for name in before.keys() & after.keys():
-                of_rows = found.setdefault((about, name), {})
-                of_rows.setdefault(number, []).append(_change(before[name], after[name]))
-        for (about, name), of_rows in found.items():
-            flips = np.array([statistics.mean(flipped for flipped, _ in changes) for changes in of_rows.values()])
-            every = [change for changes in of_rows.values() for change in changes]
-            n_changed, n = sum(flipped for flipped, _ in every), len(every)
-            # Several changes of a row are not independent.
-            ends = paired_interval(flips) if n > len(flips) else proportion_interval(n_changed, n)
-            low, high = (math.nan if end is None else min(max(float(end), 0.0), 1.0) for end in ends)
-            yield (
-                f"{about} of {name}: {n_changed} of {n} answers differ from the first asking's (95% interval "
-                f"{low:.1%} to {high:.1%}), probabilities by {statistics.mean(far for _, far in every):.2g}"
-            )
-
-    def _asked_twice(self) -> Iterator[tuple[str, int, dict[str, TypedAnswer], dict[str, TypedAnswer]]]:
-        """Yield what changed, the row, and question -> answer of the first asking and of another."""
-        rows = self.what.rows
-        plain = {row.number: self._typed(row, self._stored) for row in rows if not row.part}
-        for row in rows:
-            if row.part:
-                after = self._typed(row, self._stored)
-                if row.part == NEGATION:  # yes to it is no
-                    after = {
-                        name: read._replace(probabilities=read.probabilities[::-1]) for name, read in after.items()
-                    }
-                yield TITLES.get(row.part, "Repeat noise"), row.number, plain[row.number], after
-        out, number = self.what.out, self.what.options.repeat
-        first = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
-        if number > 1 and first.exists():
-            earlier = {json.dumps(stored["request"]): stored for _, stored in json_rows(first)}
-            for row in rows:
-                if not row.part:
-                    before = self._typed(row, lambda call: earlier.get(json.dumps(call.body)))
-                    yield "Repeat noise", row.number, before, plain[row.number]
-
-    def _stored(self, call: Call) -> Mapping[str, Any] | None:
-        return self.answers.get(call.key)
-
-    def _typed(self, row: Row, stored: Callable[[Call], Mapping[str, Any] | None]) -> dict[str, TypedAnswer]:
-        """Return question -> answer of a row, where there is one."""
-        found = dict[str, TypedAnswer]()
-        for call in self.what.calls(row, self.n_questions):
-            if reply := stored(call):
-                answers = answers_by_name(call.questions, reply["response"])
-                found |= {name: read for name, answer in answers.items() if (read := typed_answer(answer))}
-        return found
-
-
-def _change(one: TypedAnswer, other: TypedAnswer) -> tuple[bool, float]:
-    """Return whether two answers differ in their most probable option, and their total variation distance."""
-    maps = [dict(zip(each.options, each.probabilities, strict=True)) for each in (one, other)]
-    best = [max(values.items(), key=itemgetter(1))[0] for values in maps]
-    return best[0] != best[1], sum(abs(value - maps[1].get(option, 0.0)) for option, value in maps[0].items()) / 2
+        return lines

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.config import DataOptions, ImportColumns, RunConfig
+from evaluator.decisions.questions import VARIED
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
 from evaluator.files.whole import file_digest, writing_to
@@ -75,7 +76,9 @@ def import_answers(
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
         part = PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)
-        parts = dict.fromkeys((dataset.part for dataset in datasets), part)
+        parts = {
+            dataset.part: replace(part, kind="diagnostic") if dataset.part in VARIED else part for dataset in datasets
+        }
         built = Built(config, store, {IMPORTED: parts})
         described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
         elapsed_s = seconds_since(clock)

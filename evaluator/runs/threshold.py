@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
-from evaluator.datasets.tables import column_names, parsed, read_rows
+from evaluator.datasets.tables import read_rows
 from evaluator.errors import ConfigError, MetricError, StoreError, unknown_name
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import csv_text, write_bytes
@@ -57,8 +57,11 @@ def threshold_report(
         given_file = {"method": options.method, "assurance": options.assurance, "yes": options.yes}
         given_file |= {"part": options.part, "group_column": options.group_column}
         file = ThresholdFile(model=taken.model, thresholds=chosen, **given_file)  # type: ignore[arg-type]
+    for rows in checked:
+        require_questions(rows["question"], file)
     return ThresholdReport(
         file=file,
+        model=taken.model,
         parts=() if options.part else taken.parts,
         coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
         rows=answers,
@@ -85,6 +88,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
     """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
     rows = read_answers(source, options).rows
+    require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")
     answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
@@ -94,10 +98,20 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
 
 def with_gold(rows: pl.DataFrame) -> pl.DataFrame:
     """Leave out answers to questions whose true option is not known. Raises MetricError where no other is left."""
-    known = rows.drop_nulls("gold") if "gold" in rows.columns else rows.clear()
+    known = rows.drop_nulls("gold")
     if known.is_empty():
         raise MetricError("No answer has a true option, and thresholds are chosen and checked on those that have.")
     return known
+
+
+def require_questions(asked: pl.Series, file: ThresholdFile) -> None:
+    """Raise ConfigError where thresholds are about none of the questions of some answers."""
+    named = {each.question for each in file.thresholds if each.question is not None}
+    if named and not named & {*asked}:
+        raise ConfigError(
+            f"The thresholds are for {', '.join(sorted(named))}, and the answers are to "
+            f"{', '.join(sorted({*asked}))}. A table names its question in the column dataset."
+        )
 
 
 class Answers(NamedTuple):
@@ -119,16 +133,8 @@ def read_answers(source: Path, options: ThresholdOptions) -> Answers:
         return Answers(record.model.title, _with_columns(source, record, rows, named), parts)
     if source.is_dir():
         raise StoreError(f"{source} holds no run, and is no table of answers.")
-    present = [name for name in ("dataset", "label_names", "label_probs") if name in column_names(source)]
-    if len(present) < 2 or "gold" in column_names(source):
-        datasets = [each for each in read_files([source], ImportColumns()) if each.part == IMPORTED]
-        rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
-    else:  # new answers, to apply thresholds to
-        cells = [
-            [parsed(cell) if isinstance(cell, str) and cell[:1] == "[" else cell for cell in row]
-            for _, row in read_rows(source, present, "")
-        ]
-        rows = pl.DataFrame(cells, schema=present, orient="row")
+    datasets = [each for each in read_files([source], ImportColumns(), needs_gold=False) if each.part == IMPORTED]
+    rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
     return Answers(source.stem, _with_cells(rows, source, named) if named else rows)
 
 

@@ -13,7 +13,7 @@ from evaluator.errors import ConfigError
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.report.table import plural
-from evaluator.runs.threshold import read_answers, read_thresholds, with_gold
+from evaluator.runs.threshold import read_answers, read_thresholds, require_questions, with_gold
 from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
 
@@ -68,7 +68,8 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     method = {} if file is None else {"method": file.method, "part": file.part}
     options = ThresholdOptions(group_column=file and file.group_column, **method)  # type: ignore[arg-type]
     answers = read_answers(log, options).rows
-    if file is not None and "gold" in answers.columns and answers["gold"].is_not_null().any():
+    if file is not None and answers["gold"].is_not_null().any():
+        require_questions(answers["dataset"], file)
         tested = _errors(with_gold(answers), file)
     else:
         before = read_answers(run, ThresholdOptions(**method)).rows  # type: ignore[arg-type]
@@ -150,7 +151,7 @@ def _changes(
         )
         used = used_after - used_before
         yield "inputs asked again, share of used answers", f"{_change(used)}; {flips}", _signs(used)
-    for question, names in _named(before).select("dataset", "label_names").unique(maintain_order=True).iter_rows():
+    for question, names in before.select("dataset", "label_names").unique(maintain_order=True).iter_rows():
         rows = pairs.filter(pl.col("label_names") == pl.lit(names, pairs.schema["label_names"]), dataset=question)
         # The probability of the last option follows from those before it.
         for place, name in enumerate(names[:-1]):
@@ -159,17 +160,12 @@ def _changes(
             yield about, f"{_change(change)}; {flips}", _signs(change)
 
 
-def _named(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return answers with the name of their question."""
-    return rows if "dataset" in rows.columns else rows.with_columns(dataset=pl.lit("answers"))
-
-
 def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Return the answers to the same inputs, by their order in each question, those of the log with the suffix _b."""
     sides = []
     for rows in (before, after):
         place = pl.int_range(pl.len()).over("dataset")
-        sides.append(_named(rows).select("dataset", "label_names", "label_probs", place=place))
+        sides.append(rows.select("dataset", "label_names", "label_probs", place=place))
     if sides[0]["dataset"].n_unique() == sides[1]["dataset"].n_unique() == 1:  # a table may name its question otherwise
         sides[1] = sides[1].with_columns(dataset=pl.lit(sides[0]["dataset"][0]))
     pairs = sides[1].join(sides[0], on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")

@@ -10,8 +10,9 @@ from evaluator.imports.answers import IMPORTED
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method
 from evaluator.report.table import METRIC_TEXTS, MetricTexts
-from evaluator.suites.base import IMPORTED_ANSWERS, Family, Suite
+from evaluator.suites.base import Family, Suite
 from evaluator.suites.decide.suite import DECIDE
+from evaluator.suites.imported import IMPORTED_ANSWERS
 from evaluator.suites.in_context_pvi import schema as of_pvi
 from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search import schema as of_searches

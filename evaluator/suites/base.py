@@ -5,7 +5,7 @@ The rest of the package reaches suites only through `SUITES` and names none of t
 Measure and report runs of classification suites.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,6 @@ from evaluator.config import LabelBoundary, RunConfig
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.errors import LabelError
-from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.methods.base import Method, ScoredRequests, predict
 from evaluator.methods.training_states import missing_classes
 from evaluator.metrics import table as metric_tables
@@ -29,7 +28,7 @@ from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import MetricText
-from evaluator.schemas import DEFINITIONS, METRICS_KEY, PREDICTIONS_KEY, Definition, PartKind
+from evaluator.schemas import DEFINITIONS, METRICS_KEY, Definition, PartKind
 from evaluator.store.prompt_store import PromptStore
 
 OptionsT = TypeVar("OptionsT")
@@ -221,10 +220,6 @@ class Suite:
         return self.options is not None and not self.joins_others
 
 
-ANSWERED_METRICS = ("accuracy", "macro_f1")
-"""Metrics of predicted labels alone, without probabilities."""
-
-
 def classification_tables(
     run: ScoredRun,
     diagnostics: Iterable[Diagnostic] = (),
@@ -269,48 +264,11 @@ def classification_tables(
     yield "label_spaces", label_spaces_table(predictions)
 
 
-def classification_page(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the sections of a run whose parts are all of the kind classification."""
+def classification_page(
+    run: MeasuredRun, *, without_parts: Collection[str] = (), further: Iterable[Section] = ()
+) -> Iterator[Section]:
+    """Yield the sections of the parts of classification, then further ones, with the notes of the page on the first."""
     notes = prompt_definition_notes(run.record, run.table("metrics"))
     missing = missing_class_notes(run.table("missing_classes"))
-    yield from with_head(list(classification_sections(run)), run, [*notes, *missing])
-
-
-OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")
-"""Tables that mean nothing where labels alone are known."""
-
-
-def imported_tables(run: ScoredRun) -> Iterator[Table]:
-    """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
-    imported = run.store.table(IMPORTED, NUMBERS).collect()
-    numbers = imported["numbers"][0]
-    kept = {
-        "log-likelihoods": pl.lit(True),
-        "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
-        "labels": pl.col("metric").is_in(ANSWERED_METRICS),
-    }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
-    for name, table in classification_tables(run, changed=lambda rows: _with_floored(rows, imported)):
-        if name == "metrics":
-            yield name, table.filter(kept)
-        elif name in OF_PROBABILITIES:
-            yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
-        else:
-            yield name, table
-
-
-def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:
-    """Add predictions under the definition `floored`, if a dataset has a reported zero: none is below the floor."""
-    floors = imported.with_columns(pl.col("floor").fill_null(0.0)).partition_by("floor", as_dict=True)
-    if [*floors] == [(0.0,)]:
-        return predictions
-    tables = [predictions]
-    for (floor,), datasets in floors.items():
-        raised = pl.max_horizontal(pl.element(), pl.lit(floor))
-        of_datasets = predictions.join(datasets.select("dataset", "part").lazy(), on=["dataset", "part"], how="semi")
-        floored = pl.col("label_probs").list.eval(raised / raised.sum())
-        tables.append(of_datasets.with_columns(label_probs=floored, definition=pl.lit("floored")))
-    return pl.concat(tables).sort(PREDICTIONS_KEY)
-
-
-IMPORTED_ANSWERS = Family(measure=imported_tables, sections=classification_page)
-"""How answers that `evaluator import` reads are measured and shown: as a run of one part of classification."""
+    sections = [*classification_sections(run, without_parts=without_parts), *further]
+    yield from with_head(sections, run, [*notes, *missing])

@@ -5,7 +5,7 @@ import random
 import pytest
 from vllm.entrypoints.generate.structured_decisions.question_types import build_question
 
-from evaluator.decisions.forms import asked
+from evaluator.decisions.forms import asked, require_form
 from evaluator.decisions.questions import read_questions
 from evaluator.errors import DatasetError
 
@@ -52,8 +52,9 @@ def test_every_option_is_listed_once_and_has_an_answer_of_its_own(form, kind):
 def test_many_options_have_numbers_and_a_server_refuses_them():
     names = [str(i) for i in range(255)]
     assert len({*asked("letters", "choice", "", names, [""] * 255, range(255)).answers}) == 255
-    with pytest.raises(DatasetError, match="255 options; the form vllm takes 26 at most"):
-        asked("vllm", "choice", "", names, [""] * 255, range(255))
+    require_form("letters", "choice", 255, "q.toml")
+    with pytest.raises(DatasetError, match=r"q.toml: 255 options; the form vllm takes 26 at most"):
+        require_form("vllm", "choice", 255, "q.toml")
 
 
 GOOD = '[q]\ntype = "choice"\ninstructions = "Which?"\n'
@@ -68,8 +69,24 @@ GOOD = '[q]\ntype = "choice"\ninstructions = "Which?"\n'
         ('[q]\ntype = "choise"\ninstructions = ""', "`type` is one of choice, yes-no, score; found 'choise'"),
         (GOOD + 'options = ["a", "b"]\nnone = ""', "may not be blank"),
         (GOOD + "optoins = []", "optoins"),
-        (GOOD + 'options = ["a"]', "two options or more"),
+        (GOOD + 'options = ["a"]', "two or more"),
         (GOOD + 'options = ["a", "a"]', "all different"),
+        (GOOD + 'options = ["a", "A "]', "all different"),
+        (GOOD, "`options` are two or more"),
+        (GOOD + 'options = "a,b"', "`options` is a list of texts, or a table of texts; found 'a,b'"),
+        (
+            GOOD + "options = {a = 1, b = 2}",
+            "`options` is a list of texts, or a table of texts; found {'a': 1, 'b': 2}",
+        ),
+        (GOOD + 'options = ["a", "b"]\nwordings = "x"', "`wordings` is a list of texts; found 'x'"),
+        (GOOD + 'options = ["a", "b"]\nwordings = [""]', "`wordings` differ"),
+        (GOOD + 'options = ["a", "b"]\nwordings = ["Which?"]', "`wordings` differ"),
+        (GOOD + 'options = ["a", "b"]\ngold = 3', "`gold` is a text; found 3"),
+        (GOOD + 'options = ["a", "b"]\ngold = ""', "`gold` may not be blank"),
+        (GOOD + 'options_column = " "', "`options_column` may not be blank"),
+        ('[q]\ntype = "score"\nlevels = ["a", "b"]', "`instructions`, the question, is missing"),
+        ('[q]\ntype = "score"\ninstructions = ["x"]', "`instructions` is a text; found ['x']"),
+        ('[q]\ntype = "yes-no"\ninstructions = ""\ncriteria = {yes = 3}', "`criteria` is a table of texts; found"),
         (GOOD + 'options = ["a", " "]', "none blank"),
         (GOOD + 'options = ["a", "b"]\noptions_column = "c"', "exclude each other"),
         (GOOD + 'options = ["a", "b"]\nnegated = "x"', "for questions of the type yes-no"),

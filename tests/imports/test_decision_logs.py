@@ -278,6 +278,11 @@ def test_an_answer_that_does_not_fit_is_refused(answer, said):
     assert said in str(error.value)
 
 
+def answer_with_mass(mass):
+    answer = {"q": {"probabilities": {"a": 0.5, "b": 0.5}}}
+    return {"answers": answer, "diagnostics": {"q": {"label_mass": mass}}}
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -287,8 +292,14 @@ def test_an_answer_that_does_not_fit_is_refused(answer, said):
             {"response": {"answers": {"q": {"probabilities": {"a": 0.5, "b": 0.2}}}}},
             "row 1 (from 0), question 'q': found [0.5, 0.2]",
         ),
-        ({"request": {}}, "row 1 (from 0): this is no row of a log of decisions"),
-        ({"response": {"answers": 3}}, "row 1 (from 0)"),
+        ({"request": {}}, "row 1 (from 0): the key 'questions' is missing"),
+        ({"request": "T"}, "row 1 (from 0): a value has another type than in logs of the kind request and reply"),
+        ({"response": {"answers": 3}}, "row 1 (from 0): question 'q': 1 answers were expected, found 3"),
+        ({"response": answer_with_mass("x")}, "row 1 (from 0): a value has another type"),
+        ({"response": answer_with_mass(math.nan)}, "row 1 (from 0): a label mass is a number from 0 to 1, found nan"),
+        ({"response": answer_with_mass(2)}, "row 1 (from 0): a label mass is a number from 0 to 1, found 2"),
+        ({"request": {"questions": [{"name": 3}]}, "response": {}}, "row 1 (from 0): the name of a question is a text"),
+        ({"request": {"questions": {"": {}}}, "response": {"answers": {"": {"noul": 0.5}}}, "gold": "yes"}, "is blank"),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
@@ -306,6 +317,35 @@ def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
         with pytest.raises(DatasetError) as error:
             read_files([path], ImportColumns())
         assert said in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"results": {"results": [', '{"results": {"results": 3}}'])
+def test_a_file_that_is_no_results_of_promptfoo_is_named(tmp_path, content):
+    (tmp_path / "r.json").write_text(content)
+    with pytest.raises(DatasetError, match=r"r.json is no whole results file of promptfoo"):
+        read_files([tmp_path / "r.json"], ImportColumns())
+
+
+def test_a_file_without_rows_or_answers_is_named(tmp_path):
+    with pytest.raises(DatasetError, match=r"log.jsonl has no rows"):
+        read_files([write(tmp_path / "log.jsonl", [])], ImportColumns())
+    row = {"request": {"state": "T", "questions": {"q": {}}}, "response": {"answers": {"q": None}}, "gold": "a"}
+    with pytest.raises(DatasetError, match="all answers were refused or are missing"):
+        read_files([write(tmp_path / "log.jsonl", [row])], ImportColumns())
+
+
+def test_two_answers_with_other_options_are_measured(tmp_path):
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"q": {}}},
+            "response": {"answers": {"q": {"probabilities": dict(zip(names, (0.6, 0.4), strict=True))}}},
+            "gold": names[n],
+        }
+        for n, names in enumerate(("ab", "cd"))
+    ]
+    command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
+    metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet").filter(metric="accuracy")
+    assert metrics["value"].to_list() == [0.5]
 
 
 def test_a_log_without_true_options_says_how_to_give_them(tmp_path):

@@ -8,7 +8,6 @@ import time
 
 import polars as pl
 import pytest
-from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score
 
 from evaluator.cli import stages
@@ -117,25 +116,36 @@ def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_pa
     assert len(server.bodies) == 2 * N == N + len(stored(tmp_path, "run-repeat-2"))
 
 
-def test_a_repetition_says_how_many_answers_it_changes(serve, ask):
+def measured(tmp_path, part, question, out="run"):
+    """Return metric -> value, ci_low and ci_high of a part."""
+    metrics = pl.read_parquet(tmp_path / out / "tables/metrics.parquet")
+    rows = metrics.filter(part=part, dataset=question, definition="paper")
+    return {name: ends for name, *ends in rows.select("metric", "value", "ci_low", "ci_high").iter_rows()}
+
+
+def test_a_repetition_says_how_many_answers_it_changes(serve, ask, tmp_path):
     def change(reply, number):
         if number in (N + 2, N + 5):  # of the repetition
             reply["answers"]["queue"] |= {"choice": "spam", "probabilities": {"billing": 0, "technical": 0, "spam": 1}}
             reply["answers"]["refund"]["noul"] += 0.01
 
     server = serve(change=change)
-    assert "Repeat noise" not in ask(server.url, "--concurrency", 1)
+    assert "Repetition" not in ask(server.url, "--concurrency", 1)
     shown = ask(server.url, "--concurrency", 1, "--repeat", 2)
     first = [shares(ROWS[n]["body"], TEAMS) for n in range(N)]
     changed = [n for n in (1, 4) if likeliest(first[n]) != "spam"]
-    low, high = binomtest(len(changed), N).proportion_ci(method="exact")
-    distance = sum(1 - first[n]["spam"] + abs(1 - sum(first[n].values())) for n in (1, 4)) / N
-    said = (
-        f"Repeat noise of queue: {len(changed)} of 12 answers differ from the first asking's (95% interval {low:.1%} to"
-    )
-    assert f"{said} {high:.1%}), probabilities by {distance:.2g}" in shown
-    assert "Repeat noise of anger: 0 of 12 answers" in shown
-    assert "probabilities by 0.0017" in shown  # of refund: twice .01 in twelve answers
+    found = measured(tmp_path, "repeat", "queue", "run-repeat-2")
+    value, low, high = found["repeat_flips"]
+    assert value == pytest.approx(len(changed) / N)
+    assert low <= value < high
+    distances = [
+        sum(abs(p / sum(first[n].values()) - (name == "spam")) for name, p in first[n].items()) for n in (1, 4)
+    ]
+    assert found["repeat_distance"][0] == pytest.approx(sum(distances) / 2 / N)
+    assert measured(tmp_path, "repeat", "anger", "run-repeat-2")["repeat_flips"][0] == 0
+    assert measured(tmp_path, "repeat", "refund", "run-repeat-2")["repeat_distance"][0] == pytest.approx(0.02 / N)
+    assert "Repetition: " in shown
+    assert "the row Repetition has the answers" in (tmp_path / "run-repeat-2" / "report.html").read_text()
 
 
 def test_equal_inputs_are_asked_once_and_counted_each(serve, ask, tmp_path):
@@ -408,31 +418,81 @@ def test_what_should_not_matter_is_asked_of_a_service_too(serve, ask, tmp_path):
     changed = QUESTIONS.replace('criteria = {yes = "money back"}', 'negated = "No refund?"\nwordings = ["Money back?"]')
     (tmp_path / "questions.toml").write_text(changed)
     server = serve()
-    parts = ("--parts", "repeat,order,wording,negation,spacing", "--concurrency", 1)
+    parts = ("--parts", "repeat,order,wording,negation,spacing,among", "--concurrency", 1)
     shown = ask(server.url, *parts)
-    # As it is, once more, two rotations, a wording, a negation, spaces, and lower case.
-    assert len(server.bodies) == N * 8 == len(stored(tmp_path))
+    # As it is, once more, two rotations, a wording, a negation, spaces, lower case, and three questions alone.
+    assert len(server.bodies) == N * 11 == len(stored(tmp_path))
     queues = [body["questions"]["queue"] for body in server.bodies if "queue" in body["questions"]]
     rotations = [TEAMS, [*TEAMS[1:], TEAMS[0]], [TEAMS[2], *TEAMS[:2]]]
     assert {tuple(queue["criteria"]) for queue in queues} == {*map(tuple, rotations)}
     # The service answers by input and names of options alone.
-    for line in ("Repeat noise of queue: 0 of 12", "Order of options of queue: 0 of 24", "Wording of refund: 0 of 12"):
-        assert line in shown
+    for part, question in (("repeat", "queue"), ("order", "queue"), ("wording", "refund"), ("among", "anger")):
+        assert measured(tmp_path, part, question)[f"{part}_flips"][0] == 0
+    firsts = [TEAMS.index(likeliest(shares(row["body"], TEAMS))) for row in ROWS]
+    assert measured(tmp_path, "order", "queue")["order_first"][0] == pytest.approx(1 / 3), firsts
     yes = [shares(row["body"], ["yes", "no"])["yes"] for row in ROWS]
-    away = sum(abs(2 * p - 1) for p in yes) / N
-    n_changed = sum(p != 0.5 for p in yes)
-    assert f"Negation of refund: {n_changed} of 12 answers differ from the first asking's" in shown
-    assert f"probabilities by {away:.2g}" in shown
+    negated = measured(tmp_path, "negation", "refund")
+    assert negated["negation_flips"][0] == pytest.approx(sum(p != 0.5 for p in yes) / N)
+    assert negated["negation_distance"][0] == pytest.approx(sum(abs(2 * p - 1) for p in yes) / N)
     flips = 0
     for body in (row["body"] for row in ROWS):
         plain, *others = (
             likeliest(shares(text, TEAMS)) for text in (body, f" {body.replace(' ', '  ')} ", body.lower())
         )
         flips += sum(other != plain for other in others)
-    assert f"Spaces and case of queue: {flips} of 24 answers" in shown
+    assert measured(tmp_path, "spacing", "queue")["spacing_flips"][0] == pytest.approx(flips / 2 / N)
+    assert f"Negation: {sum(p != 0.5 for p in yes) / N:.1%} of answers change" in shown
     metrics = pl.read_parquet(tmp_path / "run/tables/metrics.parquet")
     assert metrics.filter(dataset="queue", metric="accuracy")["n_queries"].unique().to_list() == [N]
+    components = pl.read_parquet(tmp_path / "run/tables/variance_components.parquet")
+    of_accuracy = components.filter(part="imported", dataset="refund")
+    assert {*of_accuracy["component"]} == {"queries", "repeat", "wording", "negation", "spacing", "among"}
+    assert of_accuracy["share"].sum() == pytest.approx(1)
+    assert "What should not matter, and does" in (tmp_path / "run" / "report.html").read_text()
     n_asked = len(server.bodies)
-    assert "Negation of refund" in ask(server.url, *parts)
+    assert "Negation: " in ask(server.url, *parts)
     assert len(server.bodies) == n_asked
-    assert "there is no part 'among'" in ask(server.url, "--parts", "among", exits=2)
+    assert "there is no part 'letters'" in ask(server.url, "--parts", "letters", exits=2)
+    (tmp_path / "questions.toml").write_text(QUESTIONS)
+    assert "--parts wording: no question of" in ask(server.url, "--parts", "wording", exits=2)
+
+
+def test_a_table_without_true_options_is_asked_again(serve, ask, tmp_path):
+    (tmp_path / "questions.toml").write_text(QUESTIONS.replace("gold = ", "# "))
+    shown = ask(serve().url, "--parts", "spacing")
+    assert "Spaces and case: " in shown
+    assert "What should not matter, and does" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [("hello", "a JSON object was expected"), ('{"a": 1}', "stores no such answer"), (None, "stores no such answer")],
+)
+def test_a_stored_answer_that_is_none_is_named(serve, ask, tmp_path, line, named):
+    server = serve()
+    ask(server.url)
+    path = tmp_path / "run" / "answers.jsonl"
+    first, *others = path.read_text().splitlines()
+    line = json.dumps(json.loads(first) | {"cost": "x"}) if line is None else line
+    path.write_text("\n".join([line, *others, ""]))
+    said = ask(server.url, exits=2)
+    assert "answers.jsonl, row 0 (from 0)" in said
+    assert named in said
+    path.write_text("\n".join([*others, ""]))
+    ask(server.url)
+    assert len(server.bodies) == N + 1
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://127.0.0.1:99999", "http://127.0.0.1:abc", "http://[::1"])
+def test_what_is_no_address_is_named(ask, url):
+    assert f"--url takes http://HOST:PORT or https://HOST, got {url!r}" in ask(url, exits=2)
+
+
+def test_a_wrong_path_or_name_of_a_question_is_told_before_more_is_sent(serve, ask, tmp_path):
+    server = serve()
+    said = ask(server.url, protocol="decisions", exits=2)
+    assert "404" in said
+    assert "Correct --url, --protocol, --model or the questions; no other request was sent" in said
+    (tmp_path / "questions.toml").write_text(QUESTIONS.replace("[queue]", "[mean]"))
+    assert "cannot be called 'mean'" in ask(server.url, exits=2)
+    assert not server.bodies

@@ -110,6 +110,44 @@ def test_another_log_is_a_mistake_with_exit_code_2(folder: Path, log: pl.DataFra
     assert says in watched(folder, log, exits=2, thresholds=False)
 
 
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"label_probs": [0.5, 0.5, float("nan")]}, "row 1 (from 0), column 'label_probs': found [0.5, 0.5, nan]"),
+        ({"label_probs": ["x", 0.5, 0.5]}, "found [nan, 0.5, 0.5]"),
+        ({"label_probs": [0.5, 0.5]}, "allowed is 3 numbers"),
+        ({"label_probs": [0.5, 0.1, 0.1]}, "with a sum of 1"),
+        ({"label_names": "billing"}, "column 'label_names': found 'billing'"),
+    ],
+)
+def test_a_row_of_a_log_without_labels_is_checked(folder: Path, changed: dict[str, object], says: str) -> None:
+    row = {"label_names": NAMES, "label_probs": [0.5, 0.3, 0.2]}
+    (folder / "log.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(row | changed)}\n")
+    assert says in command("gate", folder / "run.parquet", "--watch", folder / "log.jsonl", exits=2)
+
+
+def test_a_log_of_another_question_is_a_mistake(folder: Path) -> None:
+    write_thresholds(folder, thresholds=(Threshold(question="queue", target=0.9, threshold=0.8),))
+    told = watched(folder, answers(0, 9, 0.9), exits=2)
+    assert "The thresholds are for queue, and the answers are to log" in told
+    more = ("--use", folder / "thresholds.json", "--apply", folder / "log.parquet", folder / "used.csv")
+    assert "The thresholds are for queue" in command("threshold", folder / "run.parquet", *more, exits=2)
+
+
+def test_a_log_of_a_service_needs_no_true_options(folder: Path) -> None:
+    base = answers(0, 20, 0.95)
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"log": {}}},
+            "response": {"answers": {"log": {"probabilities": dict(zip(NAMES, probs, strict=True))}}},
+        }
+        for n, probs in enumerate(base["label_probs"].to_list())
+    ]
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    told = command("gate", folder / "run.parquet", "--watch", folder / "log.jsonl")
+    assert "0 of 20 answers are another option" in told
+
+
 def test_what_is_missing_is_a_mistake(folder: Path) -> None:
     run = folder / "run.parquet"
     assert "--watch LOG" in command("gate", run, exits=3)

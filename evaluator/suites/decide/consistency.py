@@ -10,13 +10,14 @@ import numpy as np
 import polars as pl
 
 from evaluator.decisions.answers import NO, YES
+from evaluator.decisions.questions import AMONG, NEGATION, ORDER, REPEAT, SPACING, VARIED, WORDING
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.metrics.intervals import total_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
 from evaluator.schemas import VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
 from evaluator.statistics.variance_components import Design
-from evaluator.suites.decide.prompts import AMONG, MAX_ORDERS, NEGATION, ORDER, SPACING, VARIED, WORDING, default_order
+from evaluator.suites.decide.prompts import MAX_ORDERS, default_order
 
 FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"
 """Measures, in the names of metrics after the part: `order_flips`."""
@@ -70,7 +71,8 @@ TITLES = {
     WORDING: "Wording",
     NEGATION: "Negation",
     SPACING: "Spaces and case",
-    AMONG: "Other questions before it",
+    AMONG: "Other questions beside it",
+    REPEAT: "Repetition",
 }
 """Part -> the property of prompts that changes in it."""
 
@@ -109,7 +111,7 @@ class VariedAnswers:
         part, rows = group.key["part"], group.rows.filter(pl.col("gold").is_not_null())
         if rows.is_empty():
             return
-        key = {**group.key, "n_shots": int(rows["n_shots"][0]), "metric": ACCURACY}
+        key = {**group.key, "n_shots": rows["n_shots"][0], "metric": ACCURACY}
         if part == self._main:
             self._accuracies.append((key | group.sizes, group.metrics[ACCURACY]))
         elif part in VARIED:

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +16,8 @@ from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.datasets.tables import read_texts
 from evaluator.decisions.answers import NO, YES
-from evaluator.decisions.forms import Asked, Form, asked
-from evaluator.decisions.questions import Question, QuestionKind
+from evaluator.decisions.forms import Asked, Form, asked, require_form
+from evaluator.decisions.questions import AMONG, NEGATION, ORDER, SPACING, WORDING, Question, QuestionKind
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
@@ -67,10 +68,6 @@ ORDER_AVERAGED, ONE_BY_ONE = "order_averaged", "one_by_one"
 MAX_ORDERS = 6
 """Most orders of options that are asked: all rotations of so many options, else drawn ones."""
 
-ORDER, WORDING, NEGATION, SPACING, AMONG = "order", "wording", "negation", "spacing", "among"
-VARIED = (ORDER, WORDING, NEGATION, SPACING, AMONG)
-"""Parts in which something changes that should not matter; `template` 0 is the question as it is."""
-
 ZERO_SHOT = "zero-shot"
 """Part of runs with demonstrations: the questions without any."""
 
@@ -99,6 +96,9 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     Raises ConfigError for more queries than rows, DatasetError for too few demonstrations and too many options.
     """
     options = config.options_of(DecideOptions)
+    for form in options.forms:
+        n_options = {len(names) for names in dataset.examples["options"]}
+        require_form(form, dataset.question.kind, max(n_options), f"{config.data.questions}, question {dataset.name!r}")
     sets = demonstration_sets(dataset, options)
     dataset = sets[0]
     n_rows = dataset.examples.height
@@ -237,7 +237,8 @@ def request_rows(
     """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
     for number, variation in enumerate(variations):
         puts = partial(_put, dataset.question.kind, form, variation)
-        for rows in _frames(dataset, queries, form, puts, (number + demonstration_set) * queries.height):
+        place = demonstration_set * len(variations) + number
+        for rows in _frames(dataset, queries, form, puts, place * queries.height):
             yield rows.with_columns(
                 part=pl.lit(part),
                 template=pl.lit(number, pl.Int64),
@@ -312,35 +313,38 @@ def _demonstration(row: Example, text: str, question: Asked) -> tuple[str, int]:
 
 def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield the queries of a part with their options in every order."""
-    dataset, queries, form, options = _asked_in(context)
-    plain = Variation(dataset.question.instructions)
-    n_options = len(queries["options"][0])
-    every = [plain._replace(order=order) for order in orders(dataset.question, n_options, options.seed)]
-    for rows in request_rows(dataset, queries, ORDER_AVERAGED, form, every):
-        yield rows.select(context.columns)
+    sets, queries, form, options = _asked_in(context)
+    question, n_options = sets[0].question, len(queries["options"][0])
+    every = [Variation(question.instructions, order) for order in orders(question, n_options, options.seed)]
+    for number, dataset in enumerate(sets):
+        for rows in request_rows(dataset, queries, ORDER_AVERAGED, form, every, number):
+            yield rows.select(context.columns)
 
 
 def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield a yes-or-no question for each option of each query: whether it is the answer; `label_tried` numbers it."""
-    dataset, queries, form, _ = _asked_in(context)
-    if dataset.question.kind == "yes-no":
+    sets, queries, form, _ = _asked_in(context)
+    if sets[0].question.kind == "yes-no":
         return
 
     def put(label: int, row: Example) -> tuple[str, Asked]:
         means = " - ".join(filter(None, (row["options"][label], row["descriptions"][label])))
-        instructions = f"{dataset.question.instructions}\nIs this the answer: {means}?"
+        instructions = f"{sets[0].question.instructions}\nIs this the answer: {means}?"
         return row["input"], asked(form, "yes-no", instructions, (NO, YES), ("", ""), default_order("yes-no", 2))
 
-    for label in range(len(queries["options"][0])):
-        for rows in _frames(dataset, queries, form, partial(put, label), label * queries.height):
+    n_options = len(queries["options"][0])
+    for place, (dataset, label) in enumerate(product(sets, range(n_options))):
+        number = pl.lit(place // n_options, pl.Int64)
+        for rows in _frames(dataset, queries, form, partial(put, label), place * queries.height):
             columns = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
-            yield rows.with_columns(part=pl.lit(ONE_BY_ONE), **columns).select(context.columns)
+            rows = rows.with_columns(part=pl.lit(ONE_BY_ONE), demonstration_set=number, **columns)
+            yield rows.select(context.columns)
 
 
-def _asked_in(context: MethodContext) -> tuple[DecisionDataset, pl.DataFrame, Form, DecideOptions]:
-    """Return dataset, queries and form of the part that a method answers."""
+def _asked_in(context: MethodContext) -> tuple[list[DecisionDataset], pl.DataFrame, Form, DecideOptions]:
+    """Return the dataset with each demonstration set, and queries and form of the part that a method answers."""
     assert isinstance(context.dataset, DecisionDataset), "the suite's own methods have its datasets"
     options = context.config.options_of(DecideOptions)
-    [dataset] = demonstration_sets(context.dataset, options)
+    sets = demonstration_sets(context.dataset, options)
     form = next((form for form in options.forms if form == context.part), options.forms[0])
-    return dataset, dataset.examples.head(context.config.n_queries or dataset.examples.height), form, options
+    return sets, sets[0].examples.head(context.config.n_queries or sets[0].examples.height), form, options

@@ -4,17 +4,15 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from evaluator.decisions.questions import REPEAT, VARIED
 from evaluator.record import ReceiptRecord
-from evaluator.report.classification import classification_sections, datasets_of, with_head
-from evaluator.report.notes import missing_class_notes
+from evaluator.report.classification import datasets_of
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
-from evaluator.report.table import Column, MetricTexts, Table, p_text, percent, signed, text_column
+from evaluator.report.table import Column, Table, p_text, percent, signed, text_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.statistics.selective import proportion_interval
+from evaluator.suites.base import classification_page
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
-from evaluator.suites.decide.prompts import VARIED
-from evaluator.suites.decide.suite import METRIC_TEXTS
 from evaluator.suites.staicc.learning_curve import PART
 from evaluator.suites.staicc.report import learning_curve_section
 
@@ -26,6 +24,10 @@ EFFECTS_NOTE = (
 NO_RECEIPT = (
     "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again in other batches, "
     "and says here which changes are above that noise."
+)
+REPEATED = (
+    "Repeat noise: the row Repetition has the answers to the same question asked once more. Changes whose interval is "
+    "above that of the repetition are above the noise."
 )
 BASELINES_NOTE = (
     "Logistic regression on TF-IDF of the inputs' words is fitted on four fifths of the rows and answers the others. "
@@ -40,50 +42,51 @@ GRADED_NOTE = (
 
 def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of decide."""
-    metrics = run.table("metrics")
-    titles = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
-    sections = list(classification_sections(run, texts=titles, without_parts=VARIED))
-    effects, graded = effects_table(metrics, run.table("variance_components")), run.table("graded")
-    if not effects.is_empty():
-        floor, noise = repeat_noise([*run.record.receipts.values()])
-        above = pl.when(pl.col(FLIPS).struct.field("ci_low") > floor).then(pl.lit("yes")).otherwise(pl.lit("no"))
-        table = Table(
-            effects.with_columns(above=above if run.record.receipts else pl.lit("not known")),
-            EFFECTS,
-            data={"table": "what-should-not-matter"},
-        )
-        sections.append(
-            Section(
-                "effects",
-                "What should not matter, and does",
-                [EFFECTS_NOTE, noise, table],
-                navigation="What should not matter",
-            )
-        )
-        sections += total_error_sections(run, datasets_of(run), texts=titles)
+    yield from classification_page(run, without_parts=VARIED, further=_further_sections(run))
+
+
+def _further_sections(run: MeasuredRun) -> Iterator[Section]:
+    yield from effects_sections(run)
     if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
-        sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
+        yield learning_curve_section(run.table("learning_curve"), datasets_of(run))
     if not (baselines := run.table("baselines")).is_empty():
         table = Table(baselines, BASELINES, data={"table": "baselines"})
-        sections.append(Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines"))
-    if not graded.is_empty():
-        table = Table(
-            graded.with_columns(title=pl.col("metric").str.replace_all("_", " ")), GRADED, data={"table": "graded"}
-        )
-        sections.append(
-            Section("graded", "Levels, distributions and labels", [GRADED_NOTE, table], navigation="Levels")
-        )
-    yield from with_head(sections, run, list(missing_class_notes(run.table("missing_classes"))))
+        yield Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines")
+    if not (graded := run.table("graded")).is_empty():
+        graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
+        table = Table(graded, GRADED, data={"table": "graded"})
+        yield Section("graded", "Levels, distributions and labels", [GRADED_NOTE, table], navigation="Levels")
 
 
-def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float, str]:
+def effects_sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield a section on the parts VARIED and on the total error; nothing for a run without these parts."""
+    metrics = run.table("metrics").filter(pl.col("part").is_in(VARIED))
+    if metrics.is_empty():
+        return
+    effects = effects_table(metrics, run.table("variance_components"))
+    floor, noise = repeat_noise([*run.record.receipts.values()])
+    if REPEAT in metrics["part"]:
+        floor, noise = None, REPEATED
+    repeated = effects.filter(what=TITLES[REPEAT]).select("dataset", "method", floor=pl.col(FLIPS).struct["ci_high"])
+    rows = effects.join(repeated, on=["dataset", "method"], how="left", maintain_order="left")
+    least = pl.coalesce("floor", pl.lit(floor, pl.Float64))
+    above = pl.when(pl.col(FLIPS).struct["ci_low"] > least).then(pl.lit("yes")).otherwise(pl.lit("no"))
+    rows = rows.with_columns(above=pl.when(least.is_null()).then(pl.lit("not known")).otherwise(above))
+    table = Table(rows, EFFECTS, data={"table": "what-should-not-matter"})
+    title, short = "What should not matter, and does", "What should not matter"
+    yield Section("effects", title, [EFFECTS_NOTE, noise, table], navigation=short)
+    yield from total_error_sections(run, datasets_of(run))
+
+
+def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float | None, str]:
     """Return the largest share of answers that a repetition of the call may change, and a sentence about it.
 
-    The share is the upper end of the 95% interval of the prompts whose answer changed when they were scored again.
+    The share is the upper end of the 95% interval of the prompts whose answer changed when they were scored again; None
+    where none was.
     """
     floors = [float(proportion_interval(one.flipped, one.predictions)[1]) for one in receipts]
     if not floors:
-        return 1.0, NO_RECEIPT
+        return None, NO_RECEIPT
     worst = floors.index(max(floors))
     one = receipts[worst]
     return floors[worst], (
@@ -96,10 +99,10 @@ def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFra
     """Return a row for each question, part and method, with a column of structs for each measure, and `share`.
 
     Args:
-        metrics: schemas.METRICS.
+        metrics: schemas.METRICS, of the parts VARIED.
         components: schemas.VARIANCE_COMPONENTS.
     """
-    rows = metrics.filter(pl.col("part").is_in(VARIED) & pl.col("metric").str.starts_with(pl.col("part") + "_"))
+    rows = metrics.filter(pl.col("metric").str.starts_with(pl.col("part") + "_"))
     rows = rows.filter(pl.col("dataset") != "mean").with_columns(
         measure=pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), what=pl.col("part").replace(TITLES)
     )

@@ -10,6 +10,7 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_decision
 from evaluator.decisions.forms import FORMS
+from evaluator.decisions.questions import REPEAT, VARIED
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
@@ -37,7 +38,6 @@ from evaluator.suites.decide.prompts import (
     ORDER_AVERAGED,
     QUESTION_KINDS,
     SOFT_GOLD,
-    VARIED,
     ZERO_SHOT,
     DecideOptions,
     added_orders,
@@ -46,7 +46,7 @@ from evaluator.suites.decide.prompts import (
 )
 from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
-_QUERY = ["suite", "dataset", "query_id"]
+_QUERY = ["suite", "dataset", "query_id", "demonstration_set"]
 
 
 def order_averaged_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
@@ -105,8 +105,6 @@ def check(config: RunConfig) -> None:
             "decide asks typed questions about a table. Name both: --data tickets.csv --questions questions.toml "
             "(docs/decisions.md)."
         )
-    if config.options_of(DecideOptions).sets > 1 and (own := {*config.methods} & {*OWN_METHODS}):
-        raise ConfigError(f"{', '.join(sorted(own))} asks after one demonstration set: leave it out, or --sets.")
     unfit = [name for name in config.methods if name not in METHODS]
     if unfit:
         raise ConfigError(f"decide has no method {', '.join(unfit)}. Choose from {', '.join(METHODS)}.")
@@ -219,7 +217,7 @@ DECIDE = Suite(
     summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
     parts={form: Part() for form in FORMS}
     | {PART: Part(kind="null")}
-    | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED)},
+    | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED) if part != REPEAT},  # equal prompts are one
     methods=METHODS,
     own_methods=OWN_METHODS,
     definitions=("paper",),

@@ -1,0 +1,70 @@
+"""Measure and show answers from elsewhere: as classification, and where they are there, what should not matter."""
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from evaluator.decisions.questions import VARIED
+from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
+from evaluator.report.section import MeasuredRun, Section
+from evaluator.schemas import PREDICTIONS_KEY
+from evaluator.suites.base import Family, ScoredRun, Table, classification_page, classification_tables
+from evaluator.suites.decide.consistency import DIAGNOSTICS, VariedAnswers
+from evaluator.suites.decide.suite import METRIC_TEXTS, summary_lines
+
+ANSWERED_METRICS = ("accuracy", "macro_f1")
+"""Metrics of predicted labels alone, without probabilities."""
+
+OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")
+"""Tables that mean nothing where labels alone are known."""
+
+
+def imported_tables(run: ScoredRun) -> Iterator[Table]:
+    """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
+    imported = run.store.table(IMPORTED, NUMBERS).collect()
+    numbers = imported["numbers"][0]
+    kept = {
+        "log-likelihoods": pl.lit(True),
+        "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
+        "labels": pl.col("metric").is_in(ANSWERED_METRICS),
+    }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
+    varied = VariedAnswers(IMPORTED)
+    tables = classification_tables(
+        run, DIAGNOSTICS, further=varied.add, changed=lambda rows: _with_floored(rows, imported)
+    )
+    for name, table in tables:
+        if name == "metrics":
+            yield name, table.filter(kept)
+        elif name in OF_PROBABILITIES:
+            yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
+        else:
+            yield name, table
+    yield from varied.tables().items() if {*VARIED} & {*run.scored.parts} else ()
+
+
+def sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the sections of a run of imported answers."""
+    from evaluator.suites.decide.report import effects_sections  # here, because only a report needs figures
+
+    yield from classification_page(run, without_parts=VARIED, further=effects_sections(run))
+
+
+def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:
+    """Add predictions under the definition `floored`, if a dataset has a reported zero: none is below the floor."""
+    floored = imported.filter(~pl.col("part").is_in(VARIED)).with_columns(pl.col("floor").fill_null(0.0))
+    floors = floored.partition_by("floor", as_dict=True)
+    if not {*floors} - {(0.0,)}:
+        return predictions
+    tables = [predictions]
+    for (floor,), datasets in floors.items():
+        raised = pl.max_horizontal(pl.element(), pl.lit(floor))
+        of_datasets = predictions.join(datasets.select("dataset", "part").lazy(), on=["dataset", "part"], how="semi")
+        probs = pl.col("label_probs").list.eval(raised / raised.sum())
+        tables.append(of_datasets.with_columns(label_probs=probs, definition=pl.lit("floored")))
+    return pl.concat(tables).sort(PREDICTIONS_KEY)
+
+
+IMPORTED_ANSWERS = Family(
+    measure=imported_tables, sections=sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
+)
+"""How answers that were read are measured and shown."""
