@@ -433,7 +433,31 @@ def test_several_demonstration_sets_and_the_curve_over_their_demonstrations(tmp_
     assert baseline["difference"] == pytest.approx(right - baseline["accuracy"])
     assert "Learning curve" in (tmp_path / "run" / "report.html").read_text()
     assert "--sets needs --shots" in command("run", "decide", *words, *fake, "--sets", 2, exits=2)
-    own = ("--shots", 3, "--sets", 2, "--methods", "vanilla,order_averaged")
-    assert "order_averaged asks after one demonstration set" in command("run", "decide", *words, *fake, *own, exits=2)
     other = (*fake[:-1], tmp_path / "other")
     assert "none is left to ask" in command("run", "decide", *words, *other, "--shots", 20, "--sets", 9, exits=2)
+
+
+def test_methods_ask_after_every_demonstration_set(tmp_path):
+    write_table(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS.split("[refund]")[0])
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    fake = ("--engine", "fake", "--model", "fake", "--out", tmp_path / "run", "--parts", "letters,order")
+    command("run", "decide", *words, *fake, "--shots", 3, "--sets", 2, "--methods", "vanilla,order_averaged,one_by_one")
+    run = (tmp_path / "run",)
+    asked = requests(run).filter(for_part="letters")
+    n_queries = asked["query_id"].n_unique()
+    for method, n_prompts in (("order_averaged", 4), ("one_by_one", 4)):
+        rows = asked.filter(part=method)
+        sets = rows.group_by("demonstration_set").agg(pl.len(), pl.col("demonstration_ids").unique())
+        assert sets["len"].to_list() == [n_prompts * n_queries] * 2
+        assert sets["demonstration_ids"].list.len().to_list() == [1, 1]
+        answered, probs = probabilities(run, "letters", "queue", method)
+        assert answered.select("query_id", "demonstration_set").is_unique().all()
+        assert answered.height == 2 * n_queries
+        np.testing.assert_allclose(probs.sum(axis=1), 1)
+        of_sets = [probs[(answered["demonstration_set"] == number).to_numpy()] for number in (0, 1)]
+        assert not np.allclose(*of_sets)
+        if method == "order_averaged":  # the part `order` has the first set
+            _, varied = probabilities(run, "order", "queue")
+            logs = np.log(varied.reshape(4, -1, 4)).mean(axis=0)
+            np.testing.assert_allclose(of_sets[0], softmax(logs, axis=1), rtol=1e-12)
