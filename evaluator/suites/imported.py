@@ -10,6 +10,7 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table, classification_page, classification_tables
 from evaluator.suites.decide.consistency import DIAGNOSTICS, VariedAnswers
+from evaluator.suites.decide.report import effects_sections
 from evaluator.suites.decide.suite import METRIC_TEXTS, summary_lines
 
 ANSWERED_METRICS = ("accuracy", "macro_f1")
@@ -44,8 +45,6 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of imported answers."""
-    from evaluator.suites.decide.report import effects_sections  # here, because only a report needs figures
-
     yield from classification_page(run, without_parts=VARIED, further=effects_sections(run))
 
 

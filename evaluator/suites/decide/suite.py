@@ -16,7 +16,7 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_scores
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText, interval, percent
 from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
 from evaluator.suites.base import (
@@ -44,6 +44,7 @@ from evaluator.suites.decide.prompts import (
     added_single_options,
     decide_requests,
 )
+from evaluator.suites.decide.report import decide_sections
 from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
 _QUERY = ["suite", "dataset", "query_id", "demonstration_set"]
@@ -190,12 +191,6 @@ class _Graded:
         return pl.concat(self._found).sort(GRADED_KEY)
 
 
-def sections(run: MeasuredRun) -> Iterator[Section]:
-    from evaluator.suites.decide.report import decide_sections  # here, because only a report needs figures
-
-    yield from decide_sections(run)
-
-
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield how many answers of vanilla change, for each part that should not matter, over all questions."""
     metrics = run.table("metrics").filter(method=REFERENCE_METHOD)
@@ -227,5 +222,5 @@ DECIDE = Suite(
     requests=decide_requests,
     describe=describe,
     plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
-    family=Family(measure=measure, sections=sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS),
+    family=Family(measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS),
 )
