@@ -163,7 +163,7 @@ GOOD = {"gold": "no", "label_log_likelihoods": [-1.0, -2.0], "label_names": ["no
             "numbers of at most 0, not all -inf",
         ),
         ({"label_log_likelihoods": ["x", -1.0]}, "label_log_likelihoods", "['x', -1.0]", "log-likelihoods in nats"),
-        ({"label_names": "no"}, "label_names", "'no'", "a list of texts"),
+        ({"label_names": "no"}, "label_names", "'no'", "a list of two or more different texts"),
         ({"label_names": ["yes", "no"]}, "label_names", "['yes', 'no']", "the labels of the dataset's first row"),
     ],
 )
