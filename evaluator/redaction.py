@@ -67,9 +67,7 @@ def all_printable(value: Any) -> Any:
 
 
 def name_fault(name: str) -> str | None:
-    r"""Return the fault of a name of a dataset or label: it is blank, or holds a control code; None for no fault."""
-    if not name.strip():
-        return f"{name!r} is blank"
+    r"""Return the fault of a name of a dataset or label, a line break, tab or other control code; None for no fault."""
     is_line = control_code(name) is None and "\n" not in name and "\t" not in name
     return None if is_line else f"{name!r} holds a line break, a tab or another control code"
 

@@ -240,7 +240,7 @@ def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> N
 
 
 def require_dataset_name(name: str, origin: str) -> None:
-    """Raise DatasetError for a name that is blank, has several lines, or is the one of the mean over datasets."""
+    """Raise DatasetError for a name of several lines, and for the one that tables give to the mean over datasets."""
     if fault := name_fault(name):
         raise DatasetError(f"{printable(origin)}: the name of a dataset {fault}. Change it.")
     if name == MEAN_OVER_DATASETS:

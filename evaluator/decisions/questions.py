@@ -12,11 +12,11 @@ A file of questions is TOML with a table for each question:
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args
 
 from evaluator.decisions.answers import NO, YES
 from evaluator.errors import DatasetError, shown
-from evaluator.files.toml_files import converted, read_toml, require_known_keys
+from evaluator.files.toml_files import converted, read_toml
 
 QuestionKind = Literal["choice", "yes-no", "score"]
 
@@ -66,15 +66,6 @@ class _Stated:
     negated: str | None = None
 
 
-_WORDS = {
-    "options": "a list of texts, or a table of texts",
-    "criteria": "a table of texts",
-    "levels": "a list of texts",
-    "wordings": "a list of texts",
-}
-"""What the value of a key is; of others a text."""
-
-
 def read_questions(path: Path) -> tuple[Question, ...]:
     """Return the questions of a file. Raises DatasetError, naming file and question, for entries that do not fit."""
     content = read_toml(path, DatasetError)
@@ -85,22 +76,14 @@ def read_questions(path: Path) -> tuple[Question, ...]:
 
 def _question(path: Path, name: str, stated: object) -> Question:
     where = f"{path}, question {name!r}"
-    if not isinstance(stated, dict):
-        raise DatasetError(f"{where}: a table was expected, as in [{name}].")
-    require_known_keys(stated, _Stated, DatasetError, where)
+    if not isinstance(stated, dict) or not name.strip():
+        raise DatasetError(f"{where}: a table with a name was expected, as in [queue].")
     if stated.get("type") not in (kinds := get_args(QuestionKind)):
         raise DatasetError(f"{where}: `type` is one of {', '.join(kinds)}; found {shown(stated.get('type'))}.")
-    hints = get_type_hints(_Stated)
+    read = converted(stated, _Stated, DatasetError, where)
     for key, value in stated.items():
-        try:
-            msgspec.convert(value, hints[key])
-        except msgspec.ValidationError as error:
-            raise DatasetError(f"{where}: `{key}` is {_WORDS.get(key, 'a text')}; found {shown(value)}.") from error
         if key != "instructions" and isinstance(value, str) and not value.strip():
             raise DatasetError(f"{where}: `{key}` may not be blank.")
-    if "instructions" not in stated:
-        raise DatasetError(f"{where}: `instructions`, the question, is missing.")
-    read = _Stated(**stated)
     options = _options(where, read)
     if read.negated and read.type != "yes-no":
         raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")

@@ -70,4 +70,19 @@ def converted(
     try:
         return msgspec.convert(content, kind, strict=strict)
     except msgspec.ValidationError as fault:
-        raise error(f"{where}: {fault}. {hint}".rstrip()) from fault
+        raise error(f"{where}: {_in_words(str(fault))}. {hint}".rstrip()) from fault
+
+
+_KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "array": "a list", "object": "a table"}
+
+
+def _in_words(fault: str) -> str:
+    """Return the fault of a value as a sentence without the names of types in msgspec's message."""
+    message, _, place = fault.partition(" - at `$.")
+    words = re.sub(
+        r"`([\w| ]+)`", lambda found: " or ".join(_KINDS.get(kind, kind) for kind in found[1].split(" | ")), message
+    )
+    expected, is_kind, got = words.removeprefix("Expected ").partition(", got ")
+    if not is_kind:
+        return fault.replace("Object missing required field", "there is no key")
+    return f"`{place.removesuffix('`')}` is {expected.removesuffix(' or null')}; found {got}"

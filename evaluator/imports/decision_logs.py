@@ -100,8 +100,8 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
 
 def _typed(row: Answered, where: str) -> Answered:
     """Return a row with the probabilities of its answer; yes to a negated question answers no."""
-    if not isinstance(row.question, str):
-        raise DatasetError(f"the name of a question is a text, found {shown(row.question)}")
+    if not isinstance(row.question, str) or not row.question.strip():
+        raise DatasetError(f"the name of a question is a text and not blank, found {shown(row.question)}")
     if row.mass is not None and not 0 <= row.mass <= 1 + SUM_TOLERANCE:
         raise DatasetError(f"a label mass is a number from 0 to 1, found {shown(row.mass)}")
     answer = typed_answer(row.answer)

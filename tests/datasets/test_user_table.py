@@ -123,7 +123,7 @@ def test_the_text_around_examples_is_made_from_the_columns_or_stated(tmp_path):
             r"there is no key 'instuction'. Did you mean 'instruction' or 'instructions'\? Keys are: instruction, ",
         ),
         ('alternatives.label_prefix = ["a", "b"]', "no key 'label_prefix'. Did you mean 'label_prefixes'"),
-        ("label_prefix = 3", r"Expected `str \| null`, got `int` - at `\$.label_prefix`"),
+        ("label_prefix = 3", "`label_prefix` is a text; found a whole number"),
         ('input_prefixes = ["one: "]', r"has 1 input prefixes \['one: '\], but examples have 2 text fields"),
         ("label_prefix = ", "is no TOML in UTF-8"),
     ],

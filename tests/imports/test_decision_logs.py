@@ -299,7 +299,10 @@ def answer_with_mass(mass):
         ({"response": answer_with_mass(math.nan)}, "row 1 (from 0): a label mass is a number from 0 to 1, found nan"),
         ({"response": answer_with_mass(2)}, "row 1 (from 0): a label mass is a number from 0 to 1, found 2"),
         ({"request": {"questions": [{"name": 3}]}, "response": {}}, "row 1 (from 0): the name of a question is a text"),
-        ({"request": {"questions": {"": {}}}, "response": {"answers": {"": {"noul": 0.5}}}, "gold": "yes"}, "is blank"),
+        (
+            {"request": {"questions": {"": {}}}, "response": {"answers": {"": {"noul": 0.5}}}, "gold": "yes"},
+            "a text and not blank",
+        ),
     ],
 )
 def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
