@@ -194,7 +194,7 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
 
 
 def with_both_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
-    """Add TEST_OF_GUESSING and TEST_OF_MAJORITY, corrected together, to the rows of significance.with_tests.
+    """Add TEST_OF_GUESSING and TEST_OF_MAJORITY, corrected together, to the rows of max_random.with_tests.
 
     Args:
         rows: p_majority, too: of one prompt. Each of the prompts that an accuracy is chosen from is tested at its share

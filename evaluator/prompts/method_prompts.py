@@ -57,7 +57,9 @@ def domain_queries(
 
     Raises DatasetError if a text field of the source has no words.
     """
-    fields = _words_by_field(source)
+    # For each text field, the words of each row: List[String].
+    n_fields = len(source["texts"][0]) if source.height else 0
+    fields = [source["texts"].list.get(field).str.split(" ") for field in range(n_fields)]
     if not fields or any(words.list.join("").str.len_bytes().sum() == 0 for words in fields):
         raise DatasetError(
             f"{source_name} has no words to draw domain queries from. Give it rows with words, or leave out the suites "
@@ -73,12 +75,6 @@ def domain_queries(
     return pl.select(
         pl.concat_list(pl.lit(words.reshape((n_queries, n_words)).arr.join(" ")) for words in drawn)
     ).to_series()
-
-
-def _words_by_field(source: pl.DataFrame) -> list[pl.Series]:
-    """Return for each text field the words of each row, List[String]."""
-    n_fields = len(source["texts"][0]) if source.height else 0
-    return [source["texts"].list.get(field).str.split(" ") for field in range(n_fields)]
 
 
 def _any_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:

@@ -42,7 +42,7 @@ class Result:
     log10_max_tail: float
     verdict: Verdict
     better_than_uniform: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
-    accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in significance.with_tests
+    accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in max_random.with_tests
     n_needed: int | None  # examples that tell an accuracy of this bound from guessing; None: it is not above chance
 
 

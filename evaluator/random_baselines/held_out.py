@@ -74,8 +74,7 @@ def _predictors(trials: pl.DataFrame) -> list[dict[str, str | int | float | None
         predicted = trials[column].cast(pl.Boolean)
         rows.append({"predictor": predictor, **shared, **_scores(predicted, outcome), **_areas(predicted, outcome)})
     for predictor, column in SCORES.items():
-        undefined = dict.fromkeys(("accuracy", "precision", "recall"))
-        rows.append({"predictor": predictor, **shared, **undefined, **_areas(-trials[column], outcome)})
+        rows.append({"predictor": predictor, **shared, **_areas(-trials[column], outcome)})
     return rows
 
 
@@ -230,7 +229,7 @@ def held_out_trials(
 
     Returns:
         HELD_OUT_TRIALS, one row for each experiment, number of tries and split, sorted by these. An accuracy is above a
-        baseline if it is strictly more (significance.is_above); both count only examples that the prompt was scored on.
+        baseline if it is strictly more (max_random.is_above); both count only examples that the prompt was scored on.
 
     Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
     Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and

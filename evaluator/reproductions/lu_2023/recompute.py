@@ -1,16 +1,15 @@
 """Recompute the published numbers of in-context PVI (Lu et al. 2023) from the released results."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
 from evaluator.reproductions.base import text_table
-from evaluator.reproductions.cells import verdict_counts
-from evaluator.reproductions.lu_2023.cells import judged_cells
+from evaluator.reproductions.cells import JUDGED, PRINTED, verdict_counts, with_verdicts
 from evaluator.reproductions.lu_2023.data import (
     ANOVA,
     CORRELATION,
@@ -18,10 +17,11 @@ from evaluator.reproductions.lu_2023.data import (
     GPT3,
     MEANS,
     NOT_IN_PAPER,
+    PRINTED_CELLS,
     TABLES,
     PublishedResults,
 )
-from evaluator.reproductions.lu_2023.tried_rules import tried_rules
+from evaluator.reproductions.lu_2023.tried_rules import EVERY_RUN, FIT, MEAN_OVER_SETS, PUBLISHED_TRIED, tried_rules
 from evaluator.statistics.variance_components import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.correlations import strengths
 from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
@@ -60,6 +60,24 @@ PUBLISHED_ANOVA = pl.Schema(
     }
 )
 
+PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
+    {
+        **PRINTED,
+        "recomputed": pl.Float64(),  # null where the data have no such run
+        "input_reach": pl.Float64(),  # largest error of `recomputed` from the rounding of released numbers
+        "all_rows": pl.Float64(),  # `recomputed` with no run or row left out
+        **JUDGED,
+    }
+)
+USED_RULES = {
+    ("14(a)", "BoolQ"): "without GPT3-175B, more shots alone",
+    **{("14(a)", row): "without GPT3-175B" for row in ("CoLA", "MultiNLI", "RTE", "SNLI")},
+    **{("7", row): "set 1a alone" for row in ("CoLA", "MultiNLI", "SNLI")},
+}
+"""Table and row -> rule of tried_rules.py by which it is recomputed, if that is not the plain reading.
+
+The paper does not state these rules: they were chosen because they give the printed cells."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTables:
@@ -85,17 +103,19 @@ def recompute(results: PublishedResults) -> Stage[Published]:
     yield Progress(stage="Recomputing", done=0, total=len(TABLES), unit="tables")
     runs, is_gpt3, every_run = results.runs, pl.col("model") == GPT3, pl.lit(True)
     strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
-    # The runs that table 14(a) averages; fitted, as USED_RULES of cells.py says.
+    # The runs that table 14(a) averages; fitted, as USED_RULES says.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
     size = pl.col("n_queries").max().cast(pl.Float64)
     sizes = runs.filter(~is_gpt3).group_by(row="dataset").agg(size.alias("testing set size"))
+    by_variable = strengths_table.select("counted", row="variable", **STRENGTHS)
+    shares = (by_variable.filter(counted=cases).drop("counted") for cases in (PUBLISHED_CASES, ALL_CASES))
     multinli = anova_table.filter(dataset="MultiNLI")
     recomputed = pl.concat(
         [
             _run_means("1", "dataset", runs, is_gpt3, all_runs=is_gpt3),
             _run_means("14(a)", "dataset", runs, in_table_14a, all_runs=every_run),
             _run_means("14(b)", "model", runs, every_run, all_runs=every_run),
-            _cells("2", *(_strength_columns(strengths_table, cases) for cases in (PUBLISHED_CASES, ALL_CASES))),
+            _cells("2", *shares),
             _anova_cells("15", anova_table.with_columns(row=pl.format("{}, {}", "dataset", "model"))),
             _anova_cells("3", multinli.with_columns(row="model")),
             _exemplar_cells(runs.filter(is_gpt3)),
@@ -145,10 +165,6 @@ def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
         ALL_CASES: frame.with_columns(over_pairs),
         PAIRS: named.explode("r"),
     }
-
-
-def _strength_columns(table: pl.DataFrame, cases: str) -> pl.DataFrame:
-    return table.filter(counted=cases).select(row="variable", **STRENGTHS)
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
@@ -212,6 +228,71 @@ def _cells(
     if not isinstance(reach, pl.DataFrame):
         first = first.with_columns(input_reach=pl.lit(reach))
     return first.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
+
+
+def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame, tried: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_CELLS, in the paper's order.
+
+    Args:
+        recomputed: table, row, column, recomputed, input_reach, all_rows.
+        counts: table, row, n: the number of cases that the printed shares of the row are shares of.
+        tried: PUBLISHED_TRIED.
+    """
+    cells = with_verdicts(PRINTED_CELLS, recomputed)
+    cells = cells.join(counts, on=["table", "row"], how="left", maintain_order="left")
+    rules = tried.partition_by("table", "row", as_dict=True)
+    none = PUBLISHED_TRIED.to_frame()
+    notes = [" ".join(_notes(cell, rules.get((cell["table"], cell["row"]), none))) for cell in cells.to_dicts()]
+    noted = cells.with_columns(note=pl.Series([note or None for note in notes], dtype=pl.String))
+    return noted.select(list(PUBLISHED_CELLS)).cast(PUBLISHED_CELLS)
+
+
+def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
+    """Yield the notes on a cell.
+
+    Args:
+        cell: PUBLISHED_CELLS without its note, with `n`.
+        tried: the rules that were tried for its row.
+    """
+    if cell["verdict"] == "not printed":
+        yield "The transcription of this table has no numbers in this row."
+    used = USED_RULES.get((cell["table"], cell["row"]))
+    if used is not None and not tried.is_empty() and cell["recomputed"] is not None:
+        plain = EVERY_RUN if cell["table"] == "14(a)" else MEAN_OVER_SETS
+        n_equal = dict(tried.select("rule", "n_equal").iter_rows())
+        yield (
+            f"Fitted, the paper does not say it: {used} gives {n_equal.get(used, 0)} of {tried['n_printed'][0]} cells "
+            f"of this row, {plain} {n_equal.get(plain, 0)}."
+        )
+    if cell["verdict"] == "differs":
+        yield from _unexplained(cell, tried)
+    if cell["verdict"] == "within rounding":
+        yield "Run means are released to four decimals, which is not enough to compute this cell more precisely."
+        units = (cell["recomputed"] - cell["published"]) * 10.0 ** cell["decimals"]
+        if 0 <= units <= 1 and cell["published"] > 0:
+            yield "The printed digits are those of a truncated number, while other cells are rounded."
+
+
+def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
+    """Yield the notes on a cell that differs: its counts, the rules that give it, the sizes that p-values fit."""
+    if cell["column"].startswith("r "):
+        n, ours, printed = cell["n"], *(round(cell[name] * cell["n"]) for name in ("recomputed", "published"))
+        yield f"{ours} of {n} cases; the printed share comes closest to {printed} of {n}."
+    is_fit = pl.col("rule").str.starts_with(FIT)
+    rules = tried.filter(~is_fit)
+    if rules.is_empty():
+        yield "Unexplained; no other rule was tried."
+    else:
+        gives_cell = rules["equal_columns"].str.split("; ").list.contains(cell["column"]).sum()
+        whole = rules.filter(pl.col("n_equal") == pl.col("n_printed"))
+        gives_table = (whole["n_equal_elsewhere"] == whole["n_printed_elsewhere"]).sum()
+        yield (
+            f"Unexplained: of {rules.height:,} rules tried for this row (table tried_rules), {gives_cell:,} give this "
+            f"cell, {whole.height:,} the whole row and {gives_table:,} the whole table."
+        )
+    fits = tried.filter(is_fit, pl.col("n") > 0).select("rule", "n_equal", "n").iter_rows()
+    if sizes := [f"{n_equal} of {n} released {rule}" for rule, n_equal, n in fits]:
+        yield f"{'; '.join(sizes)}."
 
 
 def all_tables(published: Published) -> pl.DataFrame:

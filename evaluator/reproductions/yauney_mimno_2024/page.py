@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 from markupsafe import Markup
@@ -139,8 +139,7 @@ def published_sections(published: Published) -> Iterator[Section]:
     table = Table(changed, CHANGED, caption=TEXTS["changed_caption"], absent="None.")
     yield _section("changed", "Verdicts that change", table, subtitle=f"{changed.height}")
     yield _section("known", "Remarks on these results", *_remarks(tables), navigation="Remarks")
-    histogram = _histogram_panels(published)
-    if histogram:
+    if histogram := _histogram_panels(published):
         subtitle = "figure 1: emoji_movie, OLMo-7B, 4-shot"
         yield _section("figure-1", "One experiment", Panels(histogram, style="panels wide"), subtitle=subtitle)
     searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
@@ -148,13 +147,8 @@ def published_sections(published: Published) -> Iterator[Section]:
     panels = [_search_panels(tables, which, tails=True) for which in (searches, families)]
     content: tuple[Block, ...] = (Legend(SEARCH_KEYS), TEXTS["search_note"], *panels)
     yield _section("figure-3", "Searching for a prompt", *content, subtitle="figures 3 and 4")
-    yield _section(
-        "held-out",
-        "Does a baseline predict held-out accuracy?",
-        *_held_out(published),
-        subtitle="figures 5 and 8, tables 3 and 4",
-        navigation="Held-out accuracy",
-    )
+    title, subtitle = "Does a baseline predict held-out accuracy?", "figures 5 and 8, tables 3 and 4"
+    yield _section("held-out", title, *_held_out(published), subtitle=subtitle, navigation="Held-out accuracy")
     names = _tasks_by_size(tables)
     full = [
         Group([_search_panels(tables, [(name, models[0], models, SHOTS) for name in names])], family)
@@ -164,8 +158,7 @@ def published_sections(published: Published) -> Iterator[Section]:
 
 
 def _totals(totals: pl.DataFrame) -> Iterator[Block]:
-    """Yield the share of verdicts that the stronger baseline changes, and every step from one set of rules to the "
-    "next."""
+    """Yield the share of verdicts that the stronger baseline changes, and each step between two sets of rules."""
     items = []
     for name, rules in (("the authors' rules", totals.head(1)), ("sound rules", totals.filter(rules="sound"))):
         row = rules.row(0, named=True)
@@ -185,11 +178,10 @@ def _cells(cells: pl.DataFrame) -> Iterator[Block]:
     noted = (verdict == "differs") | ((verdict == "not in the data") & (pl.col("note") != ""))
     items = []
     for row in cells.filter(noted).iter_rows(named=True):
-        recomputed = (
-            "" if row["recomputed"] is None else f"{number(row['recomputed'], row['decimals'] + 2)} recomputed, "
-        )
         printed = f"{number(row['published'], row['decimals'])} printed. {row['note'] or ''}"
-        items.append(f"{row['table']}, {row['row']}, {row['column']}: {recomputed}{printed}")
+        if row["recomputed"] is not None:
+            printed = f"{number(row['recomputed'], row['decimals'] + 2)} recomputed, {printed}"
+        items.append(f"{row['table']}, {row['row']}, {row['column']}: {printed}")
     yield List(items)
 
 
@@ -202,9 +194,7 @@ def _tasks_by_size(tables: PublishedTables) -> dict[str, int]:
 
 def _experiments(tables: PublishedTables) -> Iterator[Block]:
     """Yield table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
-    experiments = {
-        (row["model"], row["dataset"], row["shots"]): row for row in tables.experiments.iter_rows(named=True)
-    }
+    experiments = tables.experiments.rows_by_key(data.EXPERIMENT, named=True, include_key=True, unique=True)
     tasks = _tasks_by_size(tables)
     is_between = [(pl.col(f"{rules}_verdict") == "between").sum().alias(rules) for rules in ("released", "sound")]
     counts = tables.experiments.group_by("dataset").agg(is_between)
@@ -314,17 +304,15 @@ def _held_out(published: Published) -> Iterator[Block]:
     yield Legend(RANKING_KEYS)
     max_tries = published.authors_trials["tries"].max()
     both = {"Authors'": published.authors_trials, "Sound rules": published.seeded_trials.sound}
-    kinds: tuple[figures.Kind, ...] = ("ROC", "precision-recall")
     by_rules = [
         Panel(f"{title}, {kind}", [figures.ranking_panel(trials.filter(tries=max_tries), kind)])
         for title, trials in both.items()
-        for kind in kinds
+        for kind in get_args(figures.Kind)
     ]
     yield Panels(by_rules, style="panels square")
     groups = published.authors_trials.partition_by("tries", as_dict=True, maintain_order=True)
     by_tries = [Panel(f"t = {tries}", [figures.ranking_panel(trials, "ROC")]) for (tries,), trials in groups.items()]
-    title = "By number of prompts searched, authors' splits"
-    yield Group([Panels(by_tries, style="panels square")], title)
+    yield Group([Panels(by_tries, style="panels square")], "By number of prompts searched, authors' splits")
     trials = Column("Trials", cell=lambda row: f"{row['splits']}, {row['rules']}", style="text")
     for title, over in (("Model", "model"), ("Task", "dataset")):
         names = [text_column(title, "group"), trials]
@@ -342,10 +330,8 @@ def _held_out_table(tables: PublishedTables, over: str, names: Sequence[Column])
 
 
 def _subject(published: Published) -> str:
-    n_experiments = published.tables.totals["n_experiments"][0]
-    return (
-        f"{n_experiments} experiments: the best of 200 prompts, compared with one random classifier and the best of 200"
-    )
+    n = published.tables.totals["n_experiments"][0]
+    return f"{n} experiments: the best of 200 prompts, compared with one random classifier and the best of 200"
 
 
 REPRODUCTION = Reproduction(

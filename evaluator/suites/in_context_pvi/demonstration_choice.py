@@ -1,14 +1,10 @@
-"""Compare demonstrations chosen by PVI with the demonstration sets of the suite, and list chosen demonstrations.
+"""Choose demonstrations by the PVI of training rows, and compare them with the demonstration sets of the suite pvi.
 
-Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy.
-
-Choose demonstrations by the PVI of training rows, and classify the queries of the suite pvi after them.
-
-Lu et al. 2023, section 5.6: "based on in-context PVI estimates obtained using one set of randomly selected exemplars,
-we selected the most challenging training instance from each category". Here training rows are scored after set 0 of the
-suite for each number of shots. Then as many sets are chosen by these scores as the suite has for that number of shots,
-of the hardest, easiest or middle rows, and the queries are scored after the chosen sets. Sets are made of blocks, as in
-prompts.py.
+Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy:
+"based on in-context PVI estimates obtained using one set of randomly selected exemplars, we selected the most
+challenging training instance from each category". Here training rows are scored after set 0 of the suite for each
+number of shots. Then as many sets are chosen by these scores as the suite has for that number of shots, of the hardest,
+easiest or middle rows, and the queries are scored after the chosen sets. Sets are made of blocks, as in prompts.py.
 """
 
 import math
@@ -326,7 +322,7 @@ def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.Data
     """Count training rows: dataset, demonstrations, n_shots, n_candidates and n_training of schema.PVI_DEMONSTRATIONS.
 
     Args:
-        measured: the result of chosen_demonstrations.training_pvi.
+        measured: the result of training_pvi.
         candidates: schema.PVI_CANDIDATES.
     """
     counts = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
@@ -339,7 +335,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
 
     Args:
         scored: of the suite pvi.
-        measured: the result of chosen_demonstrations.training_pvi.
+        measured: the result of training_pvi.
         candidates: schema.PVI_CANDIDATES; if empty, nothing was chosen.
     """
     if candidates.is_empty():

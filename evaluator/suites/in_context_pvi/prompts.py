@@ -1,16 +1,13 @@
-"""Build the prompts of in-context PVI from a dataset and demonstration sets, with and without inputs.
+"""Define the options of the suite pvi, choose its demonstration sets, and build its prompts with and without inputs.
+
+Demonstrations are the same for all queries of a dataset: drawn at random, or as published. Drawn sets consist of blocks
+with one demonstration of each label, in an order drawn by the seed. So labels are equally frequent if the number of
+shots is a multiple of the number of labels. The published sets begin with such a block too. Sets chosen by PVI are in
+demonstration_choice.py.
 
 Lu et al. 2023, section 3: p' = (x1, y1, ..., xn, yn, x) and p = (0, y1, ..., 0, yn, 0) with 0 the empty string. A null
 prompt does not depend on a query, so there is one for each set. Prompts end without a space, as the published ones do;
 the space belongs to the label.
-
-Choose the demonstrations of all queries of a dataset: drawn at random, or as published.
-
-Drawn sets consist of blocks with one demonstration of each label, in an order drawn by the seed. So labels are equally
-frequent if the number of shots is a multiple of the number of labels. The published sets begin with such a block too.
-Sets chosen by PVI are in demonstration_choice.py.
-
-Define the options of the suite pvi. Each field has its help text for the command line.
 """
 
 import random

@@ -114,23 +114,17 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     labels = _label_tokens(scored)
     _require_tokens(labels, len(head))
     states = scored.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
-    rows = states.unique("prompt_id", keep="any", maintain_order=True)
+    prompts = states.unique("prompt_id", keep="any", maintain_order=True)
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
-    for chunk in rows.iter_slices(_MAX_PROMPTS):
+    for chunk in prompts.iter_slices(_MAX_PROMPTS):
         hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
         label_ids = [torch.tensor(tokens) for tokens in chunk["labels"].to_list()]
         ids = torch.nn.utils.rnn.pad_sequence(label_ids, batch_first=True).to(head.device)
         for method, log_probs in zip((NAME, DRAWN), filtered(hidden, head, ids), strict=True):
-            scores = pl.Series(log_probs.cpu().numpy()).arr.to_list()
-            padded = chunk.select("prompt_id", distances=scores, n=pl.col("labels").list.len())
-            frames.append(
-                padded.select(
-                    method=pl.lit(method),
-                    definition=pl.lit("released"),
-                    prompt_id="prompt_id",
-                    distances=pl.col("distances").list.head("n"),
-                ).cast(LABEL_DISTANCES)
-            )
+            padded = pl.lit(pl.Series(log_probs.cpu().numpy()).arr.to_list())
+            scores = padded.list.head(pl.col("labels").list.len())
+            rows = chunk.select("prompt_id", method=pl.lit(method), definition=pl.lit("released"), distances=scores)
+            frames.append(rows.select(LABEL_DISTANCES.names()).cast(LABEL_DISTANCES))
     return pl.concat(frames)
 
 

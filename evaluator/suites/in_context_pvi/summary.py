@@ -5,7 +5,7 @@ wrong predictions. V-information is the mean PVI (Ethayarajh et al. 2022, arXiv 
 
 Describe the distribution of PVI over queries: histograms, accuracy by deciles, and the queries of lowest PVI.
 
-A judged query is one that has both a PVI and a prediction (summary.py). Lists of queries are by the mean PVI over all
+A judged query is one that has both a PVI and a prediction. Lists of queries are by the mean PVI over all
 runs of a dataset (demonstration sets times numbers of shots), so that one bad draw lists no query. Lu et al. 2023,
 section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run.
 """

@@ -81,7 +81,7 @@ SEARCH_RESULTS = pl.Schema(
         "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
         "log10_standard_tail": pl.Float64(),  # of one random classifier reaching best_correct
         "log10_tail": pl.Float64(),  # of the best of `tries` reaching it
-        "verdict": pl.String(),  # random_baselines.significance.Verdict
+        "verdict": pl.String(),  # Verdict of random_baselines/max_random.py
         **TEST_OF_GUESSING,  # over all searches of the run; the lower bound is of the best prompt's true accuracy
         **TEST_OF_MAJORITY,  # of the best prompt, at its share of the tries
     }

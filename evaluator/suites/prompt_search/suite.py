@@ -1,13 +1,12 @@
 """Define the suite prompt-search: find the best of many prompts on one set of queries.
 
+With halving, all prompts are scored on a few queries, the better half on twice as many, and so on. A stopped prompt
+still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of SEARCH_PROMPTS
+says whether a prompt would have reached the best accuracy with all its remaining queries right.
+
+Ties among choices are broken by a seeded draw before answers are marked as right or wrong.
+
 Source: Yauney & Mimno 2024, section 5.1.
-
-Choose prompts by successive halving: score all on a few queries, the better half on twice as many, and so on.
-
-A stopped prompt still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of
-SEARCH_PROMPTS says whether a prompt would have reached the best accuracy with all its remaining queries right.
-
-Decide the answers of a prompt search: draw among tied choices, and mark each answer as right or wrong.
 """
 
 import math
@@ -146,8 +145,8 @@ def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator
     prompts when it is resumed.
 
     Args:
-        plan: as returned by answers.planned, with the `round` in which each query is first scored.
-        answers_so_far: answers.ANSWERS of one method, with all rows of the rounds before the yielded round.
+        plan: as returned by planned, with the `round` in which each query is first scored.
+        answers_so_far: ANSWERS of one method, with all rows of the rounds before the yielded round.
     """
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
     remaining = plan.select(schema.TRIED_PROMPTS_KEY).unique()
@@ -165,7 +164,7 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
     its remaining answers right.
 
     Args:
-        answers_so_far: answers.ANSWERS of the prompts that were not stopped, all with equally many queries.
+        answers_so_far: ANSWERS of the prompts that were not stopped, all with equally many queries.
         n_queries: `dataset` and `n_queries`, the number of queries of the full search.
 
     Returns TRIED_PROMPTS_KEY of the prompts that are kept.
@@ -183,7 +182,7 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
 
 
 def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
-    """Add `round`, in which each query is first scored, to the rows of answers.planned."""
+    """Add `round`, in which each query is first scored, to the rows of planned."""
     frames = []
     for rows in plan.partition_by("dataset", maintain_order=True):
         places = rows["place"].to_numpy()

@@ -61,7 +61,7 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     """Return schema.SEARCH_PROMPTS: a row for each candidate prompt and method, with its number of scored queries.
 
     Args:
-        answers: as returned by answers.answers.
+        answers: as returned by suite.answers.
         tried, examples: TRIED_PROMPTS and SEARCH_EXAMPLES of the store.
     """
     counts = (
@@ -107,7 +107,7 @@ def results_table(
     Args:
         prompts: as returned by prompts_table.
         examples: SEARCH_EXAMPLES.
-        answers: as returned by answers.answers.
+        answers: as returned by suite.answers.
         constants: as returned by constant_answers.
 
     The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
@@ -228,7 +228,7 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     on the other 25%, as described in held_out_trials.
 
     Args:
-        answers, prompts: as returned by answers.answers and prompts_table.
+        answers, prompts: as returned by suite.answers and prompts_table.
         examples: SEARCH_EXAMPLES.
         seed: draws the splits.
 
@@ -259,7 +259,7 @@ def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str
     prompts were chosen by their answers.
 
     Args:
-        answers, prompts: as returned by answers.answers and prompts_table.
+        answers, prompts: as returned by suite.answers and prompts_table.
     """
     key = [*schema.SEARCH_GROUP, "prompt_number"]
     rows = answers.join(_complete_searches(prompts), on=key, how="semi").rename({"place": "query_id"})

@@ -2,7 +2,7 @@
 
 Without bias these measures are at the end of their range. The mean entropy (`paper`) is a mean over requests and has no
 sampling bias. Sampling noise moves the entropy of the mean (`released`) and the divergence in one direction only;
-metrics.distance_interval removes this bias, and their intervals are around the limit for infinitely many requests.
+metrics.intervals removes this bias, and their intervals are around the limit for infinitely many requests.
 
 Source: Cho & Inoue 2025, section 3.3.
 """

@@ -21,6 +21,7 @@ from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUM
 from evaluator.metrics.intervals import mean_over_datasets, with_intervals
 from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts, variations
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, Definition
+from evaluator.suites.base import declared
 
 PART = "learning_curve"
 
@@ -81,10 +82,7 @@ def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition], wh
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
     sizes = {name: pl.col(name).sum() for name in ("n_examples", "n_requests")}
     means = mean_over_datasets(datasets, LEARNING_CURVE_KEY, **sizes, chance=pl.col("chance").mean())
-    tables = [
-        table.select(pl.col(name).cast(dtype) for name, dtype in LEARNING_CURVE.items()) for table in (datasets, means)
-    ]
-    return pl.concat(tables).sort(LEARNING_CURVE_KEY)
+    return declared(pl.concat([datasets, means], how="diagonal_relaxed"), LEARNING_CURVE, LEARNING_CURVE_KEY)
 
 
 def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, object]]:

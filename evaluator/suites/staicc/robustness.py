@@ -1,20 +1,13 @@
-"""Build prompts in several templates and with several demonstration sets, and measure how far their answers agree.
+"""Build the prompts of StaICC's diagnostics of robustness and of figure 2, and measure their answers.
 
-Source: Cho & Inoue 2025, section 3.3.
+- Part `template`: the same queries in the nine templates of an orthogonal array, after two demonstration sets of each
+  query. Part `sampling`: the same queries after eight demonstration sets. Both measure how far answers agree.
+- Part `gler`: demonstrations with wrong labels, to measure whether a model uses the labels.
+- Parts of VARIABLES: one variable of figure 2 at a time, to measure how far it moves macro-F1.
+- CrossedParts: the total error of StaICC-Normal's accuracy, whose queries, demonstration sets and template were all
+  drawn. It tells how far accuracies move with the template, which the intervals of StaICC-Normal leave out.
 
-Build prompts whose demonstrations have wrong labels, and measure whether a model uses the labels (GLER).
-
-Source: Cho & Inoue 2025, section 3.3.
-
-The total error of StaICC-Normal's accuracy: its queries, their demonstration sets and its template were all drawn.
-
-The part `template` answers the same queries with the nine templates of an orthogonal array, after two demonstration
-sets of each query. So it tells how far accuracies move with the template, which the intervals of StaICC-Normal leave
-out.
-
-Vary one of the four variables of figure 2 at a time, and measure how far each moves macro-F1.
-
-Source: Cho & Inoue 2025, section 3.1 and appendix B.2.
+Source: Cho & Inoue 2025, sections 3.1 and 3.3, and appendix B.2.
 """
 
 import logging
@@ -50,6 +43,8 @@ from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, re
 from evaluator.schemas import Definition
 from evaluator.statistics.variance_components import Design
 from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
+
+logger = logging.getLogger(__name__)
 
 N_LEVELS = 8
 """Levels of each variable of figure 2 (appendix B.2); level 0 is StaICC-Normal's."""
@@ -311,8 +306,6 @@ def require_complete_grid(group: PredictionGroup, column: str, what: str) -> Non
         )
 
 
-logger = logging.getLogger(__name__)
-
 NOISE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)  # five rates, evenly spaced
 RELEASED_RATES = (1.0, 0.75, 0.25, -0.5, -1.5)
 """Rates that the toolkit uses in place of NOISE_RATES: its loop subtracts 1/4, 2/4, 3/4 and 4/4 one after the other."""
@@ -328,16 +321,15 @@ def label_noise_requests(
     n_shots: int,
     n_queries: int | None,
     definition: Definition = "paper",
-    seed: int = 0,
 ) -> Iterator[pl.DataFrame]:
     """Yield the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
     Columns are as in normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
     of normal_requests.
 
-    Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels by `seed`
+    Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels
     (falsified_labels). Under `released`, int(rate * n_shots) are wrong, each replaced by the next label of the label
-    space; the toolkit's generator chooses them and ignores `seed` (next_labels). The column `n_wrong_labels` has this
+    space; the toolkit's generator chooses them (next_labels). The column `n_wrong_labels` has this
     number. With fewer than four demonstrations some rates have the same number of wrong labels, which is logged: with
     one, `paper` distinguishes rates below 0.5 from the others, `released` only the rate 1; with none, all rates are the
     same and GLER is undefined.
@@ -361,7 +353,7 @@ def label_noise_requests(
     if definition == "released":
         shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
-        shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=seed) for count in n_wrong]
+        shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=0) for count in n_wrong]
     variants = (
         (
             {"noise_rate": pl.lit(rate), "n_wrong_labels": pl.lit(count, pl.Int64)},

@@ -12,12 +12,13 @@ from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.cells import COUNTS
-from evaluator.reproductions.lu_2023.cells import PUBLISHED_CELLS, judged_cells
 from evaluator.reproductions.lu_2023.recompute import (
     PUBLISHED_ANOVA,
+    PUBLISHED_CELLS,
     PUBLISHED_DIFFERENCES,
     PUBLISHED_STRENGTHS,
     Published,
+    judged_cells,
 )
 from evaluator.reproductions.lu_2023.tried_rules import PUBLISHED_TRIED
 from tests.command_line import command_outputs
