@@ -9,6 +9,7 @@ from scipy.stats import rankdata, zscore
 
 from evaluator.arrays import Floats
 from evaluator.methods import REFERENCE_METHOD
+from evaluator.schemas import ESTIMATE
 from evaluator.statistics.correlation import Estimated, correlation_interval, least_squares, rank_correlation
 from evaluator.statistics.paired import holm
 from evaluator.suites.staicc.published import METHODS, METRICS, published_results
@@ -35,9 +36,7 @@ COUNTED = (Counted("independent"), Counted("by family", by_family=True), Counted
 QUANTITY = {
     "counted": pl.String(),  # Counted.name
     "n_models": pl.Int64(),
-    "value": pl.Float64(),
-    "ci_low": pl.Float64(),
-    "ci_high": pl.Float64(),
+    **ESTIMATE,
     "p_value": pl.Float64(),
     "p_holm": pl.Float64(),  # over the n_tests of the figure or sentence, counted in the same way
     "n_tests": pl.Int64(),

@@ -20,8 +20,6 @@ from evaluator.suites.staicc.published_report import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 
-COMPARISON_STYLE = "evaluator.compare:assets/compare.css"
-
 FINDINGS = [
     text_column("Table", "table"),
     text_column("Where", "place", style="text"),
@@ -47,17 +45,14 @@ def published_sections(recomputed: Recomputed) -> Iterator[Section]:
     title, subtitle = "Tables against each other", "tables 2, 3, 7 and 8"
     yield _section("findings", title, table, subtitle=subtitle, navigation="Findings")
     for (name,), cells in tables.cells.group_by("table", maintain_order=True):
-        title = f"Table {name} against the appendix"
-        content = table_blocks(cells)
+        title, content = f"Table {name} against the appendix", table_blocks(cells)
         yield _section(f"table-{name}", title, *content, subtitle="cell by cell", navigation=f"Table {name}")
     for figure, (title, subtitle) in FIGURES.items():
-        panels = list(_panels(recomputed, figure))
-        drawn = Legend(KEYS), TEXTS["figures_note"], Panels(panels, style="scaling")
+        drawn = Legend(KEYS), TEXTS["figures_note"], Panels(list(_panels(recomputed, figure)), style="scaling")
         yield _section(f"figure-{figure}", title, *drawn, subtitle=subtitle, navigation=f"Figure {figure}")
-    section = _section(
-        "figure-8", "Rank correlations", *_correlations(tables), subtitle="figure 8", navigation="Figure 8"
-    )
-    yield replace(section, style=COMPARISON_STYLE)
+    title, drawn_pairs = "Rank correlations", _correlations(tables)
+    figure_8 = _section("figure-8", title, *drawn_pairs, subtitle="figure 8", navigation="Figure 8")
+    yield replace(figure_8, style="evaluator.compare:assets/compare.css")
     yield _section("source", "Source", TEXTS["source"])
 
 
@@ -95,7 +90,7 @@ def _sentences(tables: StaiccTables) -> Iterator[Block]:
 
 
 def _counted(counted: Counted) -> str:
-    return f"{counted.name[0].upper()}{counted.name[1:]}"
+    return counted.name[0].upper() + counted.name[1:]
 
 
 def _style(name: str) -> Callable[[Row], str]:
@@ -103,10 +98,9 @@ def _style(name: str) -> Callable[[Row], str]:
 
 
 def _in_words(quantity: str) -> str:
-    names = {method: printed for printed, method in METHODS.items()}
-    return " ".join(
-        names.get(word) or (TITLES.title(word) if word in TITLES.named else word) for word in quantity.split(" ")
-    )
+    names = {name: text.title for name, text in TITLES.named.items()}
+    names |= {method: printed for printed, method in METHODS.items()}
+    return " ".join(names.get(word, word) for word in quantity.split(" "))
 
 
 def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
@@ -125,23 +119,21 @@ def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
 
 def _correlations(tables: StaiccTables) -> Iterator[Block]:
     titles = {metric: TITLES.title(metric) for metric in METRICS.values()}
-    pairs = tables.correlations.with_columns(
-        rho="value", p_value="p_holm", n_points="n_models", reason=pl.lit(None, pl.String)
-    )
+    named = {"rho": "value", "p_value": "p_holm", "n_points": "n_models"}
+    pairs = tables.correlations.with_columns(**named, reason=pl.lit(None, pl.String))
     matrices = [
         triangle(pairs.filter(counted=one.name), titles, _counted(one), {"counted": one.name}, points="models")
         for one in COUNTED
     ]
     yield TEXTS["correlations_note"]
-    yield Matrices([matrix for matrix in matrices if matrix])
+    yield Matrices(list(filter(None, matrices)))
 
 
 def _subject(recomputed: Recomputed) -> str:
-    findings = recomputed.tables.findings
-    return (
-        f"{findings.height} findings where tables contradict each other or repeat values, "
-        f"{findings['cause'].str.contains(UNEXPLAINED).sum()} of them unexplained"
-    )
+    causes = recomputed.tables.findings["cause"]
+    n_unexplained = causes.str.contains(UNEXPLAINED).sum()
+    findings = f"{len(causes)} findings where tables contradict each other or repeat values"
+    return f"{findings}, {n_unexplained} of them unexplained"
 
 
 REPRODUCTION = Reproduction(

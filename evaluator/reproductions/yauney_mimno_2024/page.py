@@ -265,13 +265,14 @@ def _histogram_panels(published: Published) -> list[Panel]:
     prompts = published.prompts.filter(**FIGURE_1)
     histogram = accuracy_histogram(prompts, n, chance, tries)
     max_random = float(max_random_accuracy(n, chance, tries))
-    panels = (
-        ("prompts", BLUE, row["accuracy"], f"Accuracies of {prompts.height} prompts; the best, {row['accuracy']:.3f}"),
-        ("random classifier", GREY, chance, f"One random classifier; expected, {chance:.3f}"),
-        ("best of many random classifiers", VERMILION, max_random, f"Best of {tries}; expected, {max_random:.3f}"),
+    drawn = (
+        ("prompts", BLUE, row["accuracy"], f"Accuracies of {prompts.height} prompts; the best"),
+        ("random classifier", GREY, chance, "One random classifier; expected"),
+        ("best of many random classifiers", VERMILION, max_random, f"Best of {tries}; expected"),
     )
     return [
-        Panel(title, [figures.histogram_panel(histogram, column, colour, at)]) for column, colour, at, title in panels
+        Panel(f"{title}, {at:.3f}", [figures.histogram_panel(histogram, column, colour, at)])
+        for column, colour, at, title in drawn
     ]
 
 

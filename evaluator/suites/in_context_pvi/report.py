@@ -228,18 +228,13 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
     lists = []
     for (dataset,), of_dataset in chosen.partition_by("dataset", as_dict=True, maintain_order=True).items():
         in_runs = of_dataset.sort(BY_SOURCE, "n_shots", "demonstration_set", "place")
-        runs = in_runs.partition_by(RUN, as_dict=True, maintain_order=True)
-        names = labels[str(dataset)]
-        groups = [
-            _listed(
-                run_name(n_shots, source, place, several=True),
-                [
-                    (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
-                    for row in rows.iter_rows(named=True)
-                ],
-            )
-            for (source, n_shots, place), rows in runs.items()
-        ]
+        groups, names = [], labels[str(dataset)]
+        for (source, n_shots, place), rows in in_runs.partition_by(RUN, as_dict=True, maintain_order=True).items():
+            items = [
+                (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
+                for row in rows.iter_rows(named=True)
+            ]
+            groups.append(_listed(run_name(n_shots, source, place, several=True), items))
         title = f"{dataset}: chosen demonstrations"
         lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
     table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
@@ -295,23 +290,17 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
     """Build the section of the histograms of right and wrong predictions."""
     ends = drawn["pvi_summary"].select("dataset", *RUN, "threshold").iter_rows()
     thresholds = {tuple(key): threshold for *key, threshold in ends}
-    groups = []
+    keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
+    content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
     for dataset in datasets:
-        rows = drawn["pvi_densities"].filter(dataset=dataset)
-        panels = []
+        rows, panels = drawn["pvi_densities"].filter(dataset=dataset), []
         for (source, n_shots, place), densities in rows.partition_by(RUN, as_dict=True, maintain_order=True).items():
             threshold = thresholds[dataset, source, n_shots, place]
             name = run_name(n_shots, source, place, several=several)
             panels.append(Panel(name, [density_figure(densities, threshold)], threshold_text(threshold)))
-        content = [Panels(panels, style="panels wide", absent="No query has a PVI.")]
-        groups.append(Group(content, dataset, dataset=dataset))
-    keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
-    return Section(
-        "densities",
-        "Right and wrong predictions by PVI",
-        [TEXTS["densities_note"].format(DRAWN), Legend(keys), *groups],
-        navigation="Right and wrong",
-    )
+        drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
+        content.append(Group([drawings], dataset, dataset=dataset))
+    return Section("densities", "Right and wrong predictions by PVI", content, navigation="Right and wrong")
 
 
 def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Section:
@@ -348,11 +337,11 @@ def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition
 
 def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
     """Return the correlations between all runs of a dataset and source of demonstrations; `pairs` are PVI_PAIRS."""
-    ends = [
-        pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_demonstration_set").alias(end)
-        for end in ("first", "second")
-    ]
-    named = pairs.with_columns(ends)
+    run = "{}-shot, set {}"
+    named = pairs.with_columns(
+        first=pl.format(run, "first_n_shots", "first_demonstration_set"),
+        second=pl.format(run, "second_n_shots", "second_demonstration_set"),
+    )
     names = list(dict.fromkeys([*named["first"], *named["second"]]))
     # Keyed by the set of the two names, because each pair is drawn in both halves of the square.
     by_pair = {frozenset((row["first"], row["second"])): row for row in named.iter_rows(named=True)}
@@ -492,10 +481,8 @@ def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]
     """Yield the section of a comparison page about the agreement of models on PVI."""
     titles = {run.model: f"{run.number} {run.model}" for run in runs}
     datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
-    present = set(agreement.models["definition"])
-    groups = [
-        Group([*_agreement(agreement, name, titles, datasets)], name) for name in PVI_DEFINITIONS if name in present
-    ]
+    present = [name for name in PVI_DEFINITIONS if name in set(agreement.models["definition"])]
+    groups = [Group([*_agreement(agreement, name, titles, datasets)], name) for name in present]
     yield Section(
         "pvi-models",
         "Does PVI agree between models?",

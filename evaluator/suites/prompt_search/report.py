@@ -45,6 +45,7 @@ from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, SEARCH_GROUP
 from evaluator.suites.prompt_search.tables import SearchComparison, search_comparison
 
 TEXTS = texts("evaluator.suites.prompt_search")
+STYLE = "evaluator.suites.prompt_search:assets/search.css"
 
 VARIED = {
     "demonstrations": "Sets of demonstrations were tried.",
@@ -52,6 +53,9 @@ VARIED = {
     "templates": "Templates were tried, with one set of demonstrations.",
 }
 """Part of a search -> the element that differs between its prompts."""
+
+TAILS = {"standard_tail": "tail of chance", "max_tail": "tail of max random"}
+"""Column of SEARCH_CURVES -> title of its axis."""
 
 CURVE, TAIL = (Size(260, height, Room(left=54, right=54, top=12, bottom=38)) for height in (180, 62))
 DRAWN = {"paper": "drawn with replacement", "distinct": "different prompts"}
@@ -128,43 +132,33 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     prompts, results, all_curves = (run.table(f"search_{name}") for name in ("prompts", "results", "curves"))
     order = dataset_order(results, run.record.prompts.datasets)
-    is_halved = "is_stopped" in prompts.columns and bool(prompts["is_stopped"].any())
+    is_halved = bool(prompts["is_stopped"].any())
+    columns, halved = ([*COLUMNS, STOPPED], TEXTS["halved"]) if is_halved else (COLUMNS, "")
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
         rows = in_order(results.filter(part=part, method=method), order, "n_shots")
-        halved = TEXTS["halved"] if is_halved else ""
-        note = marked(TEXTS["note"], VARIED[part], f"{rows['n_tests'][0]:,}", TAIL_TO_TELL, halved)
-        table = Table(
-            rows,
-            [*COLUMNS, STOPPED] if is_halved else COLUMNS,
-            caption=CAPTION,
-            style="metrics searched",
-            row_data={"shots": "n_shots"},
-        )
-        drawn = _curve_panels(all_curves.filter(part=part, method=method), order)
-        curve_group = [Group([TEXTS["curve_note"], Panels(drawn, style="curves")], "The best of fewer prompts")]
-        best = Group(best_prompts(prompts, rows), "The best prompts")
+        content: list[Block] = [
+            TEXTS["note"].format(VARIED[part], f"{rows['n_tests'][0]:,}", TAIL_TO_TELL, halved),
+            Table(rows, columns, caption=CAPTION, style="metrics searched", row_data={"shots": "n_shots"}),
+        ]
+        if drawn := _curve_panels(all_curves.filter(part=part, method=method), order):
+            content.append(Group([TEXTS["curve_note"], Panels(drawn, style="curves")], "The best of fewer prompts"))
+        content.append(Group(best_prompts(prompts, rows), "The best prompts"))
         yield Section(
             f"search-{number}",
             "Prompt search",
-            [note, table, *(curve_group if drawn else []), best],
+            content,
             subtitle=f"{part}, {method}",
             kind="search",
             navigation=f"{part.capitalize()}, {method}",
-            style="evaluator.suites.prompt_search:assets/search.css",
+            style=STYLE,
             datasets=tuple(order),
         )
     yield from total_error_sections(run, order)
     held_out = run.table("search_held_out_prediction")
     if held_out.height:
-        table = Table(held_out, HELD_OUT_COLUMNS)
-        yield Section(
-            "held-out",
-            "Does it hold on other queries?",
-            [TEXTS["held_out_note"], table],
-            kind="held-out",
-            navigation="Held-out queries",
-        )
+        title, content = "Does it hold on other queries?", [TEXTS["held_out_note"], Table(held_out, HELD_OUT_COLUMNS)]
+        yield Section("held-out", title, content, kind="held-out", navigation="Held-out queries")
 
 
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
@@ -189,11 +183,10 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
         caption=TEXTS["models_caption"],
         style="metrics searched-models",
     )
+    searches = compared.curves.partition_by("dataset", "n_shots", "method", "part", as_dict=True, maintain_order=True)
     panels = [
         Panel(f"{dataset}, {n_shots}-shot, {method}", [curve_figure(rows, "number")], dataset=str(dataset))
-        for (dataset, n_shots, part, method), rows in compared.curves.partition_by(
-            "dataset", "n_shots", "part", "method", as_dict=True, maintain_order=True
-        ).items()
+        for (dataset, n_shots, method, _), rows in searches.items()
     ]
     return Section(
         "searches",
@@ -206,7 +199,7 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
         ],
         subtitle="after table 1, figure 4 and table 3 of Yauney & Mimno 2024",
         navigation="Searches",
-        style="evaluator.suites.prompt_search:assets/search.css",
+        style=STYLE,
         datasets=tuple(dict.fromkeys(compared.models["dataset"])),
     )
 
@@ -246,18 +239,11 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
 
 def _curve_panels(rows: pl.DataFrame, order: Sequence[str]) -> list[Panel]:
     by_dataset = in_order(rows, order).partition_by("dataset", as_dict=True, maintain_order=True)
-    return [
-        Panel(
-            str(name),
-            [
-                curve_figure(of),
-                tail_figure(of, "standard_tail", "tail of chance"),
-                tail_figure(of, "max_tail", "tail of max random"),
-            ],
-            dataset=str(name),
-        )
-        for (name,), of in by_dataset.items()
-    ]
+    panels = []
+    for (name,), curves_of in by_dataset.items():
+        tails = [tail_figure(curves_of, column, title) for column, title in TAILS.items()]
+        panels.append(Panel(str(name), [curve_figure(curves_of), *tails], dataset=str(name)))
+    return panels
 
 
 def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:

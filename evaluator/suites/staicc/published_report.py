@@ -81,9 +81,7 @@ def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | No
     if comparable:
         placed = pl.concat(standings(*run) for run in comparable)
         lines = [
-            f"{f'{model}: ' if number else ''}{line}"
-            for run, number, model in comparable
-            for line in standing_lines(run)
+            f"{model}: {line}" if name else line for run, name, model in comparable for line in standing_lines(run)
         ]
         tables = [_neighbours(run.record, model, placed) for run, _, model in comparable]
         content += [List(lines), Legend(RUN_KEYS), TEXTS["published_note"], *_figures(placed)]
