@@ -226,18 +226,14 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
     opening, shown, shown_rows = _demonstrations(dataset, tries, number)
     prompts = render_prompts(opening, shown["text"], shown_rows, rows["inputs"])
     spans = prompt_spans(opening, shown, shown_rows, rows["inputs"])
+    demonstration_set = pl.lit(pl.Series(number + tries.first_set))
+    demonstration_ids = pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots))
     return rows.select(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
-        **NOT_VARIED
-        | {
-            "demonstration_set": pl.lit(pl.Series(number + tries.first_set)),
-            "template": pl.lit(tries.template_number, pl.Int64),
-        },
+        **NOT_VARIED | {"demonstration_set": demonstration_set, "template": pl.lit(tries.template_number, pl.Int64)},
         n_shots=pl.lit(tries.n_shots, pl.Int64),
-        demonstration_ids=pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots)).cast(
-            pl.List(pl.Int64)
-        ),
+        demonstration_ids=demonstration_ids.cast(pl.List(pl.Int64)),
         gold="gold",
         label_names="label_names",
         prompt=pl.lit(prompts),
