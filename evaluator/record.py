@@ -61,6 +61,11 @@ class FindingRecord:
     dataset: str  # "" where it concerns all
     text: str
 
+    @property
+    def about(self) -> str:
+        """Return the text, after the name of the dataset that it concerns."""
+        return f"{self.dataset}: {self.text}" if self.dataset else self.text
+
 
 @dataclass(frozen=True, kw_only=True)
 class LabelRecord:

@@ -202,7 +202,10 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
     )
     # Label spaces repeat, so that each different one is looked at once.
     distinct = labels.group_by("space").agg(pl.col("continuations").first()).collect(engine="streaming")
-    weights = {space: _prefix_weights(labels) for space, labels in distinct.iter_rows()}
+    weights = {
+        space: [0.0 if any(one != other and one[: len(other)] == other for other in tokens) else 1.0 for one in tokens]
+        for space, tokens in distinct.iter_rows()
+    }
     overlapping = {space: of_labels for space, of_labels in weights.items() if min(of_labels, default=1.0) == 0}
     columns = {"space": [*overlapping], "weights": [*overlapping.values()]}
     by_space = pl.LazyFrame(columns, schema={"space": pl.UInt64, "weights": pl.List(pl.Float64)})
@@ -211,11 +214,6 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
     by_prompt = labels.select("space", number="prompt_id").join(by_space, on="space")
     numbered = asked.with_columns(number=id_numbers("prompt_id"))
     return numbered.join(by_prompt, on="number", how="left", maintain_order="left")
-
-
-def _prefix_weights(labels: Sequence[Sequence[int]]) -> list[float]:
-    """Return 0 for each label that begins with the tokens of another one, else 1."""
-    return [0.0 if any(one != other and one[: len(other)] == other for other in labels) else 1.0 for one in labels]
 
 
 def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[float, float]:

@@ -83,9 +83,8 @@ def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str
         return
     first, others = stopping[0], len(stopping) - 1
     more = f" (and {others} more: `evaluator preflight` lists them)" if others else ""
-    where = f"{first.dataset}: " if first.dataset else ""
     kept = "leaves the dataset out" if first.name in LEAVES_OUT else "measures it as it is"
-    raise ConfigError(f"{where}{first.text} Nothing was scored{more}; --accept {first.name} {kept}.")
+    raise ConfigError(f"{first.about} Nothing was scored{more}; --accept {first.name} {kept}.")
 
 
 def engine_findings(source: ModelSource) -> Iterator[FindingRecord]:
@@ -205,14 +204,10 @@ def finding_lines(findings: Sequence[FindingRecord]) -> Iterator[str]:
         ones = list(group)
         first, n_others = ones[0], len(ones) - 1
         for one in ones if first.level != "note" else ones[:1]:
-            yield f"{one.level.capitalize():7}  {name}: {_about(one)}"
+            yield f"{one.level.capitalize():7}  {name}: {one.about}"
         if first.level == "note" and n_others:
             also = _listed([one.dataset for one in ones[1:]])
             yield f"{'':7}  {' ' * len(name)}  also found in {n_others} other dataset{'s' * (n_others > 1)}: {also}"
-
-
-def _about(one: FindingRecord) -> str:
-    return f"{one.dataset}: {one.text}" if one.dataset else one.text
 
 
 def duration(seconds: float) -> str:

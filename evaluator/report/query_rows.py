@@ -347,12 +347,11 @@ def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers, *, has_probabili
 
 def packed(datasets: Sequence[Mapping[str, Any]]) -> Markup:
     """Return names and compressed data of datasets as JSON for a script element: one `data` each, zlib in base64."""
-    packed = [{"name": data["name"], "data": _compressed(data)} for data in datasets]
-    text = json.dumps(packed, ensure_ascii=False, separators=(",", ":"))
+    entries = []
+    for data in datasets:
+        written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        compressed = zlib.compress(written.encode("utf-8", "backslashreplace"), 9)
+        entries.append({"name": data["name"], "data": base64.b64encode(compressed).decode()})
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
     # "</script>" in a name would end the element.
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704
-
-
-def _compressed(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"), 9)).decode()

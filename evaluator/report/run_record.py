@@ -192,7 +192,7 @@ def accepted_warnings(record: PreflightRecord | None) -> list[str]:
     if record is None:
         return []
     accepted = [one for one in record.findings if one.level == "stop" and one.name in record.accepted]
-    return [f"Accepted with --accept {one.name}: {one.dataset}: {one.text}" for one in accepted]
+    return [f"Accepted with --accept {one.name}: {one.about}" for one in accepted]
 
 
 def tokens_section(record: MeasuredRecord) -> Section:
@@ -347,12 +347,7 @@ def _preflight_section(record: PreflightRecord) -> Section:
                     "Context": context_text(record.context_tokens),
                 }
             ),
-            List(
-                [
-                    f"{one.level.capitalize()}, {one.name}: {f'{one.dataset}: ' if one.dataset else ''}{one.text}"
-                    for one in record.findings
-                ]
-            ),
+            List([f"{one.level.capitalize()}, {one.name}: {one.about}" for one in record.findings]),
             Table(pl.DataFrame(rows), columns),
         ),
         subtitle=f"{found}; labels in place, classes, detectable differences",

@@ -197,7 +197,11 @@ def find_requests(tokens: TokenRows) -> Requests:
 
     Each shard is read after the last row of the shard before it, because a request may go on from there.
     """
-    stem_tokens = pl.col("continuations").list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
+    continuations = pl.col("continuations")
+    stem_tokens = continuations.list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
+    # The tokens fed first for each row: its context, and its continuation if it has exactly one.
+    only_one = pl.when(continuations.list.len() == 1).then(continuations.list.first()).fill_null([])
+    fed_first = pl.concat_list("context", only_one)
     nothing = np.empty(0, np.int64)
     starts_at, contexts, shared, stems = [nothing], [nothing], [nothing], [nothing]
     n_rows, above = 0, TOKENS.to_frame()
@@ -206,18 +210,12 @@ def find_requests(tokens: TokenRows) -> Requests:
         starts = request_starts(frame)[above.height :]  # the row above always begins a request of the frame
         starts_at.append(n_rows + starts - above.height)
         contexts.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
-        shared.append(shared_prefix_lengths(*ragged(frame.select(_fed_first()).to_series()))[starts].astype(np.int64))
+        shared.append(shared_prefix_lengths(*ragged(frame.select(fed_first).to_series()))[starts].astype(np.int64))
         stems.append(rows.select(stem_tokens).to_series().to_numpy())
         n_rows, above = n_rows + rows.height, rows.tail(1)
     first_rows = np.concatenate(starts_at)
     stem_sums = np.add.reduceat(np.concatenate(stems), first_rows) if n_rows else nothing
     return Requests(first_rows, np.concatenate(contexts) + stem_sums, np.concatenate(shared), n_rows)
-
-
-def _fed_first() -> pl.Expr:
-    """Return the tokens fed first for each row: its context, and its continuation if it has exactly one."""
-    only_one = pl.when(pl.col("continuations").list.len() == 1).then(pl.col("continuations").list.first())
-    return pl.concat_list("context", only_one.fill_null([]))
 
 
 def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
