@@ -4,6 +4,11 @@ Scores are those of a 28 M-parameter random Llama on vLLM in fp32, on prompts th
 command is measured with the fake engine, which takes no time; what it costs scoring, against two commands at once.
 
     python -m benchmarks.end_to_end.replicas [queries a dataset] [runs]
+
+Time a command with two models (the one that ships and a random one of its size), one after the other on both cores and
+side by side on a core each.
+
+    python -m benchmarks.end_to_end.replicas models [queries a dataset] [runs]
 """
 
 import os
@@ -89,6 +94,29 @@ def main(queries: int = 512, runs: int = 3) -> None:
     )
 
 
+def models(queries: int = 512, runs: int = 3) -> None:
+    """Race two models side by side with the same two one after the other."""
+    names, one_by_one, packed = ("embedded", "random"), "one after the other", "side by side"
+    with tempfile.TemporaryDirectory() as name:
+        folders = (Path(name) / str(number) for number in count())
+
+        def command(devices: int) -> pl.DataFrame:
+            words = [*RUN, "--datasets", ",".join(DATASETS), "--queries", str(queries), "--engine", "vllm"]
+            words += [word for model in names for word in ("--model", model)]
+            out = next(folders)
+            if start(Command(cores()[:2], [*words, "--dtype", "float32", "--devices", str(devices)]), out).wait():
+                raise SystemExit(f"{devices} devices: the command failed")
+            scores = [read_scores(out / "models" / model).with_columns(model=pl.lit(model)) for model in names]
+            return pl.concat(scores).collect().sort("model", "dataset", "position")
+
+        work = work_of(f"two models of 3 M, fp32, {queries} queries of {len(DATASETS)} datasets each", 2 * queries)
+        seconds = race(
+            work, {one_by_one: partial(command, 1), packed: partial(command, 2)}, runs=runs, same=same, starts_anew=True
+        )
+    times = seconds[one_by_one].median_s / seconds[packed].median_s
+    print_targets(Target(what="two models side by side, times one after the other", value=times, at_least=1.0))
+
+
 def contestants(
     command: Callable[..., pl.DataFrame], started: Mapping[str, Sequence[Command]]
 ) -> dict[str, Callable[[], pl.DataFrame]]:
@@ -118,4 +146,5 @@ def work_of(case: str, queries: int) -> Work:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    chosen, numbers = (models, sys.argv[2:]) if sys.argv[1:2] == ["models"] else (main, sys.argv[1:])
+    chosen(*map(int, numbers))

@@ -4,13 +4,20 @@ Both score the same prompts of a 28 M-parameter random Llama in fp32: SST-5 of S
 tokens, nothing shared), and StaICC's learning curve of them (demonstrations shared). Outputs are compared first.
 
     python -m benchmarks.end_to_end.server [prompts] [runs] [HTTP requests in flight]
+
+Race two servers with a core each, behind two addresses, with one on one core. Prompts of the model that ships have 16
+beginnings; the tokens that servers compute tell whether prompts with a beginning in common go to the same server.
+
+    python -m benchmarks.end_to_end.server two [runs] [HTTP requests in flight]
 """
 
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +27,14 @@ from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.config import ModelConfig, ServerConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
+from evaluator.engine.devices import cores
+from evaluator.models.embedded import shipped_model
 from evaluator.models.source import find_model
-from tests.engine.vllm_server import vllm_server
+from tests.engine.vllm_server import running_server, vllm_server
 
 TOLERANCE_NATS = 1e-5
+N_FAMILIES = 16  # of prompts, and prompts of each
+ONE, TWO = "one server on one core", "two servers with a core each"
 
 
 def main(n_prompts: int = 256, runs: int = 5, concurrency: int = 16) -> None:
@@ -59,6 +70,55 @@ def rate_over_http(case: str, some: Sequence[ContinuationRequest], here: Engine,
     return seconds["in this process"].median_s / seconds["server"].median_s
 
 
+def two(runs: int = 3, concurrency: int = 16) -> None:
+    """Race two servers with one. On two cores the command itself takes a part of the second."""
+    folder = shipped_model(ModelConfig(model="embedded")).model
+    source = find_model(ModelConfig(model=folder))
+    some = families(sst5_requests(source, 256))
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        engines: dict[str, Engine] = {}
+        for contestant, numbers in {ONE: cores()[:1], TWO: cores()[:2]}.items():
+            urls = []
+            for core in numbers:
+                log = Path(name) / f"{contestant}, {core}.log"
+                with on_core(core):
+                    server = stack.enter_context(running_server(Path(folder), log, "--enable-prompt-tokens-details"))
+                urls.append(server.url)
+            served = ServerConfig(urls=tuple(urls), concurrency=concurrency)
+            config = ModelConfig(model=folder, engine="server", server=served, dtype="float32")
+            engines[contestant] = load_engine(source, config)
+            stack.callback(engines[contestant].close)
+        for contestant, engine in engines.items():
+            print(f"{contestant}: {answers(engine, some).computed_tokens:,} tokens computed")
+        title = f"embedded model, fp32, {len(some)} prompts with {N_FAMILIES} beginnings"
+        packages = ("torch", "transformers", "urllib3")
+        work = Work(benchmark="server", case=title, items=len(some), unit="prompts", packages=packages)
+        seconds = race(work, {who: partial(answers, one, some) for who, one in engines.items()}, runs=runs, same=same)
+    times = seconds[ONE].median_s / seconds[TWO].median_s
+    print_targets(Target(what="two servers, times one", value=times, at_least=1.5))
+
+
+@contextmanager
+def on_core(core: int) -> Iterator[None]:
+    """Have processes that start within this context run on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def families(apart: Sequence[ContinuationRequest]) -> list[ContinuationRequest]:
+    """Return prompts of which each has the beginning of one of 16, and the last 30 tokens of one of 16."""
+    fronts = [request.context[:-30] for request in apart[:: len(apart) // N_FAMILIES]][:N_FAMILIES]
+    labels = [[continuation[0]] for continuation in apart[0].continuations]
+    return sorted(
+        ContinuationRequest([*front, *request.context[-30:]], labels)
+        for front, request in product(fronts, apart[:N_FAMILIES])
+    )
+
+
 def same(expected: Answers, found: Answers) -> None:
     np.testing.assert_allclose(found.log_probs, expected.log_probs, rtol=0, atol=TOLERANCE_NATS)
 
@@ -71,4 +131,5 @@ def sharing(apart: Sequence[ContinuationRequest]) -> list[ContinuationRequest]:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    chosen, numbers = (two, sys.argv[2:]) if sys.argv[1:2] == ["two"] else (main, sys.argv[1:])
+    chosen(*map(int, numbers))

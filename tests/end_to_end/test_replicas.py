@@ -21,7 +21,7 @@ from evaluator.engine.devices import this_processor
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from tests.command_line import command
-from tests.end_to_end.processes import shards_done, start, table_bytes
+from tests.end_to_end.processes import prompts_left, shards_done, start, table_bytes
 
 pytestmark = pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 
@@ -91,6 +91,51 @@ def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts,
     finish(run)
     assert table_bytes(tmp_path) == table_bytes(one_process)
     assert re.search(LOST.format("[01]"), caplog.text)
+
+
+HELD = """
+import sys, time
+from functools import partial
+from pathlib import Path
+from evaluator.cli.main import main
+from evaluator.engine.ray_replicas import RayReplicas
+
+folder, run = Path(sys.argv.pop(1)), RayReplicas.run
+
+def hold(*arguments):
+    folder.joinpath("held").touch()
+    while True:
+        time.sleep(60)
+        yield
+
+def run_one(replicas, jobs):
+    largest = max(jobs, key=lambda job: job.size)
+    return run(replicas, [job if job is largest else job._replace(work=hold) for job in jobs])
+
+RayReplicas.run = run_one
+main()
+"""
+"""The command, whose replicas finish one job and never another."""
+
+
+def test_a_lost_head_of_a_cluster_ends_the_run_in_one_sentence_and_the_command_goes_on(
+    two_hosts, one_process, tmp_path
+):
+    out, address = tmp_path / "out", two_hosts.address
+    words = (*FAKE, "--out", out)
+    process = start(tmp_path, *words, "--devices", 2, "--ray-address", address, program=("-c", HELD))
+    while not ((tmp_path / "held").exists() and shards_done(out)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    two_hosts.head_node.kill_gcs_server()
+    outputs = process.communicate()
+    assert process.returncode == 2, outputs
+    told = f"The head of the Ray cluster at {address} does not answer any more. Start a cluster again; the same command"
+    assert f"{told} then goes on from what was scored." in " ".join(outputs[1].split()), outputs
+    assert shards_done(out) == 1
+    assert prompts_left(out)
+    command(*words)
+    assert table_bytes(out) == table_bytes(one_process)
 
 
 @pytest.mark.parametrize("n_models", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
