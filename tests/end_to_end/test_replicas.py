@@ -106,11 +106,11 @@ def hold(*arguments):
     folder.joinpath("held").touch()
     while True:
         time.sleep(60)
-        yield
+    yield  # never: a job is a generator
 
 def run_one(replicas, jobs):
-    largest = max(jobs, key=lambda job: job.size)
-    return run(replicas, [job if job is largest else job._replace(work=hold) for job in jobs])
+    *others, first = sorted(jobs, key=lambda job: job.size)  # as replicas take them, the last first
+    return run(replicas, [*(job._replace(work=hold) for job in others), first])
 
 RayReplicas.run = run_one
 main()
