@@ -39,6 +39,7 @@ PAIRS = [word.split() for word in ("Lt LtE", "Gt GtE", "Eq NotEq", "Is IsNot", "
 PAIRS += [["Mult", "Div"], ["BitAnd", "BitOr"]]
 OTHER: dict[type, Any] = {getattr(ast, a): getattr(ast, b) for x, y in PAIRS for a, b in ((x, y), (y, x))}
 OTHER |= {ast.FloorDiv: ast.Div, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
+SYMMETRIC = {"max", "min", "np.maximum", "np.minimum"}  # calls whose first two arguments may change places
 UNCHANGED = {"annotation", "returns", "decorator_list", "pattern"}
 
 Mutant = dict[str, Any]  # path, line, kind, start and end in bytes, before, after
@@ -143,9 +144,11 @@ def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
             yield "arithmetic", node, f"({ast.unparse(node.operand)})"
         case ast.Constant(value=bool() | int() | float() as value):
             yield "constant", node, f"({not value if isinstance(value, bool) else value + 1})"
-        case ast.Call(args=[first, second, *rest]) if not any(
-            isinstance(a, ast.Starred) for a in node.args
-        ) and ast.unparse(first) != ast.unparse(second):
+        case ast.Call(args=[first, second, *rest]) if (
+            not any(isinstance(a, ast.Starred) for a in node.args)
+            and ast.unparse(first) != ast.unparse(second)
+            and ast.unparse(node.func) not in SYMMETRIC
+        ):
             yield "arguments", node, f"({ast.unparse(ast.Call(node.func, [second, first, *rest], node.keywords))})"
         case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "statement", node, "pass"
