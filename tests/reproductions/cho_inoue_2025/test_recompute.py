@@ -168,3 +168,8 @@ def test_the_command_needs_no_data_and_refuses_a_folder_of_them(tmp_path: Path) 
     )
     with pytest.raises(ConfigError, match="Name it with --data"):
         finish(reproduce(REPRODUCTIONS["lu-2023"](), None, tmp_path / "third"))
+
+
+def test_sentences_stand_in_the_papers_sections_of_results_and_discussion() -> None:
+    assert {sentence.section for sentence in SENTENCES} == {"3.2", "3.3", "4"}
+    assert all(sentence.text.endswith(".") for sentence in SENTENCES)
