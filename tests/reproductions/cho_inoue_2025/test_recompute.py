@@ -170,6 +170,6 @@ def test_the_command_needs_no_data_and_refuses_a_folder_of_them(tmp_path: Path) 
         finish(reproduce(REPRODUCTIONS["lu-2023"](), None, tmp_path / "third"))
 
 
-def test_sentences_stand_in_the_papers_sections_of_results_and_discussion() -> None:
-    assert {sentence.section for sentence in SENTENCES} == {"3.2", "3.3", "4"}
+def test_sentences_stand_in_the_papers_introduction_results_and_discussion() -> None:
+    assert {sentence.section for sentence in SENTENCES} == {"1", "3.2", "3.3", "4"}
     assert all(sentence.text.endswith(".") for sentence in SENTENCES)
