@@ -84,5 +84,5 @@ def _in_words(fault: str) -> str:
     )
     expected, is_kind, got = words.removeprefix("Expected ").partition(", got ")
     if not is_kind:
-        return fault.replace("Object missing required field", "there is no key")
+        return re.sub(r"^Object missing required field (`\w+`)", r"the key \1 is missing", fault)
     return f"`{place.removesuffix('`')}` is {expected.removesuffix(' or null')}; found {got}"

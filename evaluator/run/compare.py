@@ -101,14 +101,21 @@ def compare(
             **margins,
             **against,
         )
-        added = [section for each in suite_comparisons for section in each.sections]
-        sections = [*added, *comparison_sections(data), runs_section(data, notes)]
-        sections.sort(key=lambda section: section.is_folded)  # results before what is folded
-        title = f"{len(runs)} models compared: in-context classification"
-        page = write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
+        page = _write_page(out, data, suite_comparisons, notes, answer)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     lines = [answer] if base is None else against_lines(against["against"], base.name)
     return Compared(page, notes, tables, "\n".join(lines))
+
+
+def _write_page(
+    out: Path, data: ComparisonData, added: Sequence[Comparison], notes: Sequence[str], answer: str
+) -> Path:
+    """Write the page: sections of suites, then those of all suites; results before sections that are folded."""
+    sections = [section for each in added for section in each.sections]
+    sections += [*comparison_sections(data), runs_section(data, notes)]
+    sections.sort(key=lambda section: section.is_folded)
+    title = f"{len(data.runs)} models compared: in-context classification"
+    return write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
 
 
 def _first_settings(rows: pl.DataFrame, runs: Sequence[ComparedRun]) -> pl.DataFrame:

@@ -162,7 +162,7 @@ def test_the_same_model_may_be_gated_against_itself_and_the_same_run_may_not(tmp
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("alpha = 0.05", "missing required field `margin`"),
+        ("alpha = 0.05", "the key `margin` is missing"),
         ("margin = 0.02\ndataset = ['mid']", "Did you mean 'datasets'"),
         ("margin = 2", "margin must be between 0 and 1"),
         ("margin = 0.02\nmetric = 'f1'", "metric must be accuracy or true_label_probability"),

@@ -84,7 +84,7 @@ GOOD = '[q]\ntype = "choice"\ninstructions = "Which?"\n'
         (GOOD + 'options = ["a", "b"]\ngold = 3', "`gold` is a text; found a whole number"),
         (GOOD + 'options = ["a", "b"]\ngold = ""', "`gold` may not be blank"),
         (GOOD + 'options_column = " "', "`options_column` may not be blank"),
-        ('[q]\ntype = "score"\nlevels = ["a", "b"]', "there is no key `instructions`"),
+        ('[q]\ntype = "score"\nlevels = ["a", "b"]', "the key `instructions` is missing"),
         ('[q]\ntype = "score"\ninstructions = ["x"]', "`instructions` is a text; found a list"),
         (
             '[q]\ntype = "yes-no"\ninstructions = ""\ncriteria = {yes = 3}',

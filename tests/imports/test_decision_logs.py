@@ -348,7 +348,7 @@ def test_two_answers_with_other_options_are_measured(tmp_path):
     ]
     command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
     metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet").filter(metric="accuracy")
-    assert metrics.filter(definition="paper")["value"].to_list() == [0.5]
+    assert metrics.filter(definition="paper", dataset="q")["value"].to_list() == [0.5]
 
 
 def test_a_log_without_true_options_says_how_to_give_them(tmp_path):
