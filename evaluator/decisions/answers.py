@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evaluator.decisions.questions import NO, YES
 from evaluator.errors import DatasetError, shown
-
-NO, YES = "no", "yes"
-"""Options of a question that asks for yes or no, in this order."""
 
 _TRUTH = {"true": YES, "yes": YES, "1": YES, "false": NO, "no": NO, "0": NO}
 """How a gold value says yes or no, in lower case."""

@@ -8,8 +8,7 @@ import string
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
-from evaluator.decisions.answers import NO, YES
-from evaluator.decisions.questions import QuestionKind
+from evaluator.decisions.questions import NO, YES, QuestionKind
 from evaluator.errors import DatasetError
 from evaluator.templates.template import LABEL_SPACE
 

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from evaluator.decisions.answers import NO, YES
 from evaluator.errors import DatasetError, shown
 from evaluator.files.toml_files import converted, read_toml
 
 QuestionKind = Literal["choice", "yes-no", "score"]
+
+NO, YES = "no", "yes"
+"""Options of a question that asks for yes or no, in this order."""
 
 REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG = "repeat", "order", "wording", "negation", "spacing", "among"
 VARIED = (REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG)

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from evaluator.decisions.answers import NO, YES, TypedAnswer, resolution, sum_tolerance, typed_answer
-from evaluator.decisions.questions import Question
+from evaluator.decisions.answers import TypedAnswer, resolution, sum_tolerance, typed_answer
+from evaluator.decisions.questions import NO, YES, Question
 from evaluator.errors import DatasetError, shown
 
 ProtocolName = Literal["systemone", "decisions", "gemini"]

@@ -18,6 +18,10 @@ def test_nothing_heavy_is_imported_before_it_is_used(line):
     assert python(f"import sys; {line}; print(sorted({HEAVY} & set(sys.modules)))") == "[]"
 
 
+def test_the_help_of_the_command_does_not_wait_for_numpy():
+    assert python("import sys, evaluator.cli.main; print('numpy' in sys.modules)") == "False"
+
+
 def test_our_kernels_do_not_hide_the_public_package_of_that_name():
     # transformers uses the package `kernels` where it is installed; our folder of that name must not be taken for it.
     script = "import transformers, evaluator_kernels; from importlib.util import find_spec; spec = find_spec('kernels')"

@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from evaluator.decisions.answers import NO, YES
-from evaluator.decisions.questions import AMONG, NEGATION, ORDER, REPEAT, SPACING, VARIED, WORDING
+from evaluator.decisions.questions import AMONG, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.metrics.intervals import total_standard_error

@@ -15,9 +15,8 @@ from evaluator.config import RunConfig
 from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.datasets.tables import read_texts
-from evaluator.decisions.answers import NO, YES
 from evaluator.decisions.forms import Asked, Form, asked, require_form
-from evaluator.decisions.questions import AMONG, NEGATION, ORDER, SPACING, WORDING, Question, QuestionKind
+from evaluator.decisions.questions import AMONG, NEGATION, NO, ORDER, SPACING, WORDING, YES, Question, QuestionKind
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
