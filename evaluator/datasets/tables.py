@@ -406,6 +406,8 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = parse_json(line, _ROW)
         except ValueError as error:
+            if line.lstrip().startswith("["):
+                raise DatasetError(f"{where}: a JSON list begins here. Write each of its objects on a line.") from error
             raise DatasetError(f"{where}: a JSON object was expected, got {line[:60]!r} ({error}).") from error
         if not isinstance(row, dict):
             raise DatasetError(f"{where}: a JSON object was expected, got {shown(row)}.")

@@ -87,7 +87,12 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("[1]", "a JSON object was expected"), ('{"id": 1}', "no column 'question'")]
+    ("line", "message"),
+    [
+        ("[1]", "a JSON object was expected"),
+        ("[\n{}]", "a JSON list begins here. Write each of its objects on a line"),
+        ('{"id": 1}', "no column 'question'"),
+    ],
 )
 def test_a_line_that_is_no_row_is_named(tmp_path, line, message):
     (tmp_path / "sums.jsonl").write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
