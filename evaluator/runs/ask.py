@@ -251,7 +251,8 @@ class _Asking:
                         f"{self._path}, row {number} (from 0): `evaluator ask` stores no such answer. Remove the line, "
                         "and it is asked again."
                     ) from error
-            self.n_questions = max(sizes)  # a limit that the service told then: the same requests are found again
+            # A limit that the service told then: the same requests are found again.
+            self.n_questions = max(sizes, default=self.n_questions)
 
     def _learn(self, row: dict[str, Any]) -> None:
         """Record an answer: its cost, the version that gave it, and its notes on truncation."""

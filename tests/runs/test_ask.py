@@ -481,6 +481,9 @@ def test_a_stored_answer_that_is_none_is_named(serve, ask, tmp_path, line, named
     path.write_text("\n".join([*others, ""]))
     ask(server.url)
     assert len(server.bodies) == N + 1
+    path.write_text("\n")
+    ask(server.url)
+    assert len(server.bodies) == 2 * N + 1
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://127.0.0.1:99999", "http://127.0.0.1:abc", "http://[::1"])
