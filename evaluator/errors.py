@@ -2,6 +2,7 @@
 
 EvaluatorError
 ├── ConfigError          an option, a suite, dataset, method or engine name that does not fit
+├── InputError           texts or classes that the classifier of Python cannot take; also a ValueError
 ├── DatasetError         a data file that is missing, malformed or unsafe to read
 ├── TemplateError        a meta-template, verbalizer or demonstration set that cannot make a prompt
 ├── ModelError           a model that is missing, is not a causal language model, or does not fit the machine
@@ -71,6 +72,10 @@ def is_panic(error: BaseException) -> bool:
 
 class ConfigError(EvaluatorError):
     """An option, or the name of a suite, dataset, method or engine, does not fit."""
+
+
+class InputError(EvaluatorError, ValueError):
+    """The classifier of Python cannot take these texts or classes. Also a ValueError, which scikit-learn expects."""
 
 
 class DatasetError(EvaluatorError):

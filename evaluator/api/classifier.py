@@ -39,7 +39,7 @@ from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.user_table import TableText, table_template
 from evaluator.engine import find_source, with_devices
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, InputError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
 from evaluator.models.source import ModelSource
@@ -182,16 +182,16 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: classes, [n].
 
         Raises:
-            ValueError: what scikit-learn refuses, blank texts, a single class, fewer rows than `shots`.
+            InputError, a ValueError: what scikit-learn refuses, blank or missing texts, missing classes or a single
+                one, fewer rows than `shots`.
             ConfigError, TemplateError: parameters that do not fit.
         """
         config = self._config()
         is_text = _is_text(X)
-        rows, y = validate_data(self, X, y, dtype=None, ensure_2d=not is_text)
-        check_classification_targets(y)
+        rows, y = self._validated(X, y)
         self.classes_, gold = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
+            raise InputError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
         dataset = self._training_dataset(_examples(rows, gold), ("text",) if is_text else self._column_names())
         if 0 < methods_of(config.suites)[self.method].labelled_examples(self.shots) < math.inf:
             dataset = SUITES[_SUITE].take(dataset, config)
@@ -210,11 +210,11 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return the probability of each class, [n, n_classes], in the order of `classes_`.
 
-        Raises ValueError as `fit` does, and what a run raises: LabelError for labels that the model cannot tell apart,
+        Raises InputError as `fit` does, and what a run raises: LabelError for labels that the model cannot tell apart,
         PromptTooLongError for prompts over its context, ModelError for a model that cannot be loaded.
         """
         check_is_fitted(self)
-        rows = validate_data(self, X, reset=False, dtype=None, ensure_2d=not _is_text(X))
+        rows = self._validated(X, reset=False)
         queries = _examples(rows, np.zeros(len(rows), dtype=np.int64))
         dataset = replace(
             self._dataset,
@@ -242,6 +242,25 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.string = True
         tags.classifier_tags.poor_score = True  # language models read columns of numbers badly
         return tags
+
+    def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:  # noqa: N803
+        """Return X and y as scikit-learn checks them. Raises InputError for what it refuses."""
+        is_text = _is_text(X)
+        if is_text:  # NumPy would write a missing cell among texts as a text
+            X = np.array(["" if _is_missing(cell) else cell for cell in X], dtype=object)  # noqa: N806
+        try:
+            # _examples() refuses NaN, with its row.
+            checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
+            validated = validate_data(self, X, *y, **checks)
+            for number, label in enumerate(validated[1] if y else ()):
+                if _is_missing(label):
+                    raise ValueError(f"y, row {number} (from 0): the class is missing. Fill or remove it.")
+            if y:
+                check_classification_targets(validated[1])
+            return validated
+        except ValueError as error:
+            hint = "X is one text. Give a list of texts." if isinstance(X, str) else str(error)
+            raise InputError(hint) from error
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
@@ -301,7 +320,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _draw(self, gold: pl.Series) -> Ints:
         """Draw demonstration sets, labels in turn: rows of the demonstration split, [n_sets, shots]."""
         if self.shots > len(gold):
-            raise ValueError(
+            raise InputError(
                 f"{self.shots} shots were asked for, and n_samples={len(gold)} can be "
                 f"demonstrations. Choose shots from 0 to {len(gold)}."
             )
@@ -332,22 +351,21 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _is_text(X: Any) -> bool:  # noqa: N803
-    """Return whether X is a list, series or array of texts, without columns."""
-    shape = getattr(X, "shape", None)
-    if shape is None:
-        return isinstance(X, list | tuple) and bool(X) and isinstance(X[0], str)
-    return len(shape) == 1 and shape[0] > 0 and isinstance(next(iter(X)), str)
+    """Return whether X is a list, series or array of texts, some of which may be missing, without columns."""
+    has_one_axis = isinstance(X, list | tuple) or len(getattr(X, "shape", ())) == 1
+    return has_one_axis and any(isinstance(cell, str) for cell in X)
 
 
 def _is_missing(cell: Any) -> bool:
-    """Return whether a cell is None or pandas' NA or NaT; scikit-learn has refused NaN."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+    """Return whether a cell is None, pandas' NA or NaT, NaN or infinite."""
+    is_number = isinstance(cell, float | np.floating)
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (is_number and not np.isfinite(cell))
 
 
 def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
-    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises ValueError for a blank or missing text."""
+    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises InputError for a blank or missing text."""
     texts = [["" if _is_missing(cell) else str(cell) for cell in np.atleast_1d(row)] for row in rows]
     blank = next((number for number, row in enumerate(texts) if not all(map(str.strip, row))), None)
     if blank is not None:
-        raise ValueError(f"X, row {blank} (from 0): a text is blank or missing. Fill or remove it.")
+        raise InputError(f"X, row {blank} (from 0): a text is blank, missing, NaN or infinite. Fill or remove it.")
     return pl.DataFrame({"source_row": range(len(texts)), "texts": texts, "gold": gold}, schema=EXAMPLES)

@@ -5,7 +5,7 @@ Options are those of the command line, with underscores: `--input-column` is `in
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from shutil import rmtree
@@ -234,17 +234,40 @@ def _arrow_table(data: Any) -> pa.Table:
     try:
         if isinstance(data, pl.DataFrame | pl.LazyFrame):
             return data.lazy().collect().to_arrow()
-        if isinstance(data, Mapping) and any(hasattr(each, "features") for each in data.values()):
-            raise ValueError(f"it holds splits: name one, as in data[{next(iter(data))!r}]")
+        if isinstance(data, Mapping) and _why_no_table(data):
+            raise ValueError
         if hasattr(data, "features"):  # datasets.Dataset
             return data.with_format("arrow")[:].replace_schema_metadata(data.features.arrow_schema.metadata)
         return pa.Table.from_pylist(list(data)) if isinstance(data, list | tuple) else pa.table(data)
     except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"data of the type {type(data).__name__} is no table: {error.args[-1] if error.args else error}. Give a "
-            "path, a frame, a datasets.Dataset, a dictionary of columns or a list of dictionaries, with cells of one "
-            "kind in a column and a name for each column."
+            f"data of the type {type(data).__name__} is no table{_why_no_table(data)}. Give a path, a frame, a "
+            "datasets.Dataset, a dictionary of columns or a list of dictionaries, with columns of one length and "
+            "different names, and cells of one kind in each."
         ) from error
+
+
+def _why_no_table(data: Any) -> str:
+    """Return after a colon why data is no table, and what makes one of it, as far as that is known."""
+    n_axes = getattr(data, "ndim", 0) if hasattr(data, "__array__") and not hasattr(data, "columns") else 0
+    if isinstance(data, Mapping) and any(hasattr(each, "features") for each in data.values()):
+        return f": it holds splits: name one, as in data[{next(iter(data))!r}]"
+    if hasattr(data, "features") and not hasattr(data, "__len__"):
+        return ": its rows arrive one by one. datasets.Dataset.from_list(list(data), data.features) holds them"
+    if isinstance(data, Iterator):
+        return ": its rows arrive one by one. list(data) holds them"
+    if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray) or n_axes == 1:
+        return ': it is one column. Name it beside the others, as in {"text": data, "label": labels}'
+    if n_axes or (isinstance(data, list | tuple) and isinstance(data[0], list | tuple)):
+        return ': its columns have no names. polars.DataFrame(data, schema=["text", "label"], orient="row") names them'
+    if isinstance(data, list | tuple) and isinstance(data[0], Mapping):
+        data = {name: [row.get(name) for row in data if isinstance(row, Mapping)] for name in data[0]}
+    for name, cells in data.items() if hasattr(data, "items") and not isinstance(data, type) else ():
+        try:
+            pa.array(None if isinstance(cells, str) else cells)
+        except (pa.ArrowException, TypeError, ValueError):
+            return f": the cells of its column {name!r} are no list of one kind"
+    return ""
 
 
 def _given(

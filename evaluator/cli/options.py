@@ -40,6 +40,19 @@ class UserPath(click.Path):
         return super().convert(os.path.expanduser(value), param, ctx)
 
 
+class Text(click.ParamType[str]):
+    """A text that is not blank, as that of an unset variable of a shell is."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, _ctx: click.Context | None) -> str:
+        """Return the text. Raises ConfigError for a blank one."""
+        if str(value).strip():
+            return str(value)
+        name = param.opts[0] if param else "the option"
+        raise ConfigError(f"{name} is blank, as an unset variable of a shell is. Give a value, or leave it out.")
+
+
 class Listed(click.ParamType[Any], Generic[T]):
     """A list with commas between its words, each of which `read` converts; Python's functions also take a list."""
 
@@ -124,7 +137,7 @@ def _settings(declared: OptionField) -> dict[str, Any]:
     settings = declared.field.metadata
     shown = {} if settings["shown"] is None else {"default": settings["shown"], "show_default": True}
     return shown | {
-        "type": _value_type(declared.kind),
+        "type": str if settings["may_be_blank"] else _value_type(declared.kind),
         "is_flag": True if declared.kind is bool else None,  # False would let an option stand without its value
         "metavar": settings["metavar"],
         "multiple": settings["several"],
@@ -140,7 +153,7 @@ def _value_type(kind: Any) -> Any:
         return {int: NUMBERS, float: REALS}.get(get_args(kind)[0], NAMES)
     if words := [word for one in get_args(kind) if get_origin(one) is Literal for word in get_args(one)]:
         return NumberOr(words[0])
-    return UserPath() if kind is Path else kind
+    return {Path: UserPath(), str: Text()}.get(kind, kind)
 
 
 class ListingCommand(click.Command):

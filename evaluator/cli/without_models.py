@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import FILE, FOLDER, Listed, ListingCommand, force_option, options_of
+from evaluator.cli.options import FILE, FOLDER, Listed, ListingCommand, Text, force_option, options_of
 from evaluator.cli.terminal import draw, echo
 from evaluator.config import ImportColumns
 from evaluator.errors import ConfigError
@@ -23,7 +23,7 @@ from evaluator.reproductions import REPRODUCTIONS
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @click.option("--out", required=True, type=FOLDER, help="Folder of the run that is made.")
-@click.option("--model", help="Name of the model that answered; the first file's name if left out.")
+@click.option("--model", type=Text(), help="Name of the model that answered; the first file's name if left out.")
 @options_of(ImportColumns)
 @force_option
 def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force: bool, **given: Any) -> None:

@@ -44,10 +44,8 @@ def delimited_table(path: Path, content: bytes) -> DelimitedTable:
     """
     _require_utf8(path, content)
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be a whole book
-    lines = _lines(content)
-    stated = re.fullmatch(r"sep=(.)[\r\n]*", next(lines, ""))  # a line that Excel writes
-    dialect = _Dialect(stated[1]) if stated else _sniffed(content)
-    records = _checked(path, content, dialect.records(lines if stated else _lines(content)))
+    dialect, lines = _opened(content)
+    records = _checked(path, content, dialect.records(lines))
     names = next(filter(any, records), [])
     if not names:
         raise DatasetError(f"{path} holds no rows.")
@@ -59,6 +57,13 @@ def is_headerless(names: Sequence[str], rows: Iterable[Sequence[str | None]]) ->
     if any(len(name) > _MAX_NAME or re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", name) for name in names):
         return True
     return any(name and name == cell for row in rows for name, cell in zip(names, row, strict=True))
+
+
+def _opened(content: bytes) -> tuple[_Dialect, Iterator[str]]:
+    """Return how cells are separated, and the lines of the table."""
+    lines = _lines(content)
+    stated = re.fullmatch(r"sep=(.)[\r\n]*", next(lines, ""))  # a line that Excel writes
+    return (_Dialect(stated[1]), lines) if stated else (_sniffed(content), _lines(content))
 
 
 def _lines(content: bytes) -> Iterator[str]:
@@ -124,16 +129,17 @@ def _require_utf8(path: Path, content: bytes) -> None:
         content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         text = error.object  # without a byte order mark
-        where = _cell_at(text[: error.start].decode())
+        where = _cell_at(text[: error.start])
         raise DatasetError(
             f"{path}{where}: the byte 0x{text[error.start]:02x} is no UTF-8. Save the file as UTF-8."
         ) from None
 
 
-def _cell_at(before: str) -> str:
-    """Return the row and the column of the cell that follows the beginning of a CSV file, for messages."""
+def _cell_at(before: bytes) -> str:
+    """Return the row and the column of the cell that follows the beginning of a table, for messages."""
     try:
-        names, *rows = csv.reader(io.StringIO(f"{before}?", newline=""))
+        dialect, lines = _opened(before + b"?")
+        names, *rows = dialect.records(lines)
         return f", row {len(rows) - 1} (from 0), column {names[len(rows[-1]) - 1]}" if rows else ", names of columns"
     except (csv.Error, IndexError):  # a cell longer than its reader takes; more cells than names
         return ""

@@ -205,12 +205,13 @@ def _valid_predictions(
         return rows, ()
     column = columns.scores[0]
     readings = [
-        [row for row in rows if _named(str(row.cells[column]), labels) != NO_LABEL],
+        [row for row in rows if _named(row.cells[column], labels) != NO_LABEL],
         [row for row in rows if _numbered(row.cells[column], labels) != NO_LABEL],
     ]
     valid = max(readings, key=len)  # names, unless more cells are numbers
-    if not valid:
-        raise rows[0].error(column, f"one of {', '.join(labels)}: no row has a label", rows[0].cells[column])
+    if not valid and columns.invalid == "drop":
+        allowed = f"one of {', '.join(labels)}: no row has a label, and --invalid wrong would count all as wrong"
+        raise rows[0].error(column, allowed, rows[0].cells[column])
     counted = "left out" if columns.invalid == "drop" else "counted as wrong"
     note = f"{len(rows) - len(valid)} of {len(rows)} predictions name no label and are {counted}"
     return valid, (note,) if len(valid) < len(rows) else ()
@@ -231,7 +232,7 @@ def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) ->
     Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
     only where this fails is each column read by itself.
     """
-    named = {column: [_named(str(row.cells[column]), labels) for row in rows[column]] for column in rows}
+    named = {column: [_named(row.cells[column], labels) for row in rows[column]] for column in rows}
     numbered = {column: [_numbered(row.cells[column], labels) for row in rows[column]] for column in rows}
     for indices in (named, numbered):
         if not any(NO_LABEL in column for column in indices.values()):
@@ -242,8 +243,9 @@ def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) ->
     return {column: numbered[column] if NO_LABEL in named[column] else named[column] for column in rows}
 
 
-def _named(text: str, labels: Sequence[str]) -> int:
-    """Return the index of the label of this name, where 1.0 is also 1, or NO_LABEL."""
+def _named(cell: object, labels: Sequence[str]) -> int:
+    """Return the index of the label that a cell names, where 1.0 is also 1, or NO_LABEL; an empty cell names none."""
+    text = "" if cell is None else str(cell)
     return next((labels.index(each) for each in (text, text.removesuffix(".0")) if each in labels), NO_LABEL)
 
 

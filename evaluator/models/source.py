@@ -296,6 +296,8 @@ def find_model(
     Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
     path = Path(config.model).expanduser()
+    if not config.model.strip():
+        raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
     if path.is_dir():
         folder, revision = path.resolve(), None
     elif path.is_file():
@@ -493,12 +495,18 @@ def _text_architecture(config: ModelConfig, description: dict[str, Any], generat
     )
 
 
+_HOSTED = re.compile(r"(?i)(^|/)(gpt-\d|chatgpt|o\d(-|$)|claude|gemini|grok|mistral-(large|medium)|command-[ar])")
+"""Beginnings of names of models that services answer for, whose weights are not published."""
+
+
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
     patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
     folders = [str(path.parent) for path in Path(config.model).expanduser().parent.glob("*/config.json")]
     near = did_you_mean(config.model, [*EMBEDDED_MODELS, *folders])
     hint = f"There is no folder {config.model!r} either.{near} Give the path of a model folder, or a hub name."
+    if _HOSTED.search(config.model):
+        hint += " `evaluator ask` asks models of hosted services (docs/decisions.md)."
     options: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
     folder = hub_snapshot(config.model, "model", patterns, **options)
     is_enough = not needs_weights or weight_files(folder)

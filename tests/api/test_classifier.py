@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
@@ -15,7 +16,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import evaluator
 from evaluator.api.classifier import unload_models
 from evaluator.engine import replicas
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, InputError
 from evaluator.templates.template import MetaTemplate
 
 FAKE = {"model": "fake", "engine": "fake"}
@@ -92,9 +93,25 @@ def test_what_does_not_fit_is_said_when_fitting():
         fit(n_sets=0)
     with pytest.raises(ValueError, match="Choose shots from 0 to 40"):
         fit(shots=41)
-    for missing in (" ", None):
-        with pytest.raises(ValueError, match=r"row 1 \(from 0\): a text is blank or missing"):
-            evaluator.InContextClassifier(**FAKE).fit(["a", missing], [0, 1])
+    with pytest.raises(InputError, match=r"y, row 1 \(from 0\): the class is missing"):
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS[:2], ["a", None])
+
+
+@pytest.mark.parametrize("kind", [list, pl.Series, pd.Series, lambda texts: pd.DataFrame({"a": TEXTS[:2], "b": texts})])
+@pytest.mark.parametrize("missing", [" ", None, float("nan")])
+def test_a_blank_or_missing_text_is_one_sentence_with_its_row(kind, missing):
+    classifier = evaluator.InContextClassifier(**FAKE, shots=2).fit(kind(TEXTS[:2]), [0, 1])
+    texts = ["a", missing] if kind is not pl.Series else pl.Series(["a", missing], dtype=pl.Object)
+    for refusing in (classifier.predict_proba, lambda queries: classifier.fit(queries, [0, 1])):
+        with pytest.raises(InputError, match=r"^X, row 1 \(from 0\): a text is blank, missing, NaN or infinite") as one:
+            refusing(kind(texts))
+        assert "\n" not in str(one.value)
+        assert one.value._render_traceback_() == [f"InputError: {one.value}"]  # all that a notebook shows
+
+
+def test_one_text_in_place_of_a_list_is_said():
+    with pytest.raises(InputError, match=r"^X is one text. Give a list of texts.$"):
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict("a film")
 
 
 def test_the_shipped_model_reads_its_demonstrations_in_a_cross_validation():

@@ -3,6 +3,8 @@
 import re
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -100,11 +102,23 @@ def test_rows_may_be_a_dictionary_or_a_list_of_dictionaries(form, labels, names)
     assert set(run.predictions["label_names"].list.join(",")) == {names}
 
 
+class IterableDataset:
+    """What datasets.IterableDataset has of the attributes that are looked at."""
+
+    features = None
+
+    def with_format(self, _form):
+        return self
+
+
 class Dataset:
     """What datasets.Dataset has of the methods that are used: rows, features, a format."""
 
     def __init__(self, table, metadata):
         self.table, self.features = table, SimpleNamespace(arrow_schema=SimpleNamespace(metadata=metadata))
+
+    def __len__(self):
+        return len(self.table)
 
     def with_format(self, form):
         assert form == "arrow"
@@ -130,10 +144,23 @@ def test_a_dataset_has_the_names_in_its_features_and_may_be_the_training_data():
     [
         (
             {"text": ["a", "b"], "label": ["x"]},
-            "data of the type dict is no table: .*expected length 2 but got length 1",
+            r"data of the type dict is no table\. Give .* columns of one length",
         ),
-        ([{"text": 1}, {"text": "a"}], "data of the type list is no table"),
-        (3, "data of the type int is no table"),
+        ({"text": "a film", "label": ["x"]}, "type dict is no table: the cells of its column 'text' are no list of"),
+        ([{"text": 1}, {"text": "a"}], "type list is no table: the cells of its column 'text' are no list of one kind"),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": ["x", 1]}),
+            "no table: the cells of its column 'label' are no list",
+        ),
+        ([("a", "x")], 'type list is no table: its columns have no names. .*schema=."text", "label".'),
+        (np.array([["a", "x"]]), 'type ndarray is no table: its columns have no names. .*schema=."text", "label".'),
+        (np.array(["a"]), "type ndarray is no table: it is one column. Name it"),
+        (pl.Series("text", ["a"]), "type Series is no table: it is one column. Name it"),
+        (pd.Series(["a"]), "type Series is no table: it is one column. Name it"),
+        (pa.array(["a"]), "type StringArray is no table: it is one column. Name it"),
+        (iter([{"text": "a"}]), r"type list_iterator is no table: its rows arrive one by one. list\(data\)"),
+        (IterableDataset(), r"IterableDataset is no table: its rows .*from_list\(list\(data\), data.features\)"),
+        (3, r"data of the type int is no table\. Give a path"),
         (pa.table([["a"], ["b"], ["c"]], names=["text", "text", "label"]), "has several columns 'text'"),
     ],
 )

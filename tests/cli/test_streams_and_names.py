@@ -101,6 +101,44 @@ def test_an_empty_or_disguised_name_is_refused(words: list[str], message: str) -
     assert message in command_outputs("build", "staicc-normal", *words, exits=2).err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "classify", "--data", "t.csv", "--out", "o", "--model"],
+        ["run", "classify", "--model", "m", "--out", "o", "--data"],
+        ["run", "classify", "--data", "t.csv", "--model", "m", "--out", "o", "--adapter"],
+        ["run", "classify", "--data", "t.csv", "--model", "m", "--out", "o", "--gold-column"],
+        ["preflight", "classify", "--data", "t.csv", "--model"],
+        ["score", "o", "--model"],
+        ["doctor", "--model"],
+        ["receipt", "o", "--model"],
+        ["import", "t.csv", "--out", "o", "--model"],
+        [
+            "ask",
+            "--data",
+            "t.csv",
+            "--questions",
+            "q",
+            "--url",
+            "http://h",
+            "--protocol",
+            "gemini",
+            "--out",
+            "o",
+            "--model",
+        ],
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+def test_a_blank_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("text,label,pred,gold\na,b,c,d\n")
+    for blank in ("", "  "):
+        message = command_outputs(*words, blank, exits=2).err
+        assert f"{words[-1]} is blank, as an unset variable of a shell is." in " ".join(message.split())
+    assert os.listdir(tmp_path) == ["t.csv"]
+
+
 def test_a_locale_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     run = subprocess.run(

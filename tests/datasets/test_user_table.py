@@ -134,10 +134,13 @@ def test_a_template_file_with_a_mistake_is_refused_with_its_name(tmp_path, conte
         load(table(tmp_path), template=tmp_path / "mine.toml")
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|", "#"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_a_byte_that_is_no_utf_8_is_refused_with_row_and_column(tmp_path, mark):
+def test_a_byte_that_is_no_utf_8_is_refused_with_row_and_column(tmp_path, mark, separator):
     path = tmp_path / "reviews.csv"
-    path.write_bytes(mark + 'text,label\n"two\nlines",a\nna\u00efve,b\n'.encode("latin-1"))
+    stated = "sep=#\n" if separator == "#" else ""
+    content = f'{stated}text,label\n"two\nlines",a\nna\u00efve,b\n'.replace(",", separator)
+    path.write_bytes(mark + content.encode("cp1252"))
     with pytest.raises(DatasetError) as refused:
         load(path, TableColumns())
     assert (

@@ -309,6 +309,16 @@ def test_predictions_that_name_no_label_count_as_wrong_or_are_left_out(scored, t
     assert f"11 of 30 predictions name no label and are {counted}" in (tmp_path / "out/report.html").read_text()
 
 
+def test_predictions_none_of_which_names_a_label_are_all_wrong_or_refused(tmp_path):
+    answers = {"gold": ["no", "None", "None"], "pred": [None, None, "I cannot say"]}  # an empty cell is not "None"
+    pl.DataFrame(answers).write_parquet(tmp_path / "said.parquet")
+    words = ("import", tmp_path / "said.parquet", "--labels", "no,None", "--out", tmp_path / "out", "--invalid")
+    assert "no row has a label, and --invalid wrong would count all as wrong" in command(*words, "drop", exits=2)
+    command(*words, "wrong")
+    assert metrics(tmp_path / "out", "said")["accuracy"] == 0
+    assert "3 of 3 predictions name no label and are counted as wrong" in (tmp_path / "out/report.html").read_text()
+
+
 def test_answers_that_one_label_would_beat_say_so_first_and_what_to_try_where_they_are_made(tmp_path):
     answers = {"gold": ["often"] * 7 + ["rare"] * 3, "pred": ["rare"] + ["often"] * 9}
     pl.DataFrame(answers).write_csv(tmp_path / "said.csv")

@@ -45,6 +45,21 @@ def test_a_missing_folder_is_refused_by_name(monkeypatch):
         find_model(ModelConfig(model="no/such-model"))
 
 
+@pytest.mark.parametrize(("name", "is_hosted"), [("gpt-4o", True), ("x/claude-9", True), ("x/gpt-neo", False)])
+def test_a_name_like_those_of_hosted_services_points_to_the_command_that_asks_them(monkeypatch, name, is_hosted):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="was not found") as refused:
+        find_model(ModelConfig(model=name))
+    assert ("`evaluator ask` asks models of hosted services" in str(refused.value)) == is_hosted
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_blank_name_is_not_the_current_folder(monkeypatch, copied, name):
+    monkeypatch.chdir(copied)
+    with pytest.raises(ModelError, match="The name of the model is blank"):
+        find_model(ModelConfig(model=name))
+
+
 def test_a_path_that_cannot_be_a_hub_name_is_refused_as_such():
     with pytest.raises(ModelError, match=r"is not a hub name .*There is no folder .* either"):
         find_model(ModelConfig(model="/no/such/folder/at all"))
