@@ -145,6 +145,9 @@ def test_a_print_is_light_with_every_section_open_and_nothing_to_press(
         assert page.execute_script(BACKGROUND) == "rgb(255, 255, 255)"
         for selector in (".side", ".skip", ".take button", ".controls"):
             assert not page.find_element(By.CSS_SELECTOR, selector).is_displayed()
+        first, *others = (each.is_displayed() for each in page.find_elements(By.CLASS_NAME, "summary"))
+        assert first, "a print begins with the numbers, as the screen does"
+        assert not any(others)
         page.execute_script("dispatchEvent(new Event('beforeprint'))")
         assert page.find_elements(By.CSS_SELECTOR, "main details:not([open])") == []
         page.execute_script("dispatchEvent(new Event('afterprint'))")
