@@ -106,6 +106,13 @@ TESTED_VERSIONS = ("0.32.0", "0.33.0")
 has no build for CPUs yet, all that vllm_internals lists is there."""
 
 _NAMED_ERROR = re.compile(r"^\(Worker.*?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
+_FIXED = {
+    # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # On a GPU, float32 would round to TF32: Triton's attention as it is (0.013 nats on an H200), products if asked to.
+    "TRITON_F32_DEFAULT": "ieee",
+    "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
+}
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # where `quiet` keeps what worker processes say
@@ -132,8 +139,7 @@ def _release(version: str) -> list[int]:
 
 def import_vllm() -> None:
     """Import vLLM with our environment settings. Raises ModelError, naming the extra to install, if it is missing."""
-    # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ |= _FIXED
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -256,8 +262,8 @@ SETTINGS: dict[DeviceKind, StepSettings] = {
     # 1.19 times as long (benchmarks/results/engine_settings.csv). A compiler may be missing, and there are no launches
     # to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
-    # Nothing was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens a step on an H100 or H200 and 8,192 on
-    # others, and compiles. Its 256 sequences a step on others leave steps half empty where requests share prefixes.
+    # No other was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens a step on an H100 or H200 and 8,192
+    # on others, and compiles. Its 256 sequences a step on others leave steps half empty where requests share prefixes.
     "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=1024, compiled=True),
 }
 

@@ -4,6 +4,7 @@ In a process of its own, whose vLLM believes in GPUs (tests/engine/cuda_platform
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,40 @@ for number, (device, (layout, devices), (dtype, head, cache, adapters, longest))
         made["error"] = f"{type(error).__name__}: {error}"
     print("made", json.dumps(made))
 """
+
+
+PRODUCT = """
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from evaluator.engine.vllm_settings import import_vllm
+
+@triton.jit
+def product(a, b, c, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at)))
+
+def rounds_to_tf32():
+    pointers = {"a": "*fp32", "b": "*fp32", "c": "*fp32", "N": "constexpr"}
+    source = ASTSource(fn=product, signature=pointers, constexprs={"N": 32})
+    return ".tf32" in triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+
+before = rounds_to_tf32()
+import_vllm()
+print(before, rounds_to_tf32())
+"""
+
+
+@cpu_only
+def test_triton_multiplies_float32_on_a_gpu_without_rounding_to_tf32(tmp_path: Path) -> None:
+    (tmp_path / "product.py").write_text(PRODUCT)  # Triton reads the source of what it compiles
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITON")}
+    environment |= {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(tmp_path / "product.py")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.stdout.split() == ["True", "False"], run.stderr
 
 
 @pytest.fixture(scope="module")

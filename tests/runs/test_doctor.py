@@ -229,7 +229,17 @@ def test_each_planted_fault_is_found_and_an_option_avoids_it(examined, fault: ty
     wrong = [check for check in record.checks if check.status == "DISAGREES"]
     assert found_by in {check.name for check in wrong}
     assert all(check.option for check in wrong)
+    blamed = {check.name for check in wrong if check.option == "a larger --kv-cache-gib"}
+    assert blamed == ({found_by} if fault is StalePrefix else set())  # nothing else disagrees
     assert record.verdict.startswith(f"{len(wrong)} of ")
+
+
+def test_the_driver_is_told_by_its_version(examined, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "_DRIVER", tmp_path / "version")
+    assert examined(Right).facts["driver"] == "no NVIDIA driver"
+    module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (someone@)  \n"
+    (tmp_path / "version").write_text(module + "GCC version:  gcc version 14.3.0 (GCC) \n")
+    assert examined(Right).facts["driver"] == "NVIDIA 580.159.04"
 
 
 class TwoReplicas:
