@@ -76,19 +76,29 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 def datasets_of(run: ComparedRun) -> pl.DataFrame:
     """Return the suite, part and dataset of everything that a run measured."""
-    return run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
+    return _named(run.metrics)
+
+
+def _named(metrics: pl.DataFrame) -> pl.DataFrame:
+    return metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
 
 
 def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
-    common = datasets_of(runs[0])
-    for run in runs[1:]:
-        common = common.join(datasets_of(run), on=DATASET, how="semi")
+    answered = [run.metrics.filter(metric="accuracy") for run in runs]
+    are_answered = not any(rows.is_empty() for rows in answered)
+    measured = [_named(rows) for rows in (answered if are_answered else [run.metrics for run in runs])]
+    common = measured[0]
+    for rows in measured[1:]:
+        common = common.join(rows, on=DATASET, how="semi")
     if common.is_empty():
         datasets = "; ".join(
-            f"{run.folder} has {', '.join(f'{part} {dataset}' for _, part, dataset in datasets_of(run).rows())}"
-            for run in runs
+            f"{run.folder} has {', '.join(f'{part} {dataset}' for _, part, dataset in rows.rows())}"
+            for run, rows in zip(runs, measured, strict=True)
         )
-        raise ConfigError(f"No dataset is in all of the runs: {datasets}. Run them on common datasets (--datasets).")
+        raise ConfigError(
+            f"No dataset is in the same part of all runs: {datasets}. Run them on common datasets (--datasets) and "
+            "parts (--parts; of typed questions --form)."
+        )
 
 
 ANSWER_KEY = [*DATASET, "method", "definition"]
@@ -111,7 +121,7 @@ _PROBS = pl.Schema({"pred": pl.Int64(), "label_probs": pl.List(pl.Float64())})
 
 
 def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_probs: bool = False) -> pl.DataFrame:
-    """Return one row for each request and definition of the parts in which accuracy was measured.
+    """Return one row for each request with a true label and definition of the parts in which accuracy was measured.
 
     Args:
         predictions: schemas.PREDICTIONS of a run.
@@ -123,13 +133,14 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
     schema = pl.Schema(_RESULTS | _PROBS) if with_probs else _RESULTS
     measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
     definitions = {*metrics["definition"]}
+    answered = predictions.filter(pl.col("gold").is_not_null()).join(measured, on=["suite", "part"], how="semi")
     frames = [
         group.rows.with_columns(
             *(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY),
             correct=group.requests["correct"].cast(pl.Float64),
             true_label_prob=group.requests["true_label_prob"],
         ).select(schema.names())
-        for group in prediction_groups(predictions.join(measured, on=["suite", "part"], how="semi"))
+        for group in prediction_groups(answered)
         if group.definition in definitions
     ]
     return pl.concat([schema.to_frame(), *frames])

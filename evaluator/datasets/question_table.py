@@ -1,11 +1,9 @@
 """Read the rows of a table with typed questions about them."""
 
-import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -14,7 +12,7 @@ from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
 from evaluator.datasets.labelled_table import refuse_nul, refuse_rows
 from evaluator.datasets.tables import parsed, read_texts, table_in
 from evaluator.datasets.user_table import TEXT, USER_TRAINING
-from evaluator.decisions.answers import TypedAnswer, gold_option
+from evaluator.decisions.answers import Gold, TypedAnswer, gold_index, option_text
 from evaluator.decisions.questions import Option, Question, are_different, read_questions
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
@@ -107,49 +105,34 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
     table = read_texts(path, [column], f"`options_column` of the question {question.name!r} names it.")
     for number, cell in zip(table.rows, table.cells[column], strict=True):
         value = parsed(cell or "")
-        if isinstance(value, str):
-            value = [part.strip() for part in value.split("|")]
-        pairs = value.items() if isinstance(value, dict) else [(name, "") for name in value or []]
-        options = [Option(str(name), str(description or "")) for name, description in pairs]
+        listed = value.split("|") if isinstance(value, str) else value if isinstance(value, list) else []
+        pairs = value.items() if isinstance(value, dict) else [(name, "") for name in listed]
+        options = [Option(option_text(name).strip(), str(description or "")) for name, description in pairs]
         if question.none is not None and question.none not in {option.name for option in options}:
-            options.append(next(option for option in question.options if option.name == question.none))
-        if not are_different([option.name for option in options]):
+            options += question.options
+        is_text = all(isinstance(name, str | int | float) for name, _ in pairs)
+        if not is_text or not are_different([option.name for option in options]):
             raise DatasetError(
-                f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different and "
-                f'none blank, as a|b or ["a", "b"]; found {shown(cell)}.'
+                f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different texts "
+                f'and none blank, as a|b or ["a", "b"]; found {shown(cell)}.'
             )
         rows.append(tuple(options))
     return rows
 
 
-def _gold(
-    cell: str | None, question: Question, options: Sequence[Option], where: str
-) -> tuple[int | None, list[float] | None]:
-    """Return the index of the true option, and the distribution where the cell holds one: an object or a list."""
-    names = [option.name for option in options]
+def _gold(cell: str | None, question: Question, options: Sequence[Option], where: str) -> Gold:
+    """Return the true option that a cell holds."""
+    names = tuple(option.name for option in options)
     if cell is None or not cell.strip():
         return (None if question.none is None else names.index(question.none)), None
+    # Levels that are numbers themselves have names alone: 3 would be the third, or the level 3.
+    numbered = question.kind == "score" and not any(name.isdecimal() for name in names)
+    asked = TypedAnswer(names, (), {str(n): name for n, name in enumerate(names)} if numbered else {})
     value = parsed(cell)
-    if isinstance(value, dict | list):
-        soft = _distribution(value, names, where)
-        return soft.index(max(soft)), soft
-    option = gold_option(cell.strip(), TypedAnswer(tuple(names), ()))
-    if option is not None:
-        return names.index(option), None
-    if question.kind == "score" and cell.strip().isdecimal() and int(cell) < len(names):
-        return int(cell), None
-    raise DatasetError(f"{where}: the true option {shown(cell)} is none of {', '.join(names)}.")
-
-
-def _distribution(value: Any, names: Sequence[str], where: str) -> list[float]:
-    weights = [value.get(name, 0) for name in names] if isinstance(value, dict) else value
-    unknown = [key for key in value if key not in names] if isinstance(value, dict) else []
-    is_number = all(type(weight) in (int, float) and weight >= 0 for weight in weights)
-    if unknown or len(weights) != len(names) or not is_number or not 0 < sum(weights) < math.inf:
-        raise DatasetError(
-            f"{where}: a distribution has a number of 0 or more for each of {', '.join(names)}; found {shown(value)}."
-        )
-    return [weight / sum(weights) for weight in weights]
+    try:
+        return gold_index(value if isinstance(value, dict | list) else cell, asked)
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}.") from error
 
 
 def drawn_demonstrations(

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evaluator.decisions.questions import NO, YES
+from evaluator.arrays import Bools, Floats
+from evaluator.decisions.questions import NO, YES, QuestionKind
 from evaluator.errors import DatasetError, shown
 
 _TRUTH = {"true": YES, "yes": YES, "1": YES, "false": NO, "no": NO, "0": NO}
@@ -25,6 +26,7 @@ class TypedAnswer(NamedTuple):
     options: tuple[str, ...]  # in the order of the answer; of a score, its levels from 0
     probabilities: tuple[float, ...]
     legend: Mapping[str, str] = {}  # text of a level -> the level
+    kind: QuestionKind = "choice"
 
 
 def typed_answer(answer: object) -> TypedAnswer | None:
@@ -39,14 +41,14 @@ def typed_answer(answer: object) -> TypedAnswer | None:
     yes = answer.get("noul", answer.get("probability"))
     if yes is not None:
         _require_probabilities([yes], answer)
-        return TypedAnswer((NO, YES), (1.0 - yes, float(yes)))
-    pairs = _pairs(answer)
+        return TypedAnswer((NO, YES), (1.0 - yes, float(yes)), kind="yes-no")
+    pairs, kind = _pairs(answer)
     options = tuple(option_text(option) for option, _ in pairs)
     values = [value for _, value in pairs]
     if len({*options}) < len(options) or len(options) < 2:
         raise DatasetError(f"an answer has two options or more, each once; found {shown(list(options))}")
     _require_probabilities(values, answer)
-    return TypedAnswer(options, tuple(map(float, values)), _legend(answer))
+    return TypedAnswer(options, tuple(map(float, values)), _legend(answer), kind)
 
 
 def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,15 +74,44 @@ def option_text(option: object) -> str:
 def gold_option(gold: object, answer: TypedAnswer) -> str | None:
     """Return the option that a gold value names, or None: by its text, its level, or as yes or no."""
     text = option_text(gold)
-    if text in answer.options:
-        return text
-    if answer.options == (NO, YES):
-        return _TRUTH.get(text.strip().lower())
-    return answer.legend.get(text)
+    for each in (text, text.strip(), text.strip().removesuffix(".0")):  # 1.0, where a column had missing cells
+        if each in answer.options:
+            return each
+        if option := (_TRUTH.get(each.lower()) if answer.options == (NO, YES) else answer.legend.get(each)):
+            return option
+    return None
 
 
-def _pairs(answer: Mapping[str, Any]) -> Sequence[tuple[object, Any]]:
-    """Return options with their probabilities, from a map or from a list of values; levels in their order."""
+Gold = tuple[int | None, list[float] | None]
+"""The place of the true option, and the share of each option where the true answer is a distribution."""
+
+
+def gold_index(gold: object, answer: TypedAnswer) -> Gold:
+    """Return what a gold value says: an option, or an object or a list of weights. Raises DatasetError for others."""
+    if isinstance(gold, Mapping | list):
+        soft = _distribution(gold, answer)
+        return soft.index(max(soft)), soft
+    if (option := gold_option(gold, answer)) is None:
+        raise DatasetError(f"the true option {shown(gold)} is none of {', '.join(answer.options)}")
+    return answer.options.index(option), None
+
+
+def _distribution(value: Mapping[str, Any] | list[Any], answer: TypedAnswer) -> list[float]:
+    named = value if isinstance(value, Mapping) else dict(zip(answer.options, value, strict=False))
+    n_expected = len(value) if named is value else len(answer.options)
+    of_option = {gold_option(key, answer): weight for key, weight in named.items()}
+    is_known = len(of_option) == len(value) == n_expected and {*of_option} <= {*answer.options}
+    weights = [*of_option.values()]
+    is_number = all(type(weight) in (int, float) and weight >= 0 for weight in weights)
+    if not is_known or not is_number or not 0 < sum(weights) < math.inf:
+        raise DatasetError(
+            f"a distribution has a number of 0 or more for each of {', '.join(answer.options)}; found {shown(value)}"
+        )
+    return [of_option.get(option, 0) / sum(weights) for option in answer.options]
+
+
+def _pairs(answer: Mapping[str, Any]) -> tuple[Sequence[tuple[object, Any]], QuestionKind]:
+    """Return options with their probabilities, from a map or from a list of values; levels, if they are, in order."""
     reported = answer.get("probabilities")
     if isinstance(reported, Mapping):
         pairs: list[tuple[object, Any]] = list(reported.items())
@@ -88,8 +119,8 @@ def _pairs(answer: Mapping[str, Any]) -> Sequence[tuple[object, Any]]:
         pairs = [(entry["value"], entry.get("probability")) for entry in reported]
     else:
         raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
-    is_score = "score" in answer and all(option_text(level).isdecimal() for level, _ in pairs)
-    return sorted(pairs, key=lambda pair: int(option_text(pair[0]))) if is_score else pairs
+    is_score = "score" in (*answer, answer.get("type")) and all(option_text(level).isdecimal() for level, _ in pairs)
+    return (sorted(pairs, key=lambda pair: int(option_text(pair[0]))), "score") if is_score else (pairs, "choice")
 
 
 def _legend(answer: Mapping[str, Any]) -> dict[str, str]:
@@ -112,24 +143,38 @@ SUM_TOLERANCE = 1e-3
 """Least deviation of a sum of probabilities from 1 that is taken for rounding."""
 
 
-def resolution(probabilities: np.ndarray) -> float | None:
+_STEPS = 10.0 ** -np.arange(2.0, 10.0)
+
+
+def _are_multiples(probabilities: Floats, step: float) -> Bools:
+    return np.abs(probabilities - np.round(probabilities / step) * step) < 1e-12
+
+
+def resolution(probabilities: Floats) -> float | None:
     """Return the step that all probabilities are multiples of, 0.01 to 1e-9, or None where there is no such step.
 
     Args:
         probabilities: in [0, 1], of any shape.
     """
-    steps = (10.0**-digits for digits in range(2, 10))
-    return next(
-        (step for step in steps if np.all(np.abs(probabilities - np.round(probabilities / step) * step) < 1e-12)), None
-    )
+    return next((float(step) for step in _STEPS if _are_multiples(probabilities, step).all()), None)
 
 
-def sum_tolerance(n_options: int, step: float | None) -> float:
-    """Return how far the sum of n_options probabilities that are rounded to `step` may be from 1."""
-    return max(SUM_TOLERANCE, n_options * (step or 0.0) / 2 + 1e-9)
+def sum_tolerances(probabilities: Floats) -> Floats:
+    """Return how far the sum of each row may be from 1, [rows], by the step that the row is rounded to.
+
+    A service may round otherwise after its version has changed, so that each row has its own.
+
+    Args:
+        probabilities: [rows, options].
+    """
+    tolerances = np.full(len(probabilities), SUM_TOLERANCE)
+    for step in _STEPS[::-1]:
+        reach = max(SUM_TOLERANCE, probabilities.shape[1] * step / 2 + 1e-9)
+        tolerances[_are_multiples(probabilities, step).all(axis=1)] = reach
+    return tolerances
 
 
-def least_probability(probabilities: np.ndarray, step: float | None) -> float | None:
+def least_probability(probabilities: Floats, step: float | None) -> float | None:
     """Return the probability of a reported zero: half the step, else half the least positive value; None without zeros.
 
     Source: a value is rounded to zero below half a step; a service that reports the most probable options alone gives

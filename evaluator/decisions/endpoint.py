@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from evaluator.decisions.questions import VARIED
+from evaluator.decisions.questions import FORM, VARIED
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
+
+PARTS = tuple(part for part in VARIED if part != FORM)
+"""Parts that a service can be asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class EndpointOptions(Options):
     )
     parts: tuple[str, ...] = option(
         (),
-        f"Ask again with a change that should not matter: any of {', '.join(VARIED)}.",
+        f"Ask again with a change that should not matter: any of {', '.join(PARTS)}.",
         metavar="A,B",
     )
     price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
@@ -39,8 +42,8 @@ class EndpointOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_address("--url", self.url, "EVALUATOR_API_KEY")
-        if unknown := [part for part in self.parts if part not in VARIED]:
-            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], VARIED))
+        if unknown := [part for part in self.parts if part not in PARTS]:
+            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], PARTS))
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")
 

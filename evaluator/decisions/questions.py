@@ -9,6 +9,7 @@ A file of questions is TOML with a table for each question:
     gold = "team"
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +23,11 @@ QuestionKind = Literal["choice", "yes-no", "score"]
 NO, YES = "no", "yes"
 """Options of a question that asks for yes or no, in this order."""
 
-REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG = "repeat", "order", "wording", "negation", "spacing", "among"
-VARIED = (REPEAT, ORDER, WORDING, NEGATION, SPACING, AMONG)
-"""Parts in which a question is asked again with something changed that should not matter, in REPEAT nothing."""
+REPEAT, FORM, ORDER, WORDING = "repeat", "form", "order", "wording"
+NEGATION, SPACING, AMONG = "negation", "spacing", "among"
+VARIED = (REPEAT, FORM, ORDER, WORDING, NEGATION, SPACING, AMONG)
+"""Parts in which a question is asked again with something changed that should not matter: in REPEAT, of services alone,
+nothing; in FORM, of prompts alone, whether options have letters."""
 
 NONE_OF_THESE = "none of the other options"
 """Description of the option for inputs that no other option fits."""
@@ -86,25 +89,26 @@ def _question(path: Path, name: str, stated: object) -> Question:
     for key, value in stated.items():
         if key != "instructions" and isinstance(value, str) and not value.strip():
             raise DatasetError(f"{where}: `{key}` may not be blank.")
-    options = _options(where, read)
-    if read.negated and read.type != "yes-no":
-        raise DatasetError(f"{where}: `negated` is for questions of the type yes-no.")
-    if read.wordings and not are_different([read.instructions, *read.wordings]):
-        raise DatasetError(f"{where}: `wordings` differ from `instructions` and from each other, and none is blank.")
-    if read.none is not None and read.none not in {option.name for option in options}:
-        options = (*options, Option(read.none, NONE_OF_THESE))
-    same: dict[str, Any] = {
-        key: getattr(read, key) for key in ("instructions", "options_column", "gold", "none", "negated")
-    }
-    return Question(name=name, kind=read.type, options=options, wordings=tuple(read.wordings), **same)
+    others = [*read.wordings, *([read.negated] if read.negated else [])]
+    if others and not are_different([read.instructions, *others]):
+        raise DatasetError(
+            f"{where}: `wordings` and `negated` differ from `instructions` and from each other, and none is blank."
+        )
+    none = read.none and read.none.strip()
+    same: dict[str, Any] = {key: getattr(read, key) for key in ("instructions", "options_column", "gold", "negated")}
+    options = _options(where, read, none)
+    return Question(name=name, kind=read.type, options=options, wordings=tuple(read.wordings), none=none, **same)
 
 
-def _options(where: str, read: _Stated) -> tuple[Option, ...]:
-    """Return the options that a question states. Raises DatasetError unless they fit its type."""
-    others = {"choice": "options", "yes-no": "criteria", "score": "levels"}
-    for kind, key in others.items():
-        if kind != read.type and getattr(read, key):
-            raise DatasetError(f"{where}: `{key}` is for questions of the type {kind}; this one is {read.type}.")
+OF_TYPE = {"choice": ("options", "options_column", "none"), "yes-no": ("criteria", "negated"), "score": ("levels",)}
+"""Type of a question -> the keys that no other type has, what its options are first."""
+
+
+def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
+    """Return the options that a question states, and `none`. Raises DatasetError unless they fit its type."""
+    for kind, keys in OF_TYPE.items():
+        if wrong := [key for key in keys if kind != read.type and getattr(read, key)]:
+            raise DatasetError(f"{where}: `{wrong[0]}` is for questions of the type {kind}; this one is {read.type}.")
     if read.type == "yes-no":
         if unknown := read.criteria.keys() - {YES, NO}:
             raise DatasetError(
@@ -112,20 +116,21 @@ def _options(where: str, read: _Stated) -> tuple[Option, ...]:
             )
         return tuple(Option(name, read.criteria.get(name, "")) for name in (NO, YES))
     stated = read.levels if read.type == "score" else read.options
-    options = [Option(*pair) for pair in (stated.items() if isinstance(stated, dict) else ((name,) for name in stated))]
-    if read.options_column is not None:
-        if options:
-            raise DatasetError(f"{where}: `options_column` and a list of options exclude each other. Drop one.")
-        return ()
+    pairs = stated.items() if isinstance(stated, dict) else ((name, "") for name in stated)
+    options = [Option(name.strip(), description) for name, description in pairs]
+    if read.options_column is not None and options:
+        raise DatasetError(f"{where}: `options_column` and a list of options exclude each other. Drop one.")
+    if none is not None and none not in {option.name for option in options}:
+        options.append(Option(none, NONE_OF_THESE))
     names = [option.name for option in options]
-    if not are_different(names):
+    if read.options_column is None and not are_different(names):
         raise DatasetError(
-            f"{where}: `{others[read.type]}` are two or more, all different and none blank; found {shown(names)}."
+            f"{where}: `{OF_TYPE[read.type][0]}` are two or more, all different and none blank; found {shown(names)}."
         )
     return tuple(options)
 
 
 def are_different(texts: Sequence[str]) -> bool:
-    """Return whether texts are two or more, differ in more than case and spaces around them, and none is blank."""
-    folded = {text.strip().casefold() for text in texts}
+    """Return whether texts are two or more, differ in more than case, spaces and Unicode form, and none is blank."""
+    folded = {" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}
     return len(texts) > 1 and len(folded) == len(texts) and "" not in folded

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from evaluator.decisions.answers import TypedAnswer, resolution, sum_tolerance, typed_answer
+from evaluator.decisions.answers import TypedAnswer, resolution, sum_tolerances, typed_answer
 from evaluator.decisions.questions import NO, YES, Question
 from evaluator.errors import DatasetError, shown
 
@@ -125,7 +125,7 @@ def require_fit(question: Question, answer: object) -> None:
         raise DatasetError(f"the options {', '.join(expected)} were asked; found {', '.join(read.options)}")
     values = np.array(read.probabilities)
     step = resolution(values)
-    if abs(values.sum() - 1) > sum_tolerance(len(values), step):
+    if abs(values.sum() - 1) > sum_tolerances(values[None]).item():
         raise DatasetError(f"the probabilities have a sum of {values.sum():.4g}, which is not 1")
     _require_largest(read, answer, step)
 

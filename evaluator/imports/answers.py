@@ -9,7 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import Numbers
-from evaluator.decisions.answers import least_probability, resolution, sum_tolerance
+from evaluator.decisions.answers import least_probability, resolution, sum_tolerances
+from evaluator.decisions.questions import QuestionKind
 from evaluator.errors import DatasetError
 from evaluator.prompts.rows import NO_SPANS, NOT_VARIED
 from evaluator.schemas import PROMPTS, REQUESTS
@@ -35,6 +36,7 @@ ANSWERS = pl.Schema(
         "prompt": pl.String(),  # empty if it is not known
         "template": pl.Int64(),  # number of a variation of the prompt; 0: as it is
         "gold": pl.Int64(),  # index into label_names; null where it is not known
+        "soft_gold": pl.List(pl.Float64()),  # share of each label, where the true answer is a distribution
         "label_names": pl.List(pl.String()),
         "log_likelihoods": pl.List(pl.Float64()),  # nats, in label-space order; -inf for what has no probability
     }
@@ -51,6 +53,7 @@ class ImportedDataset(NamedTuple):
     floor: float | None = None  # as in NUMBERS
     notes: tuple[str, ...] = ()  # for the record
     part: str = IMPORTED
+    kind: QuestionKind | None = None  # None: not known
 
 
 class Reported(NamedTuple):
@@ -70,11 +73,12 @@ def reported_probabilities(numbers: Sequence[Sequence[float]], error: Callable[[
     """
     values = np.array(numbers)
     wrong = ~((values >= 0) & (values <= 1)).all(axis=1)
-    step = None if wrong.any() else resolution(values)
-    tolerance, sums = sum_tolerance(values.shape[1], step), values.sum(axis=1)
-    wrong |= ~(np.abs(sums - 1) <= tolerance)
+    tolerances, sums = sum_tolerances(values), values.sum(axis=1)
+    wrong |= ~(np.abs(sums - 1) <= tolerances)
     if wrong.any():
-        raise error(int(wrong.argmax()), f"probabilities: 0 to 1, with a sum of 1 within {tolerance:g}")
+        first = int(wrong.argmax())
+        raise error(first, f"probabilities: 0 to 1, with a sum of 1 within {tolerances[first]:g}")
+    step = resolution(values)
     floor, rounded = least_probability(values, step), f"probabilities are multiples of {step:g}" if step else ""
     n_scaled, n_zero = int((np.abs(sums - 1) > 1e-9).sum()), int((values == 0).any(axis=1).sum())
     notes = [rounded] if rounded else []
@@ -96,6 +100,7 @@ def answers_frame(
     spaces: Sequence[Sequence[str]],
     numbers: npt.ArrayLike,
     templates: Sequence[int] = (),
+    soft_golds: Sequence[Sequence[float] | None] = (),
 ) -> pl.DataFrame:
     """Return ANSWERS, of label spaces of one size and log-likelihoods [rows, labels]."""
     distinct = {space: place for place, space in enumerate(dict.fromkeys(map(tuple, spaces)))}
@@ -106,6 +111,7 @@ def answers_frame(
         "prompt": prompts,
         "template": templates or [0] * len(golds),
         "gold": golds,
+        "soft_gold": soft_golds or [None] * len(golds),
         "label_names": labels.gather([distinct[tuple(space)] for space in spaces]),
         "log_likelihoods": pl.Series(np.asarray(numbers, dtype=np.float64)).arr.to_list(),
     }
@@ -113,10 +119,11 @@ def answers_frame(
 
 
 def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
-    """Return the columns of REQUESTS and PROMPTS and `log_likelihoods`, one row for each answer.
+    """Return the columns of REQUESTS and PROMPTS, `log_likelihoods` and `soft_gold`, one row for each answer.
 
-    Rows with the same id of a query are its requests, numbered by `demonstration_set`. `prompt_id` is a digest of what
-    was asked and not of who answered, so that runs of several models can be compared, and is never the same twice.
+    Rows of a file with the same id of a query have one `query_id`; those of a dataset are its requests, numbered by
+    `demonstration_set`. `prompt_id` is a digest of what was asked and not of who answered, so that runs of several
+    models can be compared, and is never the same twice.
     """
     constant = {
         **{name: value for name, value in NOT_VARIED.items() if name not in ("demonstration_set", "template")},
@@ -128,12 +135,17 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
         "continuations": pl.col("label_names"),
         "spans": NO_SPANS,
     }
-    schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64())}
-    return pl.concat(map(_dataset_rows, datasets)).with_columns(**constant).select(*schema)
+    schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64()), "soft_gold": pl.List(pl.Float64())}
+    queries = {
+        file: pl.concat([dataset.rows.select("query") for dataset in datasets if dataset.file == file])
+        for file in dict.fromkeys(dataset.file for dataset in datasets)
+    }
+    numbers = {file: ids.unique(maintain_order=True).with_row_index("query_id") for file, ids in queries.items()}
+    rows = pl.concat([_dataset_rows(dataset, numbers[dataset.file]) for dataset in datasets])
+    return rows.with_columns(**constant).select(*schema)
 
 
-def _dataset_rows(dataset: ImportedDataset) -> pl.DataFrame:
-    numbered = dataset.rows.select("query").unique(maintain_order=True).with_row_index("query_id")
+def _dataset_rows(dataset: ImportedDataset, numbered: pl.DataFrame) -> pl.DataFrame:
     rows = dataset.rows.join(numbered, on="query", how="left", maintain_order="left").select(
         pl.exclude("query_id"),
         pl.col("query_id").cast(pl.Int64),

@@ -19,7 +19,7 @@ import polars as pl
 
 from evaluator.config import Numbers
 from evaluator.datasets.tables import json_rows, parsed
-from evaluator.decisions.answers import SUM_TOLERANCE, TypedAnswer, answers_by_name, gold_option, typed_answer
+from evaluator.decisions.answers import SUM_TOLERANCE, Gold, TypedAnswer, answers_by_name, gold_index, typed_answer
 from evaluator.decisions.questions import NEGATION, VARIED
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
@@ -107,7 +107,8 @@ def _typed(row: Answered, where: str) -> Answered:
     answer = typed_answer(row.answer)
     if answer and row.part == NEGATION:
         answer = answer._replace(probabilities=answer.probabilities[::-1])
-    return row._replace(answer=answer, where=where)
+    is_blank = isinstance(row.gold, str) and not row.gold.strip()
+    return row._replace(answer=answer, where=where, gold=None if is_blank else row.gold)
 
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -148,7 +149,7 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
                 dataset = _dataset(path, name, part, of_size, notes)
                 yield dataset
                 if part == IMPORTED and refused and len(sizes) == 1:
-                    yield _with_refusals(dataset, refused)
+                    yield _with_refusals(dataset, refused, of_size[0])
 
 
 def _asked_twice(plain: Sequence[Answered], changed: Sequence[Answered]) -> list[Answered]:
@@ -176,7 +177,9 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
             f"{rows[place].where}, question {name!r}: found {[*numbers[place]]}; allowed is {allowed}."
         ),
     )
-    golds = [_gold(row, answer, options) for row, answer, options in zip(rows, answers, spaces, strict=True)]
+    golds = [
+        _gold(row, answer._replace(options=options)) for row, answer, options in zip(rows, answers, spaces, strict=True)
+    ]
     frame = _answers(rows, golds, spaces, reported.log_likelihoods)
     masses = [row.mass for row in rows]
     kind: Numbers = "probabilities"
@@ -184,41 +187,46 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
         kind = "log-likelihoods"
         frame = frame.with_columns(pl.col("log_likelihoods") + pl.Series(masses, dtype=pl.Float64).log())
     floor = reported.floor if part == IMPORTED else None
-    return ImportedDataset(name, kind, frame, path.name, floor, (*notes, *reported.notes), part)
+    kinds = {answer.kind for answer in answers}
+    asked = kinds.pop() if len(kinds) == 1 else None
+    return ImportedDataset(name, kind, frame, path.name, floor, (*notes, *reported.notes), part, asked)
 
 
-def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered]) -> ImportedDataset:
-    """Return the answers of a dataset and its refusals, each with an answer that is not the true option."""
+def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered], like: Answered) -> ImportedDataset:
+    """Return the answers of a dataset and its refusals, each with an answer that is not the true option.
+
+    Args:
+        like: an answer, by whose options and levels the true ones are read.
+    """
     options = tuple(dataset.rows["label_names"][0])
-    golds = [_gold(row, TypedAnswer(options, ()), options) for row in refused]
+    golds = [_gold(row, like.answer._replace(options=options)) for row in refused]
     wrong = [
         [0.0 if place == ((gold or 0) + 1) % len(options) else -math.inf for place in range(len(options))]
-        for gold in golds
+        for gold, _ in golds
     ]
     rows = _answers(refused, golds, [options] * len(refused), wrong)
     return dataset._replace(rows=pl.concat([dataset.rows, rows]), part=WITH_REFUSALS, floor=None)
 
 
-def _gold(known: Answered, answer: TypedAnswer, options: Sequence[str]) -> int | None:
-    if known.gold is None:
-        return None
-    option = gold_option(known.gold, answer)
-    if option is None:
-        question = f"{known.where}, question {known.question!r}"
-        raise DatasetError(f"{question}: the true option {shown(known.gold)} is none of {', '.join(options)}.")
-    return options.index(option)
+def _gold(known: Answered, answer: TypedAnswer) -> Gold:
+    """Return the true option of a row, as gold_index does, with its place in an error."""
+    try:
+        return (None, None) if known.gold is None else gold_index(known.gold, answer)
+    except DatasetError as error:
+        raise DatasetError(f"{known.where}, question {known.question!r}: {error}.") from error
 
 
 def _answers(
-    rows: Sequence[Answered], golds: Sequence[int | None], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
+    rows: Sequence[Answered], golds: Sequence[Gold], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
 ) -> pl.DataFrame:
     queries, prompts, templates = zip(*((row.query, row.prompt, row.template) for row in rows), strict=True)
-    return answers_frame(queries, prompts, golds, spaces, numbers, templates)
+    indices, soft = zip(*golds, strict=True)
+    return answers_frame(queries, prompts, indices, spaces, numbers, templates, soft)
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     """Yield the answers of a reply. Answers of a list belong to the questions by place, as they may have no name."""
-    request, reply = row["request"], row["response"]
+    request, reply = row["request"], row["response"] or {}
     state = request.get("state", request.get("input", ""))
     text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
     questions = request["questions"]

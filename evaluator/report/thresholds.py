@@ -18,6 +18,7 @@ from evaluator.report.table import (
     number,
     p_text,
     percent,
+    plural,
     signed_interval,
 )
 from evaluator.statistics.selective import Routing
@@ -54,18 +55,20 @@ def threshold_lines(report: ThresholdReport) -> Iterator[str]:
 
 def _coverage_lines(row: Row) -> Iterator[str]:
     name = " / ".join(filter(None, (row["question"], row["slice"])))
-    groups = "" if row["n_groups"] == row["n"] else f" in {count(row['n_groups'])} groups"
+    groups = "" if row["n_groups"] == row["n"] else f" in {plural(row['n_groups'], 'group')}"
     yield f"{name}: {percent(row['accuracy'])} of {count(row['n'])} answers{groups} are right"
     area, excess, temperature = (
         f"{number(row[name])} ({interval(row[f'{name}_low'], row[f'{name}_high'])})"
         for name in ("aurc", "excess_aurc", "temperature")
     )
     yield f"  area under the risk-coverage curve {area}, {excess} above the best order"
-    p, low, high = row["calibration_p_holm"], row["temperature_low"] or 0.0, row["temperature_high"] or 1.0
+    p, low, high = row["calibration_p_holm"], row["temperature_low"], row["temperature_high"]
     told = "not calibrated" if p <= 0.05 else f"not told from calibrated by {count(row['n'])} answers"
     error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
     yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
-    shown = "overconfident" if low > 1 else "underconfident" if high < 1 else "neither over- nor underconfident"
+    shown = "not told"
+    if low is not None and high is not None:
+        shown = "overconfident" if low > 1 else "underconfident" if high < 1 else "neither over- nor underconfident"
     yield f"  temperature {temperature}: {shown}"
     least, coverage = row["set_min_probability"], interval(row["set_coverage_low"], row["set_coverage_high"])
     size = f"{number(row['set_size'], 2)} options each"

@@ -66,7 +66,7 @@ class Row(NamedTuple):
     number: int
     text: str
     questions: tuple[Question, ...]
-    golds: Mapping[str, str | None]
+    golds: Mapping[str, Any]  # an option, a distribution over options, or None
     part: str = ""  # of VARIED; empty: the questions as they are
     template: int = 0  # number of the change
 
@@ -129,7 +129,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     settings = DataOptions(paths=(data,), questions=questions, columns=TableColumns(inputs=inputs))
     protocol, texts = PROTOCOLS[options.protocol], dict[int, str]()
     asked: dict[int, list[Question]] = {}
-    golds: dict[int, dict[str, str | None]] = {}
+    golds: dict[int, dict[str, Any]] = {}
     for question in read_questions(questions):
         require_dataset_name(question.name, str(questions))
         for row in question_examples(data, settings, question).iter_rows(named=True):
@@ -140,7 +140,10 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
             texts[row["row"]] = row["input"]
             asked.setdefault(row["row"], []).append(of_row)
             levels = [str(level) for level in range(len(described))] if question.kind == "score" else row["options"]
-            golds.setdefault(row["row"], {})[question.name] = None if row["gold"] is None else levels[row["gold"]]
+            true: Any = None if row["gold"] is None else levels[row["gold"]]
+            if row["soft_gold"] is not None:
+                true = dict(zip(levels, row["soft_gold"], strict=True))
+            golds.setdefault(row["row"], {})[question.name] = true
     rows = tuple(Row(number, text, tuple(asked[number]), golds[number]) for number, text in texts.items())
     folder = out if options.repeat == 1 else out.with_name(f"{out.name}-repeat-{options.repeat}")
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():

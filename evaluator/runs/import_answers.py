@@ -27,6 +27,7 @@ from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardR
 from evaluator.store.prompt_store import REQUEST_ROWS, ROWS_PER_SHARD, PromptStore, write_store
 from evaluator.store.tables import write_shard, write_shards
 from evaluator.suites.base import Described
+from evaluator.suites.decide.prompts import QUESTION_KINDS, SOFT_GOLD
 from evaluator.tokens.rows import TokenTotals
 from evaluator.tokens.table import TokenManifest, TokenTable
 
@@ -103,11 +104,16 @@ def import_answers(
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
-    kinds = [(dataset.name, dataset.part, dataset.numbers, dataset.floor) for dataset in datasets]
+    numbers = [(dataset.name, dataset.part, dataset.numbers, dataset.floor) for dataset in datasets]
+    kinds = [(one.name, one.kind, one.file) for one in datasets if one.kind and one.part == IMPORTED]
+    soft = rows.filter(pl.col("soft_gold").is_not_null(), part=IMPORTED).unique(["dataset", "query_id"])
+    tables = {
+        IMPORTED: pl.DataFrame(numbers, schema=NUMBERS, orient="row"),
+        "question_kinds": pl.DataFrame(kinds, schema=QUESTION_KINDS, orient="row"),
+        "soft_gold": soft.select(SOFT_GOLD.names()).sort("dataset", "query_id"),
+    }
     return write_store(
-        folder,
-        rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()),
-        {IMPORTED: pl.DataFrame(kinds, schema=NUMBERS, orient="row")},
+        folder, rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()), tables
     )
 
 

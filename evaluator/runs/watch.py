@@ -1,15 +1,21 @@
 """`evaluator gate RUN --watch LOG`: test whether later answers are as good as was promised, or have changed."""
 
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
 from evaluator.config import ThresholdOptions
-from evaluator.errors import ConfigError
+from evaluator.datasets.tables import JSON_LINES
+from evaluator.errors import ConfigError, EvaluatorError
+from evaluator.files.json_files import parse_json
+from evaluator.files.whole import read_bytes
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.report.table import plural
@@ -18,6 +24,8 @@ from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
 
 THRESHOLDS = "thresholds.json"
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +75,8 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
     method = {} if file is None else {"method": file.method, "part": file.part}
     options = ThresholdOptions(group_column=file and file.group_column, **method)  # type: ignore[arg-type]
-    answers = read_answers(log, options).rows
+    with _whole_rows(log) as whole:
+        answers = read_answers(whole, options).rows
     if file is not None and answers["gold"].is_not_null().any():
         require_questions(answers["dataset"], file)
         tested = _errors(with_gold(answers), file)
@@ -75,6 +84,26 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
         before = read_answers(run, ThresholdOptions(**method)).rows  # type: ignore[arg-type]
         tested = _changes(run, log, before, answers, file)
     return _verdict(list(tested))
+
+
+@contextmanager
+def _whole_rows(log: Path) -> Iterator[Path]:
+    """Yield a log, or a copy without its last line where that is JSON lines' and still being written."""
+    content = read_bytes(log) if log.suffix == JSON_LINES and log.is_file() else b"\n"
+    before, _, last = content.rpartition(b"\n")
+    try:
+        parse_json(last or b"{}")
+    except ValueError:
+        _LOG.warning("The last line of %s is not whole and is left out.", log)
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / log.name
+            copy.write_bytes(before + b"\n")
+            try:
+                yield copy
+            except EvaluatorError as error:
+                raise type(error)(str(error).replace(str(copy), str(log))) from error
+    else:
+        yield log
 
 
 _Test = tuple[str, str, Floats]

@@ -114,8 +114,8 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
     first that fails: so nothing is divided among the tests (fixed-sequence testing). Two choices make it accept more,
     and neither depends on the labels:
 
-    - A look is tested where the number of errors that the test allows is larger than at the look before. Between two
-      of these a test can only fail more easily.
+    - A look is tested where the number of errors that the test allows is larger than at the look before, and at the
+      end. Between two of these a test can only fail more easily.
     - The first look is the one that would pass most probably if the scores were right about their errors. Where they
       deny the limit everywhere, it is the first that accepts START_SHARE of the rows.
 
@@ -128,9 +128,10 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
     found = np.unique(np.searchsorted(at.n, ranks[ranks <= total]))
     budget = allowed(at.n[found], limit, alpha)
     is_tested = np.diff(budget, prepend=-1) > 0
-    tested, budget = found[is_tested], budget[is_tested]
-    if not len(tested):
+    if not is_tested.any():
         return None
+    is_tested[-1] = True
+    tested, budget = found[is_tested], budget[is_tested]
     n = at.n[tested]
     passing = tail(budget, n, np.clip(at.expected_wrong[tested] / n, 0.0, 1.0))
     start = int(passing.argmax())
@@ -185,13 +186,15 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
 
     None where no threshold has an error rate below the limit. Sample size of a one-sided test of a proportion, at the
     threshold where it is smallest, but more rows than there are: these found none. Half an error is added to each rate.
+    Of fewer rows than any test needs, whose errors are below the limit, it is the number that a test needs.
     """
-    rate = (at.n_wrong + 0.5) / (at.n + 1)
+    rate, least = (at.n_wrong + 0.5) / (at.n + 1), math.log(alpha) / math.log1p(-limit)
     distance = limit - rate
     if not (distance > 0).any():
-        return None
+        is_short = len(at.n) and at.n[-1] < least and at.n_wrong[-1] < limit * at.n[-1]
+        return math.ceil(least * at.design[-1]) if is_short else None
     z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
-    accepted = np.maximum((z / np.where(distance > 0, distance, np.nan)) ** 2, math.log(alpha) / math.log1p(-limit))
+    accepted = np.maximum((z / np.where(distance > 0, distance, np.nan)) ** 2, least)
     needed, n = accepted * at.design / at.n * at.n[-1], int(at.n[-1])
     return min((math.ceil(rows) for rows in needed[needed > n]), default=n + 1)
 

@@ -6,12 +6,13 @@ import polars as pl
 
 from evaluator.decisions.questions import VARIED
 from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
+from evaluator.metrics.groups import PredictionGroup
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table, classification_page, classification_tables
 from evaluator.suites.decide.consistency import DIAGNOSTICS, VariedAnswers
-from evaluator.suites.decide.report import effects_sections
-from evaluator.suites.decide.suite import METRIC_TEXTS, summary_lines
+from evaluator.suites.decide.report import effects_sections, graded_sections
+from evaluator.suites.decide.suite import METRIC_TEXTS, GradedAnswers, summary_lines
 
 ANSWERED_METRICS = ("accuracy", "macro_f1")
 """Metrics of predicted labels alone, without probabilities."""
@@ -29,10 +30,13 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
         "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
         "labels": pl.col("metric").is_in(ANSWERED_METRICS),
     }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
-    varied = VariedAnswers(IMPORTED)
-    tables = classification_tables(
-        run, DIAGNOSTICS, further=varied.add, changed=lambda rows: _with_floored(rows, imported)
-    )
+    graded, varied = GradedAnswers(run, [IMPORTED]), VariedAnswers(IMPORTED)
+
+    def read(group: PredictionGroup) -> None:
+        graded.add(group)
+        varied.add(group)
+
+    tables = classification_tables(run, DIAGNOSTICS, further=read, changed=lambda rows: _with_floored(rows, imported))
     for name, table in tables:
         if name == "metrics":
             yield name, table.filter(kept)
@@ -40,12 +44,13 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
             yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
         else:
             yield name, table
+    yield "graded", graded.table()
     yield from varied.tables().items() if {*VARIED} & {*run.scored.parts} else ()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of imported answers."""
-    yield from classification_page(run, without_parts=VARIED, further=effects_sections(run))
+    yield from classification_page(run, without_parts=VARIED, further=[*effects_sections(run), *graded_sections(run)])
 
 
 def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:

@@ -192,5 +192,7 @@ def test_runs_without_a_common_dataset_are_refused_with_what_each_has(tmp_path: 
         write_run(tmp_path / "a", "acme/tiny", ANSWERS),
         write_run(tmp_path / "b", "acme/mid", predictions(0.5, seed=2, datasets=["abc"])),
     ]
-    with pytest.raises(ConfigError, match=r"No dataset is in all of the runs: .*a has normal zoo; .*b has normal abc"):
+    with pytest.raises(
+        ConfigError, match=r"No dataset is in the same part of all runs: .*a has normal zoo; .*b has normal abc"
+    ):
         comparison_table(read_runs(folders))

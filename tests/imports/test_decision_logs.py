@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score, log_loss, mean_absolute_error
 
 from evaluator.config import ImportColumns
-from evaluator.decisions.answers import resolution, sum_tolerance, typed_answer
+from evaluator.decisions.answers import resolution, sum_tolerances, typed_answer
 from evaluator.errors import DatasetError
 from evaluator.imports.answers import WITH_REFUSALS
 from evaluator.imports.files import read_files
@@ -121,6 +121,40 @@ def test_every_question_of_a_log_is_measured_as_scikit_learn_has_it(tmp_path, an
     assert ("answered by jev-1.14.0" in page) == (protocol == "systemone")
 
 
+@pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
+def test_levels_distributions_and_labels_of_a_log_are_scored(tmp_path, answers, protocol):
+    queue, yes, anger, (gold_queue, gold_anger, gold_yes) = answers
+    soft, late = np.random.default_rng(2).dirichlet([1.0] * 3, N), np.roll(yes, 1)
+    rows = list(exchanges(answers, protocol))
+    for n, row in enumerate(rows):
+        true = row.get("gold", row.get("labels"))
+        true["queue"], true["late"] = dict(zip(QUEUES, soft[n], strict=True)), bool(gold_queue[n])
+        if protocol == "decisions":
+            row["request"]["questions"].append({"type": "predicate", "name": "late"})
+            row["response"]["answers"].append({"type": "predicate", "probability": late[n]})
+        else:
+            row["request"]["questions"] = QUESTIONS | {"late": {"type": "noul"}}
+            row["response"]["answers"]["late"] = {"type": "noul", "noul": late[n]}
+    if protocol != "decisions":
+        del rows[3]["response"]["answers"]["refund"]
+    rows[7]["response"] = None  # the request failed
+    command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
+    graded = pl.read_parquet(tmp_path / "run" / "tables" / "graded.parquet")
+    value = {(row["dataset"], row["metric"]): row["value"] for row in graded.to_dicts()}
+    kept = np.arange(N) != 7
+    kappa = cohen_kappa_score(np.array(gold_anger)[kept], anger[kept].argmax(axis=1), weights="quadratic")
+    assert value["anger", "weighted_kappa"] == pytest.approx(kappa)
+    levels = anger[kept] @ np.arange(3)
+    assert value["anger", "mean_absolute_error"] == pytest.approx(
+        mean_absolute_error(levels, np.array(gold_anger)[kept])
+    )
+    assert value["queue", "cross_entropy"] == pytest.approx(-(soft * np.log(queue))[kept].sum(axis=1).mean())
+    both = kept & ((np.arange(N) != 3) | (protocol == "decisions"))
+    true, shown = np.stack([gold_queue, gold_yes], 1).astype(bool)[both], np.stack([late, yes], 1)[both] >= 0.5
+    assert value["late + refund", "exact_match"] == pytest.approx(accuracy_score(true, shown))
+    assert "Levels, distributions and labels" in (tmp_path / "run" / "report.html").read_text()
+
+
 def records(kind, probs, gold):
     """Return the same answers as four evaluators keep them."""
     for n, (row, true) in enumerate(zip(probs, gold, strict=True)):
@@ -180,8 +214,9 @@ def test_probabilities_that_a_service_rounded_are_taken(k, decimals, seed):
     step = resolution(probs)
     assert step is not None
     assert step >= 10.0**-decimals * (1 - 1e-9)
-    if step == pytest.approx(10.0**-decimals):
-        assert (np.abs(probs.sum(axis=1) - 1) <= sum_tolerance(k, step)).all()
+    assert (np.abs(probs.sum(axis=1) - 1) <= sum_tolerances(probs)).all()
+    finer = np.vstack([probs, np.random.default_rng(seed).dirichlet([0.3] * k, 1)])  # from the next version
+    np.testing.assert_array_equal(sum_tolerances(finer)[:-1], sum_tolerances(probs))
 
 
 def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, answers):
@@ -288,6 +323,7 @@ def answer_with_mass(mass):
     [
         ({"gold": "c"}, "row 1 (from 0), question 'q': the true option 'c' is none of a, b"),
         ({"gold": None}, None),
+        ({"gold": " "}, None),
         (
             {"response": {"answers": {"q": {"probabilities": {"a": 0.5, "b": 0.2}}}}},
             "row 1 (from 0), question 'q': found [0.5, 0.2]",

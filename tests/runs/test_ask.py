@@ -6,9 +6,10 @@ import socket
 import threading
 import time
 
+import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from evaluator.cli import stages
 from evaluator.engine import server_client
@@ -99,6 +100,24 @@ def test_each_protocol_is_asked_by_its_schema_and_measured(protocol, serve, ask,
     answered = [likeliest(shares(row["body"], TEAMS)) for row in ROWS]
     assert accuracy == pytest.approx(accuracy_score([row["team"] for row in ROWS], answered))
     assert {*metrics["dataset"].drop_nulls()} >= {"queue", "refund", "anger"}
+
+
+def test_levels_and_distributions_are_scored_as_those_of_a_model(serve, ask, tmp_path):
+    server = serve()
+    weights = [[1, 2, n] for n in range(N)]
+    rows = [row | {"team": json.dumps(share)} for row, share in zip(ROWS, weights, strict=True)]
+    pl.DataFrame(rows).write_csv(tmp_path / "tickets.csv")
+    ask(server.url)
+    graded = pl.read_parquet(tmp_path / "run/tables/graded.parquet")
+    value = {(row["dataset"], row["metric"]): row["value"] for row in graded.to_dicts()}
+    named = [shares(row["body"], ["0", "1", "2"]) for row in ROWS]
+    likely = [int(likeliest(values)) for values in named]
+    kappa = cohen_kappa_score([LEVELS.index(row["anger"]) for row in ROWS], likely, weights="quadratic")
+    assert value["anger", "weighted_kappa"] == pytest.approx(kappa)
+    probs = np.array([[shares(row["body"], TEAMS)[team] for team in TEAMS] for row in ROWS])
+    probs /= probs.sum(axis=1, keepdims=True)
+    true = np.array(weights) / np.sum(weights, axis=1, keepdims=True)
+    assert value["queue", "brier_score"] == pytest.approx(((probs - true) ** 2).sum(axis=1).mean())
 
 
 def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_path):

@@ -49,6 +49,22 @@ def watched(folder: Path, log: pl.DataFrame, *, exits: int, thresholds: bool = T
     return command("gate", folder / "run.parquet", "--watch", folder / "log.parquet", *more, exits=exits)
 
 
+def test_a_last_line_that_is_still_being_written_is_left_out(folder: Path) -> None:
+    rows = answers(1, 40, 0.93).to_dicts()
+    log, words = folder / "log.jsonl", ("gate", folder / "run.parquet", "--watch", folder / "log.jsonl")
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    promise = ("--thresholds", folder / "thresholds.json")
+    whole = command(*words, *promise)
+    log.write_text(log.read_text() + json.dumps(rows[0])[:40])
+    told = command(*words, *promise)
+    assert told == f"{whole}Note: The last line of {log} is not whole and is left out.\n"
+    assert command(*words).startswith("No drift is shown: inputs asked again")
+    log.write_text(json.dumps(rows[0])[:40])
+    assert f"Error: {log} has no rows." in command(*words, *promise, exits=2)
+    log.write_text(json.dumps(rows[0]))
+    assert "0 errors in 0 answers" in command(*words, *promise)
+
+
 def test_errors_of_used_answers_within_the_promise_are_no_alarm(folder: Path) -> None:
     log = answers(1, 600, 0.93)
     told = watched(folder, log, exits=0)

@@ -65,12 +65,27 @@ def test_the_sequence_is_mapies_on_the_same_tests(seed: int) -> None:
     at = looks(scores, wrong)
     chosen = choose(at, 0.1, 0.05)
     budget = allowed(at.n, 0.1, 0.05)
-    tested = [place for place in range(len(at.n)) if budget[place] > (budget[place - 1] if place else -1)]
+    last = len(at.n) - 1
+    tested = [place for place in range(last) if budget[place] > (budget[place - 1] if place else -1)] + [last]
     passing = [binom.cdf(budget[place], at.n[place], at.expected_wrong[place] / at.n[place]) for place in tested]
     sequence = tested[int(np.argmax(passing)) :]
     p_values = binom.cdf(at.n_wrong[sequence], at.n[sequence], 0.1)
     rejected = FWERFixedSequenceTesting(n_starts=1).run(p_values, 0.05)
     assert (chosen.look if chosen else None) == (sequence[rejected[-1]] if len(rejected) else None)
+
+
+def test_all_answers_are_used_where_all_are_right() -> None:
+    scores, wrong = sample(400)
+    at = looks(scores, np.zeros_like(wrong))
+    chosen = choose(at, 0.01, 0.05)  # .99^400 = .018
+    assert chosen is not None
+    assert at.n[chosen.look] == 400
+
+
+def test_rows_that_are_needed_where_no_test_can_pass() -> None:
+    # .9^28 = .0523 and .9^29 = .0471: no test passes before 29 right answers.
+    assert n_needed(looks(np.array([0.8]), np.array([False])), 0.1, 0.05) == 29
+    assert n_needed(looks(np.array([0.8, 0.9]), np.array([True, False])), 0.1, 0.05) is None
 
 
 @pytest.mark.parametrize("name", CASES)

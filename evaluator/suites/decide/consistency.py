@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from evaluator.decisions.questions import AMONG, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
+from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.metrics.intervals import total_standard_error
@@ -66,6 +66,7 @@ def changes(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 TITLES = {
+    FORM: "Letters or names",
     ORDER: "Order of options",
     WORDING: "Wording",
     NEGATION: "Negation",

@@ -16,7 +16,18 @@ from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.datasets.tables import read_texts
 from evaluator.decisions.forms import Asked, Form, asked, require_form
-from evaluator.decisions.questions import AMONG, NEGATION, NO, ORDER, SPACING, WORDING, YES, Question, QuestionKind
+from evaluator.decisions.questions import (
+    AMONG,
+    FORM,
+    NEGATION,
+    NO,
+    ORDER,
+    SPACING,
+    WORDING,
+    YES,
+    Question,
+    QuestionKind,
+)
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
@@ -73,7 +84,9 @@ ZERO_SHOT = "zero-shot"
 INPUTS = pl.Schema(  # side table: inputs of queries; `group` is null without --group-column
     {"dataset": pl.String(), "query_id": pl.Int64(), "input": pl.String(), "group": pl.String()}
 )
-QUESTION_KINDS = pl.Schema({"dataset": pl.String(), "kind": pl.String()})  # side table: QuestionKind
+QUESTION_KINDS = pl.Schema(  # side table: QuestionKind, and the table whose rows are asked about
+    {"dataset": pl.String(), "kind": pl.String(), "table": pl.String()}
+)
 SOFT_GOLD = pl.Schema(  # side table: queries whose gold is a distribution
     {"dataset": pl.String(), "query_id": pl.Int64(), "soft_gold": pl.List(pl.Float64())}
 )
@@ -87,6 +100,7 @@ class Variation(NamedTuple):
     inputs: str = ""  # change of the inputs: "spaces" or "lower case"
     is_negated: bool = False  # yes answers no
     before: str = ""  # text between the input and the question
+    form: Form | None = None  # None: the main one
 
 
 def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
@@ -107,7 +121,9 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     name = pl.lit(dataset.name)
     soft = queries.filter(pl.col("soft_gold").is_not_null()).select("soft_gold", query_id="row", dataset=name)
     tables = {
-        "question_kinds": pl.DataFrame([(dataset.name, dataset.question.kind)], schema=QUESTION_KINDS, orient="row"),
+        "question_kinds": pl.DataFrame(
+            [(dataset.name, dataset.question.kind, dataset.source)], schema=QUESTION_KINDS, orient="row"
+        ),
         "soft_gold": soft.select(SOFT_GOLD.names()).cast(SOFT_GOLD),
         "inputs": _inputs(dataset, queries, options.group_column),
     }
@@ -160,16 +176,18 @@ def _all_rows(sets: Sequence[DecisionDataset], queries: pl.DataFrame, options: D
     if options.shots[0]:
         alone = replace(dataset, demonstrations=dataset.demonstrations.clear())
         yield from request_rows(alone, queries, ZERO_SHOT, main, [plain])
-    for part, variations in varied(dataset, main, options.seed).items():
+    for part, variations in varied(dataset, options.forms, options.seed).items():
         yield from request_rows(dataset, queries, part, main, [plain, *variations])
 
 
-def varied(dataset: DecisionDataset, form: Form, seed: int) -> dict[str, list[Variation]]:
+def varied(dataset: DecisionDataset, forms: Sequence[Form], seed: int) -> dict[str, list[Variation]]:
     """Return the variations of each part that the question has, without the question as it is."""
-    parts = variations(dataset.question, len(dataset.examples["options"][0]), seed)
+    plain, parts = Variation(dataset.question.instructions), dict[str, list[Variation]]()
+    if len(forms) > 1:
+        parts[FORM] = [plain._replace(form=form) for form in forms[1:]]
     if dataset.others:
-        parts[AMONG] = [Variation(dataset.question.instructions, before=_others(dataset.others, form))]
-    return parts
+        parts[AMONG] = [plain._replace(before=_others(dataset.others, forms[0]))]
+    return parts | variations(dataset.question, len(dataset.examples["options"][0]), seed)
 
 
 def variations(question: Question, n_options: int, seed: int) -> dict[str, list[Variation]]:
@@ -235,9 +253,10 @@ def request_rows(
 ) -> Iterator[pl.DataFrame]:
     """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
     for number, variation in enumerate(variations):
-        puts = partial(_put, dataset.question.kind, form, variation)
+        as_form = variation.form or form
+        puts = partial(_put, dataset.question.kind, as_form, variation)
         place = demonstration_set * len(variations) + number
-        for rows in _frames(dataset, queries, form, puts, place * queries.height):
+        for rows in _frames(dataset, queries, as_form, puts, place * queries.height):
             yield rows.with_columns(
                 part=pl.lit(part),
                 template=pl.lit(number, pl.Int64),

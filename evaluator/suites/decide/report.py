@@ -52,6 +52,11 @@ def _further_sections(run: MeasuredRun) -> Iterator[Section]:
     if not (baselines := run.table("baselines")).is_empty():
         table = Table(baselines, BASELINES, data={"table": "baselines"})
         yield Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines")
+    yield from graded_sections(run)
+
+
+def graded_sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield a section on levels, distributions and labels, where there are any."""
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
         table = Table(graded, GRADED, data={"table": "graded"})

@@ -101,6 +101,11 @@ METHODS = ("vanilla", *OWN_METHODS, "batch_calibration", "temperature_scaling")
 
 def check(config: RunConfig) -> None:
     """Raise ConfigError for a run without questions, and for methods that do not fit them."""
+    if REPEAT in (config.parts or ()):
+        raise ConfigError(
+            "decide scores equal prompts once and has no part repeat. `evaluator receipt DIR` scores prompts of its "
+            "finished run again in other batches, and the page then has the share of changed answers."
+        )
     if config.data.questions is None or not config.data.paths:
         raise ConfigError(
             "decide asks typed questions about a table. Name both: --data tickets.csv --questions questions.toml "
@@ -124,7 +129,7 @@ def describe(config: RunConfig) -> Described:
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
     options = run.config.options_of(DecideOptions)
-    graded, varied = _Graded(run), VariedAnswers(options.forms[0])
+    graded, varied = GradedAnswers(run, options.forms), VariedAnswers(options.forms[0])
     baselines = Baselines(run.store.table("inputs", INPUTS), options.seed, options.forms)
 
     def read(group: PredictionGroup) -> None:
@@ -140,27 +145,28 @@ def measure(run: ScoredRun) -> Iterator[Table]:
         yield "learning_curve", learning_curve(run.scored, run.config.definitions, options.forms[0])
 
 
-class _Graded:
+class GradedAnswers:
     """Scores of levels, of answers whose gold is a distribution, and of all yes-or-no questions about a table."""
 
-    def __init__(self, run: ScoredRun) -> None:
+    def __init__(self, run: ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", QUESTION_KINDS).collect()
-        self._ordered, self._yes_no = ({*kinds.filter(kind=kind)["dataset"]} for kind in ("score", "yes-no"))
+        self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
         self._soft = run.store.table("soft_gold", SOFT_GOLD).collect()
-        self._found = [GRADED.to_frame()]
+        self._parts, self._found = parts, [GRADED.to_frame()]
 
     def add(self, group: PredictionGroup) -> None:
         """Score a group of a part that is no variation."""
-        if group.key["part"] not in FORMS:
+        if group.key["part"] not in self._parts or group.definition != "paper":
             return
         rows = group.rows.filter(demonstration_set=0)  # requests of a query are not independent
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
-        if group.key["dataset"] in self._ordered:
+        kind, table = self._asked.get(group.key["dataset"], ("", ""))
+        if kind == "score":
             self._keep(group.key, ordered_scores(probs, rows["gold"].to_numpy()))
-        if group.key["dataset"] in self._yes_no:
+        if kind == "yes-no":
             slim = replace(group, rows=rows.select("query_id", "gold", yes=pl.col("label_probs").list.get(1)))
-            self._labels.setdefault(tuple(v for k, v in group.key.items() if k != "dataset"), []).append(slim)
+            self._labels.setdefault((table, *(v for k, v in group.key.items() if k != "dataset")), []).append(slim)
         soft = rows.select("query_id").join(
             self._soft.filter(dataset=group.key["dataset"]), on="query_id", how="left", maintain_order="left"
         )["soft_gold"]

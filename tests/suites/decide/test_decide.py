@@ -19,7 +19,10 @@ from sklearn.pipeline import make_pipeline
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
-from evaluator.datasets.question_table import drawn_demonstrations
+from evaluator.config import DataOptions
+from evaluator.datasets.question_table import drawn_demonstrations, question_examples
+from evaluator.decisions.questions import read_questions
+from evaluator.errors import DatasetError
 from evaluator.runs.export import export
 from evaluator.store.prompt_store import open_intact_store
 from tests.command_line import command
@@ -143,6 +146,7 @@ def test_options_of_rows_are_a_dataset_for_each_number_of_them(run):
 @pytest.mark.parametrize(
     ("part", "question", "n_variations"),
     [
+        ("form", "queue", 1),
         ("order", "queue", 3),
         ("order", "refund", 1),
         ("order", "unlabelled", 1),
@@ -161,6 +165,8 @@ def test_changed_answers_and_distances_are_those_of_the_probabilities(run, part,
     assert metric(run, part, question, f"{part}_distance") == pytest.approx(distance.mean())
     _, plain = probabilities(run, "letters", question)
     np.testing.assert_array_equal(by_template[0], plain)
+    if part == "form":
+        np.testing.assert_array_equal(by_template[1], probabilities(run, "names", question)[1])
     if part == "order":
         n = probs.shape[1]
         first = [(1 - shift) % 2 if question == "refund" else shift for shift in range(n)]
@@ -193,7 +199,7 @@ def test_a_threshold_is_of_the_question_as_it_is_and_says_so(run):
     words = ("threshold", run[0], "--target", 0.2)
     first, *others = command(*words).splitlines()
     assert first == (
-        "Answers of the part letters; --part chooses another: names, order, wording, negation, spacing, among"
+        "Answers of the part letters; --part chooses another: names, form, order, wording, negation, spacing, among"
     )
     assert others == command(*words, "--part", "letters").splitlines()
     rows, probs = probabilities(run, "letters", "refund")
@@ -381,6 +387,29 @@ def test_a_gold_value_that_is_no_option_is_named(tmp_path, cell, said):
     assert "row 1 (from 0), question 'queue'" in error
 
 
+@pytest.mark.parametrize(
+    ("kind", "cells", "golds"),
+    [
+        ('type = "yes-no"', ["1.0", "Yes ", "0.0", "", "FALSE"], [1, 1, 0, None, 0]),
+        ('type = "score"\nlevels = ["low", " mid", "high"]', ["0.0", "2", "mid", "1.0"], [0, 2, 1, 1]),
+        ('type = "score"\nlevels = ["1", "2", "3"]', ["1", "3.0", "2"], [0, 2, 1]),
+        ('type = "score"\nlevels = ["1", "2", "3"]', ["1", "0"], "'0' is none of 1, 2, 3"),
+        ('type = "choice"\noptions = [" a", "b "]', [" a", "b", '{"a ": 1, "b": 3}'], [0, 1, 1]),
+        ('type = "choice"\noptions = ["a", "b"]', ["a", "[1]"], "a distribution has a number of 0 or more"),
+    ],
+)
+def test_gold_values_are_read_as_they_are_meant(tmp_path, kind, cells, golds):
+    pl.DataFrame({"text": list("abcdefgh")[: len(cells)], "g": cells}).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(f'[q]\ninstructions = "Which?"\ngold = "g"\n{kind}\n')
+    [question] = read_questions(tmp_path / "q.toml")
+    data = DataOptions(paths=(tmp_path / "t.csv",), questions=tmp_path / "q.toml")
+    if isinstance(golds, list):
+        assert question_examples(tmp_path / "t.csv", data, question)["gold"].to_list() == golds
+    else:
+        with pytest.raises(DatasetError, match=golds.replace("(", r"\(")):
+            question_examples(tmp_path / "t.csv", data, question)
+
+
 def test_what_does_not_fit_the_suite_is_refused_with_what_does(tmp_path):
     write_table(tmp_path / "t.csv")
     (tmp_path / "q.toml").write_text(QUESTIONS)
@@ -390,6 +419,34 @@ def test_what_does_not_fit_the_suite_is_refused_with_what_does(tmp_path):
     assert "Run decide, or drop --questions" in command("run", "classify", *data, *questions, *fake, exits=2)
     said = command("run", "decide", *data, *questions, "--methods", "contextual_calibration", *fake, exits=2)
     assert "contextual_calibration" in said
+    said = command("run", "decide", *data, *questions, "--parts", "repeat", *fake, exits=2)
+    assert "`evaluator receipt DIR` scores prompts of its finished run again" in said
+    lines = (tmp_path / "q.toml").read_text().replace('"choices"', '"numbers"')
+    (tmp_path / "q.toml").write_text(lines)
+    pl.read_csv(tmp_path / "t.csv").with_columns(numbers=pl.lit(5)).write_csv(tmp_path / "t.csv")
+    assert "row 0 (from 0), column numbers: two options" in command("run", "decide", *data, *questions, *fake, exits=2)
+
+
+def test_runs_in_other_forms_have_nothing_in_common(run, tmp_path):
+    (tmp_path / "q.toml").write_text(QUESTIONS)
+    words = ("--data", run[0].parent / "tickets.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    for form in ("letters", "names"):
+        fake = ("--engine", "fake", "--model", "fake", "--out", tmp_path / form)
+        command("run", "decide", *words, "--form", form, "--parts", f"{form},order", *fake)
+    (tmp_path / "policy.toml").write_text("margin = 0.1\n")
+    against = (tmp_path / "names", "--against", tmp_path / "letters")
+    command(
+        "compare", run[0], "--against", tmp_path / "letters", "--out", tmp_path / "c"
+    )  # also rows without true options
+    against_letters = pl.read_parquet(tmp_path / "c/tables/against.parquet")
+    assert against_letters.filter(dataset="queue", part="letters")["n_changed"].item() == 0
+    for more in (
+        ("compare", *against, "--out", tmp_path / "c"),
+        ("gate", *against, "--policy", tmp_path / "policy.toml"),
+    ):
+        said = command(*more, exits=3 if more[0] == "gate" else 2)
+        assert "No dataset is in the same part of all runs: " in said
+        assert "of typed questions --form" in said
 
 
 def test_demonstrations_cover_the_options_or_are_the_first_rows():
