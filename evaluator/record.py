@@ -252,6 +252,7 @@ class ScoresRecord:
     replicas: int = 1  # for which shards were cut, busy or idle
     throughput: ThroughputRecord = ThroughputRecord()
     kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
+    costs: list[str] = field(default_factory=list)  # of answers of a service, line by line
     files: dict[str, str] = field(default_factory=dict)  # every file of scores below scores/ -> SHA-256
 
     @property

@@ -28,8 +28,10 @@ def verdict_lines(metrics: pl.DataFrame) -> list[str]:
     Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
     there are no lines.
     """
-    judged = first_definition(metrics.filter(pl.col("metric") == "accuracy", pl.col("verdict").is_not_null()))
-    parts = judged.group_by("suite", "part", maintain_order=True)
+    is_judged = pl.col("verdict").is_not_null()
+    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS  # without a verdict where datasets differ in their queries
+    judged = metrics.filter(is_judged.any().over("suite", "part", "method"), is_judged | is_mean, metric="accuracy")
+    parts = first_definition(judged).group_by("suite", "part", maintain_order=True)
     return [line for key, rows in parts for line in _part_lines(key, rows)]
 
 
@@ -86,7 +88,7 @@ def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
         mean, what, counts = datasets, f"accuracy on {datasets['dataset'].item()}", datasets["verdict"].item()
     numbers = [
         f"{what} {value:.3f}, chance {chance:.3f}, majority label {majority:.3f}; "
-        for value, chance, majority in mean.select("value", "chance", "majority").iter_rows()
+        for value, chance, majority in mean.select("value", "chance", "majority").drop_nulls().iter_rows()
     ]
     n_tests = datasets["n_tests"].item(0)
     corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {plural(n_tests, 'test')}"

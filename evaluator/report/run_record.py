@@ -195,7 +195,14 @@ def accepted_warnings(record: PreflightRecord | None) -> list[str]:
     return [f"Accepted with --accept {one.name}: {one.about}" for one in accepted]
 
 
-def tokens_section(record: MeasuredRecord) -> Section:
+def cost_section(record: MeasuredRecord) -> Section | None:
+    """Build the section of what answers cost: lines of a service, or tokens; None where neither is known."""
+    if record.scores.costs:
+        return Section("tokens", "What it cost", [List(record.scores.costs)], navigation="Cost")
+    return None if record.model.kind == "imported" else _tokens_section(record)
+
+
+def _tokens_section(record: MeasuredRecord) -> Section:
     """Build the section of the tokens of prompts and those computed."""
     bar = Markup('<span style="--share: {:.2f}%"></span>')
     table = Table(

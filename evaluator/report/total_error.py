@@ -43,6 +43,7 @@ COMPONENTS = [
 
 DESIGNS = [
     *ROW,
+    text_column("Part", "part"),
     text_column("Question", "question"),
     text_column("More of", "spent_on"),
     Column("Queries", "n_queries"),

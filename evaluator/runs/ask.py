@@ -194,12 +194,12 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
         finally:
             asking.end()
         n_measured = asking.write_log()
-    finished = None
+    finished, lines = None, asking.summary()
     if n_measured:
         # The earlier run in this folder is of the same answers: plan() has checked.
-        model = asking.versions[0] if asking.versions else what.options.model
-        finished = yield from import_answers([what.out / LOG], what.out, ImportColumns(), model, force=True)
-    return finished, asking.summary()
+        model, log = ", ".join(dict.fromkeys(asking.versions)) or what.options.model, what.out / LOG
+        finished = yield from import_answers([log], what.out, ImportColumns(), model, force=True, costs=lines)
+    return finished, lines
 
 
 @dataclass

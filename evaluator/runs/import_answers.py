@@ -43,7 +43,13 @@ ENGINE = EngineRecord(
 
 
 def import_answers(
-    paths: Sequence[Path], out: Path, columns: ImportColumns, model: str, *, force: bool = False
+    paths: Sequence[Path],
+    out: Path,
+    columns: ImportColumns,
+    model: str,
+    *,
+    force: bool = False,
+    costs: Sequence[str] = (),
 ) -> Stage[Finished]:
     """Read answers, and write a run of them with its tables and page.
 
@@ -53,6 +59,7 @@ def import_answers(
         columns: of the tables.
         model: name of the model that answered.
         force: whether to replace a finished run in `out` that this one does not extend.
+        costs: lines about what the answers cost, for the page.
 
     Raises DatasetError, naming file, row and column, for what cannot be read, before anything is written.
     """
@@ -100,7 +107,9 @@ def import_answers(
             n_parameters=None,
             context_tokens=None,
         )
-        return (yield from measure_and_report(stage_records.record_scores(record, scored, answered, out), scored, out))
+        record = stage_records.record_scores(record, scored, answered, out)
+        record = replace(record, scores=replace(record.scores, costs=[*costs]))  # type: ignore[type-var]
+        return (yield from measure_and_report(record, scored, out))
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:

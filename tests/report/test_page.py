@@ -182,6 +182,13 @@ def test_a_dataset_that_is_unticked_leaves_tables_and_panels(page: webdriver.Chr
     assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
 
 
+def test_a_row_about_several_datasets_is_shown_whichever_are_ticked(page: webdriver.Chrome) -> None:
+    page.execute_script("document.querySelector('table.metrics tr[data-dataset=mid]').dataset.dataset = 'zoo + mid'")
+    page.find_element(By.CSS_SELECTOR, ".filter summary").click()
+    page.find_element(By.CSS_SELECTOR, "input[name=dataset][value=mid]").click()
+    assert page.execute_script(ROW_NAMES) == ["zoo", "mid", "abc"]
+
+
 def test_a_figure_tells_its_numbers_when_it_is_pointed_at(page: webdriver.Chrome) -> None:
     bands = page.find_elements(By.CSS_SELECTOR, ".pair figure .role-mark [aria-label]")
     # A scroll hides what was told, and is announced a frame late.

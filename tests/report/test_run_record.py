@@ -4,14 +4,15 @@ from dataclasses import replace
 
 from evaluator.record import ThroughputRecord
 from evaluator.report.figures import Drawing
-from evaluator.report.run_record import record_section, tokens_section
+from evaluator.report.run_record import cost_section, record_section
 from evaluator.report.section import Group, Panels, Section
 from tests.report.made_record import made_record
 
 
 def throughput_section(throughput: ThroughputRecord) -> Section | None:
     record = made_record()
-    section = tokens_section(replace(record, scores=replace(record.scores, throughput=throughput)))
+    section = cost_section(replace(record, scores=replace(record.scores, throughput=throughput)))
+    assert section
     return next((block for block in section.content if isinstance(block, Section)), None)
 
 

@@ -35,9 +35,15 @@ def test_a_line_has_the_mean_what_guessing_gets_and_the_verdicts_on_datasets() -
     ]
 
 
-def test_a_mean_without_a_verdict_is_left_out_of_the_line() -> None:
+def test_a_mean_without_what_guessing_gets_is_left_out_of_the_line() -> None:
     metrics = pl.DataFrame([*DATASETS, row("mean", None)], schema=METRICS)
     assert verdict_lines(metrics) == [f"s / p, vanilla: {COUNTED}"]
+
+
+def test_a_mean_over_datasets_of_other_sizes_has_no_verdict_and_is_in_the_line() -> None:
+    metrics = pl.DataFrame([*DATASETS, row("mean", BOTH) | {"verdict": None}], schema=METRICS)
+    (line,) = verdict_lines(metrics)
+    assert line.startswith("s / p, vanilla: mean accuracy 0.500, chance 0.250, majority label 0.750; better than")
 
 
 def test_without_vanilla_there_is_a_line_a_method_under_the_first_definition_that_was_measured() -> None:

@@ -95,6 +95,10 @@ def test_each_protocol_is_asked_by_its_schema_and_measured(protocol, serve, ask,
         assert body["model"] == ("jev-latest" if protocol == "systemone" else "models/jev-latest")
     assert "Latency" in shown
     assert "1,200 of input" in shown
+    page = (tmp_path / "run/report.html").read_text()
+    assert "What it cost" in page
+    assert "1,200 of input" in page
+    assert "Tokens computed" not in page
     metrics = pl.read_parquet(tmp_path / "run/tables/metrics.parquet")
     accuracy = metrics.filter(dataset="queue", metric="accuracy", definition="paper")["value"][0]
     answered = [likeliest(shares(row["body"], TEAMS)) for row in ROWS]

@@ -16,7 +16,8 @@ function showDatasets() {
   const shown = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
   filter.querySelector("output").value = shown.size === boxes.length ? "all" : `${shown.size} of ${boxes.length}`;
   document.body.classList.toggle("some-datasets", shown.size < boxes.length); // means remain over all datasets
-  for (const element of all("[data-dataset]")) element.classList.toggle("filtered", !shown.has(element.dataset.dataset));
+  const hidden = new Set(boxes.filter((box) => !box.checked).map((box) => box.value)); // "A + B" has no box
+  for (const element of all("[data-dataset]")) element.classList.toggle("filtered", hidden.has(element.dataset.dataset));
   // A row cannot be removed from a figure: it is faded. Its label begins with the name of the dataset.
   const left = boxes.filter((box) => !box.checked).map((box) => `${box.value}: `);
   for (const band of all(".pair .role-mark [aria-label]"))

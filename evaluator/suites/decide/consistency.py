@@ -14,6 +14,7 @@ from evaluator.metrics.classification import Measured, mean_metric, metric_value
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.metrics.intervals import total_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
+from evaluator.report.notes import in_words
 from evaluator.schemas import VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
 from evaluator.statistics.variance_components import Design
 from evaluator.suites.decide.prompts import MAX_ORDERS, default_order
@@ -154,7 +155,7 @@ def _totals(accuracy: Measured, cases: list[CrossedAnswers]) -> Iterator[tuple[f
 def _headline(about: dict[str, object], accuracy: Measured, cases: list[CrossedAnswers]) -> dict[str, object]:
     """Return a row for total_error."""
     *_, (error, degrees) = _totals(accuracy, cases)
-    over = {"ci_over": QUERIES, "total_over": " and ".join([QUERIES, *(str(case.key["part"]) for case in cases)])}
+    over = {"ci_over": QUERIES, "total_over": in_words([QUERIES, *(str(case.key["part"]) for case in cases)])}
     return {**about, **accuracy._asdict(), **over, "total_error": error, "total_degrees": degrees}
 
 

@@ -50,8 +50,7 @@ def _further_sections(run: MeasuredRun) -> Iterator[Section]:
     if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
         yield learning_curve_section(run.table("learning_curve"), datasets_of(run))
     if not (baselines := run.table("baselines")).is_empty():
-        table = Table(baselines, BASELINES, data={"table": "baselines"})
-        yield Section("baselines", "Cheap baselines", [BASELINES_NOTE, table], navigation="Baselines")
+        yield _section("baselines", "Cheap baselines", "Baselines", [BASELINES_NOTE], baselines, BASELINES)
     yield from graded_sections(run)
 
 
@@ -59,8 +58,16 @@ def graded_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield a section on levels, distributions and labels, where there are any."""
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
-        table = Table(graded, GRADED, data={"table": "graded"})
-        yield Section("graded", "Levels, distributions and labels", [GRADED_NOTE, table], navigation="Levels")
+        yield _section("graded", "Levels, distributions and labels", "Levels", [GRADED_NOTE], graded, GRADED)
+
+
+def _section(
+    anchor: str, title: str, short: str, notes: list[str], rows: pl.DataFrame, columns: Sequence[Column], name: str = ""
+) -> Section:
+    """Return a section with a table; a part and a method that all rows have are the subtitle instead of columns."""
+    alike = {each: rows[each][0] for each in ("part", "method") if each in rows.columns and rows[each].n_unique() == 1}
+    table = Table(rows, [each for each in columns if each.value not in alike], data={"table": name or anchor})
+    return Section(anchor, title, [*notes, table], navigation=short, subtitle=", ".join(alike.values()))
 
 
 def effects_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -77,9 +84,8 @@ def effects_sections(run: MeasuredRun) -> Iterator[Section]:
     least = pl.coalesce("floor", pl.lit(floor, pl.Float64))
     above = pl.when(pl.col(FLIPS).struct["ci_low"] > least).then(pl.lit("yes")).otherwise(pl.lit("no"))
     rows = rows.with_columns(above=pl.when(least.is_null()).then(pl.lit("not known")).otherwise(above))
-    table = Table(rows, EFFECTS, data={"table": "what-should-not-matter"})
     title, short = "What should not matter, and does", "What should not matter"
-    yield Section("effects", title, [EFFECTS_NOTE, noise, table], navigation=short)
+    yield _section("effects", title, short, [EFFECTS_NOTE, noise], rows, EFFECTS, "what-should-not-matter")
     yield from total_error_sections(run, datasets_of(run))
 
 
