@@ -26,7 +26,7 @@ def command(*words: object, exits: int = 0) -> str:
 
 def command_outputs(*words: object, exits: int = 0) -> Outputs:
     """Run `evaluator *words` through its entry point; fails on another exit code, and on errors that are no message."""
-    if words[0] in LOADING_COMMANDS and not {"fake", "transformers"} & {*words}:
+    if words[0] in LOADING_COMMANDS and not {"fake", "transformers", "server"} & {*words}:
         close_engines("vllm")  # vLLM holds one cache a process
     out, err = StringIO(), StringIO()
     arguments = patch.object(sys, "argv", ["evaluator", *map(str, words)])

@@ -1,5 +1,6 @@
 """What many tests share: real prompts of every dataset, a tiny random model, and each engine loaded once."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from evaluator.engine.base import Engine
 from evaluator.engine.vllm_settings import SETTINGS
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
+from evaluator.process import tune_process
 from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs
 from tests.shared_data import absent
@@ -35,6 +37,8 @@ settings.load_profile("evaluator")
 # Before torch is imported: threads that wait for each other sleep. When another program has one of the cores, those
 # that spin make a model four times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+tune_process()  # as the command does: a model is loaded without full collections of all that is imported
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,11 +60,13 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(scope="session", autouse=True)
 def _validated_charts() -> Iterator[None]:
-    """Validate every chart that a test compiles, because evaluator/report/figures.py does not."""
-    to_vega = vl_convert.vegalite_to_vega
+    """Validate every chart that a test compiles, the same chart once: evaluator/report/figures.py does not."""
+    to_vega, valid = vl_convert.vegalite_to_vega, set[str]()
 
     def validated(spec: dict[str, Any], **options: Any) -> Any:
-        alt.Root.validate(spec)
+        if (text := json.dumps(spec)) not in valid:
+            alt.Root.validate(spec)
+            valid.add(text)
         return to_vega(spec, **options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -159,6 +165,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
     driven = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     yield driven
     driven.quit()
+
+
+@pytest.fixture(scope="module")
+def without_pages() -> Iterator[None]:
+    """For tests that read no page: runs write an empty one, and are a third faster."""
+
+    def empty(_run: object, path: Path) -> Path:
+        path.touch()
+        return path
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evaluator.run.report.write_run_page", empty)
+        yield
 
 
 @pytest.fixture

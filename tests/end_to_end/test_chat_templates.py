@@ -16,6 +16,7 @@ from tests.engine.label_server import LabelServer
 
 FAKE = ("--model", "fake", "--engine", "fake")
 SMALL = ("--datasets", "trec,sst5", "--queries", 4)
+ONE = ("--datasets", "financial_phrasebank", "--queries", 4)  # the fewest demonstrations, for methods that score them
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def recorded(out: Path) -> dict:
 )
 def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demonstrations, suites):
     chat = ("--chat-template", template, "--chat-demonstrations", demonstrations, "--system-instruction", "Be brief.")
-    command("run", *suites, *SMALL, "--methods", "all", *FAKE, *chat, "--out", tmp_path)
+    command("run", *suites, *ONE, "--methods", "all", *FAKE, *chat, "--out", tmp_path)
     scores = recorded(tmp_path)
     assert scores["label_boundary"] == "merged"
     assert scores["chat"]["template"] == str(template)
@@ -61,7 +62,7 @@ def test_prompt_search_goes_through_a_template(tmp_path, template):
 def test_pvi_goes_through_a_template(tmp_path, template):
     methods = "vanilla,hardest_demonstrations,easiest_demonstrations,middle_demonstrations"
     options = ("--sets", 2, "--methods", methods)
-    command("run", "pvi", *SMALL, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
+    command("run", "pvi", *ONE, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
     # The suite's two parts, the training rows' one, and two of each method that chooses demonstrations.
     assert evaluator.read_scores(tmp_path).select("part").unique().collect().height == 2 + 1 + 2 * 3
 

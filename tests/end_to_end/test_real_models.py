@@ -63,6 +63,7 @@ def log_likelihood(model, tokenizer, prompt: str, label: str, boundary: str) -> 
     else:
         ids = context + tokenizer(label, add_special_tokens=False)["input_ids"]
         start = len(context)
-    with torch.inference_mode():
-        log_probs = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
-    return sum(float(log_probs[place - 1, ids[place]]) for place in range(start, len(ids)))
+    with torch.inference_mode():  # a large vocabulary: logits of the label's tokens only
+        logits = model(torch.tensor([ids]), logits_to_keep=len(ids) - start + 1).logits[0]
+    log_probs = logits.double().log_softmax(-1)
+    return sum(float(row[token]) for row, token in zip(log_probs, ids[start:], strict=False))

@@ -79,7 +79,7 @@ def on_one_gpu(tmp_path: Path) -> Iterator[RayReplicas]:
         yield replicas
 
 
-def test_several_engines_share_a_gpu(on_one_gpu, tmp_path):
+def test_several_engines_share_a_gpu_and_a_log_on_another_host_is_named_in_the_folder_of_the_run(on_one_gpu, tmp_path):
     def work(_engine, replica, folder):
         (folder / f"job-{replica}").touch()
         while len(list(folder.glob("job-*"))) < 3:  # so that no replica does two
@@ -88,10 +88,6 @@ def test_several_engines_share_a_gpu(on_one_gpu, tmp_path):
 
     done = list(on_one_gpu.run([Job(name, 1, work, (tmp_path,)) for name in "abc"]))
     assert sorted(done) == [(0, "0"), (1, "0"), (2, "0")]
-
-
-def test_the_log_of_a_replica_on_another_host_is_named_in_the_folder_of_the_run(on_one_gpu, tmp_path):
-    on_one_gpu.wait()
     replica = next(iter(on_one_gpu._loaded.values()))
     weights = fake_model_source().fingerprint
     on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", Path("/elsewhere/replica.log"), weights))
@@ -116,42 +112,40 @@ def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, capl
     assert "1 of 3 replicas wait for 1 GPUs on one host each: 0 of " in caplog.text
 
 
-def test_the_environment_reaches_processes_of_a_joined_cluster_by_an_allow_list(monkeypatch):
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Cluster]:
+    """A cluster of two nodes that Ray is told have eight GPUs each."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 8, "include_dashboard": False})
+    cluster.add_node(num_cpus=1, num_gpus=8)
+    yield cluster
+    cluster.shutdown()
+
+
+def test_the_environment_reaches_processes_of_a_joined_cluster_by_an_allow_list(two_hosts, monkeypatch):
     sent = {"HF_HOME": "/models", "VLLM_BATCH_INVARIANT": "1", "NCCL_DEBUG": "INFO", "PYTORCH_ALLOC_CONF": "x:y"}
     kept = {"VLLM_API_KEY": "secret", "VLLM_PORT": "1", "CUDA_VISIBLE_DEVICES": "7", "AWS_SECRET_ACCESS_KEY": "secret"}
     assert environment_for_hosts(sent | kept) == sent
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
-        monkeypatch.setenv("VLLM_API_KEY", "secret")
-        with joined_cluster(cluster.address) as ray:
-            seen = ray.get(ray.remote(lambda: dict(os.environ)).remote())
-    finally:
-        cluster.shutdown()
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    with joined_cluster(two_hosts.address) as ray:
+        seen = ray.get(ray.remote(lambda: dict(os.environ)).remote())
     assert seen["VLLM_BATCH_INVARIANT"] == "1"
     assert "VLLM_API_KEY" not in seen
 
 
-def test_replicas_of_eight_devices_lie_on_a_host_each(tmp_path):
-    """On two nodes that Ray is told have eight GPUs each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 8, "include_dashboard": False})
-    cluster.add_node(num_cpus=1, num_gpus=8)
-
+def test_replicas_of_eight_devices_lie_on_a_host_each(two_hosts, tmp_path):
     def work(_engine, replica, folder):
         (folder / f"job-{replica}").touch()
         while len(list(folder.glob("job-*"))) < 2:  # so that no replica does both
             pass
         yield os.environ["CUDA_VISIBLE_DEVICES"], os.getppid()  # its parent is the node's own process
 
-    try:
-        machine = cluster_machine(cluster.address)._replace(kind="cuda")
-        assert (machine.n_devices, machine.hosts) == (16, (8, 8))
-        devices = DevicesConfig(n=16, tensor_parallel=8, ray_address=cluster.address)
-        config = ModelConfig(model="fake", engine="fake", devices=devices)
-        with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as replicas:
-            done = list(replicas.run([Job(name, 1, work, (tmp_path,)) for name in "ab"]))
-    finally:
-        cluster.shutdown()
+    machine = cluster_machine(two_hosts.address)._replace(kind="cuda")
+    assert (machine.n_devices, machine.hosts) == (16, (8, 8))
+    devices = DevicesConfig(n=16, tensor_parallel=8, ray_address=two_hosts.address)
+    config = ModelConfig(model="fake", engine="fake", devices=devices)
+    with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as replicas:
+        done = list(replicas.run([Job(name, 1, work, (tmp_path,)) for name in "ab"]))
     assert {gpus for gpus, _ in done} == {"0,1,2,3,4,5,6,7"}
     assert len({node for _, node in done}) == 2
     with pytest.raises(ConfigError, match="is 16, and there are 8 devices on a host"):

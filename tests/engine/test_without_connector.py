@@ -7,11 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from evaluator.engine.devices import device_kind
 from tests.engine.cpu_only import cpu_only
 
 WITHOUT_CONNECTOR = """
 import sys
 from evaluator.engine.vllm_settings import import_vllm
+from evaluator.process import tune_process
+
+tune_process()
 import_vllm()
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
 del base.SupportsHMA
@@ -41,19 +47,21 @@ engine.close()
 """
 
 
-def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+@pytest.fixture(scope="module")
+def run(tiny_model: Path) -> subprocess.CompletedProcess[str]:
+    """Requests, and on a CPU scores, of one process."""
+    program = WITHOUT_CONNECTOR + REQUESTS + (SCORES if device_kind() == "cpu" else "")
+    return subprocess.run([sys.executable, "-c", program, tiny_model], capture_output=True, text=True, check=True)
 
 
-def test_the_engine_makes_its_requests() -> None:
-    run = python(WITHOUT_CONNECTOR + REQUESTS)
-    assert run.stdout.splitlines() == ["[None, None]", "{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
+def test_the_engine_makes_its_requests(run: subprocess.CompletedProcess[str]) -> None:
+    requests = run.stdout.splitlines()[:3]
+    assert requests == ["[None, None]", "{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
 
 
 @cpu_only
-def test_a_cpu_shares_whole_blocks_only_and_says_so_once(tiny_model: Path) -> None:
-    run = python(WITHOUT_CONNECTOR + SCORES, str(tiny_model))
-    indices, cached = run.stdout.rsplit(maxsplit=1)
+def test_a_cpu_shares_whole_blocks_only_and_says_so_once(run: subprocess.CompletedProcess[str]) -> None:
+    indices, cached = run.stdout.splitlines()[-1].rsplit(maxsplit=1)
     assert indices == "[0, 1, 2, 3]"
     assert int(cached) > 0
     assert int(cached) % 32 == 0  # tokens of a block

@@ -1,6 +1,7 @@
 """Intervals: worked examples, a published one, and how often they hold the truth."""
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -257,42 +258,44 @@ def true_metrics(rng: np.random.Generator, sharpness: float, signal: float) -> d
     }
 
 
-def predictions(run: int, dataset: str, gold: npt.NDArray[np.int64], probs: npt.NDArray[np.float64]) -> pl.DataFrame:
-    n = len(gold)
+def predictions(
+    places: Sequence[tuple[str, str]], gold: npt.NDArray[np.int64], probs: npt.NDArray[np.float64]
+) -> pl.DataFrame:
+    """PREDICTIONS of a part and a dataset for each place: gold [place, query], probs [place, query, set, label]."""
+    of_place, query_id, of_set = (index.ravel() for index in np.indices(probs.shape[:3]))
+    flat = probs.reshape(-1, N_LABELS)
     columns = {
         "suite": "suite",
-        "part": str(run),
-        "dataset": dataset,
+        "part": np.array([part for part, _ in places])[of_place],
+        "dataset": np.array([dataset for _, dataset in places])[of_place],
         "method": "vanilla",
         "definition": "paper",
-        "position": np.arange(2 * n),
-        "query_id": np.repeat(np.arange(n), 2),
-        "demonstration_set": np.tile([0, 1], n),
+        "position": 2 * query_id + of_set,
+        "query_id": query_id,
+        "demonstration_set": of_set,
         "n_shots": 2,
         "template": 0,
         "noise_rate": 0.0,
         "n_wrong_labels": 0,
-        "prompt_id": [str(position) for position in range(2 * n)],
+        "prompt_id": (2 * query_id + of_set).astype(str),
         "gold": np.repeat(gold, 2),
-        "pred": probs.reshape(-1, N_LABELS).argmax(1),
-        "label_names": [["a", "b", "c"]] * (2 * n),
-        "label_probs": probs.reshape(-1, N_LABELS),
+        "pred": flat.argmax(1),
+        "label_probs": flat,
     }
-    return pl.DataFrame(columns).cast(PREDICTIONS)
+    frame = pl.DataFrame(columns).with_columns(label_names=pl.lit(["a", "b", "c"]))
+    return frame.select(PREDICTIONS.names()).cast(PREDICTIONS)
 
 
 @cache
 def simulated() -> tuple[pl.DataFrame, dict[tuple[str, str], float]]:
     """Metrics tables of all runs (part: the run), and the truth by dataset and metric."""
     rng = np.random.default_rng(2)
-    runs = [
-        predictions(run, dataset, *draw(rng, N_QUERIES, *model))
-        for run in range(N_RUNS)
-        for dataset, model in MODELS.items()
-    ]
+    places = [(str(run), dataset) for run in range(N_RUNS) for dataset in MODELS]
+    gold, probs = zip(*(draw(rng, N_QUERIES, *MODELS[dataset]) for _, dataset in places), strict=True)
+    runs = predictions(places, np.array(gold), np.array(probs))
     truth = {(d, m): v for d, model in MODELS.items() for m, v in true_metrics(rng, *model).items()}
     means = {("mean", m): sum(truth[d, m] for d in MODELS) / len(MODELS) for m in METRICS}
-    return metrics_of(pl.concat(runs)), truth | means
+    return metrics_of(runs), truth | means
 
 
 @pytest.mark.parametrize("metric", [name for name in METRICS if name != "expected_calibration_error"])

@@ -1,6 +1,7 @@
 """What a stage reads of a run's folder: everything once, and nothing that another version or a damage has left."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -23,15 +24,20 @@ from evaluator.suites.prompt_search.prompts import SearchOptions
 from tests.compare.run_folders import put_table
 
 FAKE = ModelConfig(model="fake", engine="fake")
-CONFIG = RunConfig(suites=("staicc",), datasets=("sst5",), n_queries=4)
+CONFIG = RunConfig(suites=("staicc",), datasets=("financial_phrasebank",), n_queries=4)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A run with hidden states and a second round."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    finish(pipeline.run(replace(CONFIG, suites=("staicc-normal",), methods=("vanilla", "topk")), FAKE, out))
+    return out
 
 
 @pytest.fixture
-def finished(tmp_path) -> Path:
-    """A run with hidden states and a second round."""
-    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "topk"))
-    finish(pipeline.run(config, FAKE, tmp_path))
-    return tmp_path
+def finished(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "out"))
 
 
 @pytest.mark.parametrize("stage", [pipeline.measure, pipeline.report, lambda out: pipeline.score(out, FAKE)])

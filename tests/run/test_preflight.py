@@ -290,7 +290,8 @@ def test_labels_that_are_fractions_are_found_and_named_as_the_finding_says(tmp_p
 def test_a_token_without_an_embedding_stops_a_run_and_is_named(tmp_path, tiny_model, place):
     extra = [f"WORD{number}" for number in range(1024)]  # as many as the embedding has rows
     model = chat_folder(tmp_path / "model", tiny_model, extra=extra)
-    first = next(text for text in extra if AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(text) == 1024)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    first = next(text for text in extra if tokenizer.convert_tokens_to_ids(text) == 1024)
     data = (
         table(tmp_path, text=f"a {first} text") if place == "text" else table(tmp_path, labels=("yes", f"no {first}"))
     )

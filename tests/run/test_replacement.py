@@ -1,5 +1,6 @@
 """A finished run is never replaced without --force; what extends it is no replacement."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from evaluator.run import pipeline
 from evaluator.run.folders import read_run
 from evaluator.runs.state import run_state
 from tests.command_line import command, command_outputs
+from tests.end_to_end.processes import INTERRUPTED
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
 FAKE = ModelConfig(model="fake", engine="fake")
@@ -189,15 +191,15 @@ def test_an_interrupted_comparison_counts_the_prompts_of_all_models_and_names_it
 
 @pytest.mark.parametrize("in_background", [False, True])
 def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path, in_background):
-    words = ["run", "staicc", "--methods", "all", "--model", "fake", "--engine", "fake", "--out", str(tmp_path)]
+    words = ["run", "staicc-normal", "--datasets", "sst5", "--queries", "2", "--model", "fake", "--engine", "fake"]
     # As a shell script does with a command that it does not wait for.
     ignored = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"] if in_background else []
-    command = [*ignored, sys.executable, "-m", "evaluator", *words]
+    command = [*ignored, sys.executable, str(INTERRUPTED), "SIGSTOP", "1", *words, "--out", str(tmp_path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        next(line for line in process.stderr if line.startswith("Tokenising"))
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])  # when it scores
         process.send_signal(signal.SIGTERM)
-        said = process.stderr.read()
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate()
     assert process.returncode == 143
     assert "Stopped by SIGTERM. What was scored is kept; this goes on from there:" in said
     assert "stopped by SIGTERM: the same command goes on from here" in (tmp_path / "evaluator.log").read_text()

@@ -31,8 +31,11 @@ from evaluator.run.resolved_models import resolve_model
 from evaluator.run.score import begin_loading, scores_folder
 from evaluator.runs.verify import verify
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 MODEL = ModelConfig(model="fake", engine="fake")
-CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
+DATASET = "financial_phrasebank"  # the fewest demonstrations
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4)
 WITH_STATES = replace(CONFIG, methods=("vanilla", "hidden_calibration"))
 
 
@@ -134,7 +137,7 @@ def test_a_run_whose_prompts_were_all_answered_asks_nothing(tmp_path, more):
     "more",
     [
         {"n_queries": 6},
-        {"datasets": ("sst5", "trec")},
+        {"datasets": (DATASET, "trec")},
         {"methods": ("vanilla", "contextual_calibration", "topk")},
         {"suites": ("staicc-normal", "staicc-bias")},
     ],

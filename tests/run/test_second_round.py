@@ -16,7 +16,8 @@ from evaluator.run.folder import open_built, open_scored
 from evaluator.run.second_round import load_head, write_distances
 
 MODEL = ModelConfig(model="fake", engine="fake")
-CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
+DATASET = "financial_phrasebank"  # the fewest demonstrations
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4, methods=("vanilla", "knn_centroid"))
 
 
 class Closing(EngineLoader):

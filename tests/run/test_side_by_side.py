@@ -98,16 +98,17 @@ def test_an_error_of_one_model_ends_the_others():
 two_cores = pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=8)
 MODELS = [ModelConfig(model=name, engine="transformers") for name in ("embedded", "random")]
+FAKES = [ModelConfig(model=name, engine="fake") for name in ("fake", "fake:2")]
 
 
-def with_devices(n: int) -> list[ModelConfig]:
-    return [replace(one, devices=DevicesConfig(n=n)) for one in MODELS]
+def with_devices(models: list[ModelConfig], n: int) -> list[ModelConfig]:
+    return [replace(one, devices=DevicesConfig(n=n)) for one in models]
 
 
 @two_cores
 def test_models_side_by_side_have_the_tables_of_one_after_the_other(tmp_path):
     for n in (1, 2):
-        finish(pipeline.run(CONFIG, with_devices(n), tmp_path / str(n)))
+        finish(pipeline.run(CONFIG, with_devices(MODELS, n), tmp_path / str(n)))
     found = sorted((tmp_path / "1").rglob("tables/*.parquet"))
     assert len(found) > 20
     for path in found:
@@ -122,9 +123,9 @@ def test_models_side_by_side_have_the_tables_of_one_after_the_other(tmp_path):
 @two_cores
 def test_a_run_that_is_stopped_leaves_no_process(tmp_path):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
-    run = pipeline.run(CONFIG, with_devices(2), tmp_path)
+    run = pipeline.run(CONFIG, with_devices(FAKES, 2), tmp_path)
     next(progress for progress in run if progress.stage == "Scoring models side by side")
     run.close()
-    assert not [name for name in map(str, threading.enumerate()) if "embedded" in name or "random" in name]
+    assert not [name for name in map(str, threading.enumerate()) if "fake" in name]
     left = {child.pid for child in psutil.Process().children(recursive=True) if child.status() != "zombie"}
     assert left <= before

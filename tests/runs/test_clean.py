@@ -23,11 +23,12 @@ from evaluator.runs.verify import verify
 from tests.command_line import command, command_outputs
 
 FAKE = ModelConfig(model="fake", engine="fake")
+DATASET = "financial_phrasebank"  # the fewest demonstrations
 
 
 def config(n_queries: int, *methods: str) -> RunConfig:
     return RunConfig(
-        suites=("staicc-normal",), datasets=("sst5",), n_queries=n_queries, methods=methods or ("vanilla",)
+        suites=("staicc-normal",), datasets=(DATASET,), n_queries=n_queries, methods=methods or ("vanilla",)
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.config import DevicesConfig, ModelConfig, cache_folder
 from evaluator.engine import ENGINES, EngineKind, find_source
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, versions_for_transformers
 from evaluator.engine.transformers_engine import TransformersEngine
@@ -168,6 +168,11 @@ FAULTS: dict[type[Right], tuple[bool, str]] = {
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache with the converted datasets of all tests, and verdicts of its own."""
+    datasets = cache_folder() / "datasets"
+    datasets.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "datasets").symlink_to(datasets)
     monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
 
 
@@ -191,6 +196,7 @@ def examined(monkeypatch: pytest.MonkeyPatch, adapter: str) -> Callable[..., Doc
             patient.references[dtype] = REFERENCES[key]
 
     monkeypatch.setattr(doctor, "_reference", reference)
+    monkeypatch.setattr(doctor, "_product_flop_per_s", lambda _dtype: 1e12)  # measured in the test of vLLM
 
     def examine(engine: type[Right], *, is_adapted: bool = False, **options: Any) -> DoctorRecord:
         kind = EngineKind(summary="", load=engine, versions=versions_for_transformers, takes_adapters=True)

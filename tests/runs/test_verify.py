@@ -28,7 +28,8 @@ from evaluator.suites.in_context_pvi.prompts import PviMeasureOptions
 from tests.command_line import command
 
 FAKE = ModelConfig(model="fake", engine="fake")
-WORDS = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 4, "--methods", "vanilla,knn_centroid", "--model",
+DATASET = "financial_phrasebank"  # the fewest demonstrations
+WORDS = ("run", "staicc-normal", "--datasets", DATASET, "--queries", 4, "--methods", "vanilla,knn_centroid", "--model",
          "fake", "--engine", "fake", "--dtype", "float32")  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def test_in_a_folder_with_a_space_every_command_can_be_typed_and_tables_are_repa
 
 def test_tables_of_options_are_not_measured_again_without_them(tmp_path, monkeypatch):
     """The files that options name may have changed since, so that the command is named and not run."""
-    finish(pipeline.run(RunConfig(suites=("pvi",), datasets=("sst5",), n_queries=4), FAKE, tmp_path))
+    finish(pipeline.run(RunConfig(suites=("pvi",), datasets=(DATASET,), n_queries=4), FAKE, tmp_path))
     finish(pipeline.measure(tmp_path, lambda suites: {name: PviMeasureOptions() for name in suites}))
     assert read_run(tmp_path).measures.options == {}  # nothing was chosen
     measured, chosen = pvi_suite.pvi_measures, PviMeasureOptions(annotations=(Path("a.parquet"),))
@@ -164,7 +165,7 @@ def test_a_table_of_another_run_is_refused_by_name_and_never_parsed(run_folders,
 def test_a_damaged_manifest_of_prompts_is_built_again_with_a_notice(out, whole):
     manifest = next(out.glob("store/*/manifest.json"))
     flip(manifest, 300)
-    said = command("run", "staicc-normal", "--datasets", "sst5", "--queries", 4, "--methods", "vanilla,knn_centroid",
+    said = command("run", "staicc-normal", "--datasets", DATASET, "--queries", 4, "--methods", "vanilla,knn_centroid",
                    "--model", "fake", "--engine", "fake", "--out", out)  # fmt: skip
     assert f"Note: {manifest} is damaged" in said
     assert tables(out) == tables(whole)
@@ -172,7 +173,7 @@ def test_a_damaged_manifest_of_prompts_is_built_again_with_a_notice(out, whole):
 
 def test_scores_made_again_by_another_run_are_not_measured_with_the_second_round_of_the_first(tmp_path):
     """Other numbers for the same prompts, as after a damage repaired on another machine."""
-    config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "sa_icl"))
+    config = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4, methods=("vanilla", "sa_icl"))
     finish(pipeline.run(config, FAKE, tmp_path))
     manifest = next(path for path in sorted(tmp_path.glob("scores/*/*/manifest.json")))
     name = sorted(json.loads(manifest.read_text())["shards"])[0]

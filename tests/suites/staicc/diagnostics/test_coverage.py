@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from evaluator.metrics.groups import measured_groups
+from evaluator.metrics.table import metrics_table
+from evaluator.suites.staicc.diagnostics import DIAGNOSTICS
 from tests.suites.staicc.diagnostics.part_predictions import Probs, part_predictions
-from tests.suites.staicc.measured import staicc_metrics
 
 N_RUNS, N_QUERIES, N_LABELS, MANY = 200, 64, 3, 40_000
 TWO_STANDARD_ERRORS = 2 * math.sqrt(0.95 * 0.05 / N_RUNS)  # of a share of 95% in so many runs: 0.031
@@ -109,13 +112,15 @@ CASES: dict[tuple[str, str, Model], dict[str, Callable[[Probs, Labels], float]]]
 
 
 DISTANCES = ("domain_bias", "empirical_bias")
+HEADLINES = [replace(each, varies=None) for each in DIAGNOSTICS if each.metric]  # without tables of what varies
 
 
 def runs(part: str, definition: str, model: Model) -> pl.DataFrame:
     """Metrics of all runs, each a suite of its own."""
     rng = np.random.default_rng(11)
     frames = [part_predictions(part, *model(rng, N_QUERIES), definition, suite=str(run)) for run in range(N_RUNS)]
-    return staicc_metrics(pl.concat(frames)).filter(dataset="a", definition=definition)
+    groups = measured_groups(pl.concat(frames), (), HEADLINES)
+    return metrics_table(groups).filter(dataset="a", definition=definition)
 
 
 def coverage(table: pl.DataFrame, metric: str, truth: float) -> float:
