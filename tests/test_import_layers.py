@@ -1,5 +1,7 @@
 """Imports run one way: the contracts of [tool.importlinter] in pyproject.toml, as `make check` holds them too."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,6 +16,13 @@ def test_no_layer_imports_a_higher_one(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr("logging.config.dictConfig", lambda _settings: None)  # it silences every logger there is
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True)
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_what_draws_is_not_loaded_before_the_first_score() -> None:
+    loaded = "import sys, evaluator.run.pipeline, evaluator.suites; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True, text=True).stdout.split()
+    assert "scipy.special" in modules
+    assert not {"altair", "scipy.stats", "sklearn", "vllm"} & {*modules}
 
 
 def test_every_module_and_package_has_its_layer() -> None:

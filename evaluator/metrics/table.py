@@ -17,14 +17,12 @@ it with at least 95% probability, whatever the distribution (as SciPy's quantile
 Join the requests of a run with their texts and scores, one row a request: the table of single queries.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.stats import binom
 
 from evaluator import schemas
 from evaluator.methods import REFERENCE_METHOD
@@ -40,6 +38,7 @@ from evaluator.metrics.intervals import (
     with_intervals,
 )
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.statistics.selective import binomial_quantile
 from evaluator.store.tables import id_numbers, kept, slices
 
 _NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
@@ -223,8 +222,8 @@ def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[fl
     probability (SciPy's quantile_test, which follows Conover 1999).
     """
     ordered, tail = np.sort(values), (1 - CONFIDENCE_LEVEL) / 2
-    below, above = binom.ppf([tail, 1 - tail], len(values), share)
-    low, high = math.ceil(below), math.floor(above) + 1
+    low, above = map(int, binomial_quantile(np.array([tail, 1 - tail]), len(values), share))
+    high = above + 1
     return float(ordered[low - 1]) if low > 0 else 0.0, float(ordered[high - 1]) if high <= len(values) else 1.0
 
 

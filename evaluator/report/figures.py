@@ -15,15 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import altair as alt
 import polars as pl
 import vl_convert
 from markupsafe import Markup, escape
 
 from evaluator.files.whole import csv_text
 from evaluator.redaction import all_printable
+
+if TYPE_CHECKING:
+    import altair as alt  # functions that draw import it: it is slow to load, and no score waits for it
 
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Blue and vermilion of Okabe and Ito's palette, distinguishable with any colour vision; shapes differ as well."""
@@ -33,12 +35,8 @@ GREEN, PURPLE = "#009e73", "#cc79a7"
 
 GRID, AXIS = "#eef0f3", "#c3c9d0"
 
-VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-
 X_LABELS, Y_LABELS = 18, 30
 """Pixels reserved for the labels of an axis, so that its title is at the same place on all panels."""
-
-Channel = TypeVar("Channel", alt.X, alt.Y)
 
 VegaSpec = Mapping[str, Any]
 """A compiled chart: what vl_convert.vegalite_to_vega returns."""
@@ -68,8 +66,10 @@ class Room(NamedTuple):
     bottom: int
 
 
-def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
+def styled(chart: "alt.LayerChart", room: Room) -> "alt.LayerChart":
     """Return the chart with the report's fonts and colours, and `room` around it."""
+    import altair as alt
+
     config = alt.Config(
         font="sans-serif",
         background="transparent",
@@ -93,14 +93,15 @@ def styled(chart: alt.LayerChart, room: Room) -> alt.LayerChart:
     return chart.properties(config=config)  # one copy of the chart; each configure_ method makes another
 
 
-def compiled(chart: alt.LayerChart | alt.HConcatChart) -> VegaSpec:
+def compiled(chart: "alt.LayerChart | alt.HConcatChart") -> VegaSpec:
     """Compile a chart from Vega-Lite to Vega, which takes five times as long as drawing it.
 
     Figures that differ only in their data share a compiled chart with named data (`alt.NamedData`) for draw_svg.
     """
     # Validation takes long and depends only on our code: tests validate every chart that they draw (tests/conftest.py).
     drawn = all_printable(chart.to_dict(validate=False))
-    spec: VegaSpec = vl_convert.vegalite_to_vega(drawn, vl_version=VEGA_LITE)
+    version = drawn["$schema"].rpartition("/v")[2].split(".")
+    spec: VegaSpec = vl_convert.vegalite_to_vega(drawn, vl_version=".".join(version[:2]))
     return spec
 
 
@@ -376,12 +377,16 @@ def time_line(stages: Mapping[str, float]) -> Drawing:
 
 @cache
 def _plot(marks: tuple[Mark, ...], x: Axis, y: Axis, size: Size) -> VegaSpec:
+    import altair as alt
+
     layers = [_layer(mark, x, y) for mark in marks]
     chart = alt.layer(*layers).properties(width=size.width, height=size.height)
     return compiled(styled(chart, size.room))
 
 
-def _layer(mark: Mark, x: Axis, y: Axis) -> alt.Chart:
+def _layer(mark: Mark, x: Axis, y: Axis) -> "alt.Chart":
+    import altair as alt
+
     base = alt.Chart(alt.NamedData(mark.rows))
     shape: dict[str, Any] = {"aria": mark.is_described or mark.kind == "band"}
     channels: dict[str, Any] = {}
@@ -423,8 +428,10 @@ def _layer(mark: Mark, x: Axis, y: Axis) -> alt.Chart:
     return base.mark_rect(opacity=mark.opacity, **shape).encode(**channels)
 
 
-def _channel(channel: type[alt.X] | type[alt.Y], column: str, axis: Axis) -> Any:
+def _channel(channel: "type[alt.X] | type[alt.Y]", column: str, axis: Axis) -> Any:
     """Return the encoding of a column along an axis."""
+    import altair as alt
+
     ticks: Mapping[str, Any] = (
         {"tickCount": axis.ticks} if isinstance(axis.ticks, int) else {"values": list(axis.ticks)}
     )
@@ -438,6 +445,8 @@ def _channel(channel: type[alt.X] | type[alt.Y], column: str, axis: Axis) -> Any
 
 @cache
 def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> VegaSpec:
+    import altair as alt
+
     axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
     y = alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
     base, x = alt.Chart(alt.NamedData("rows")).encode(y=y), _unit_x
@@ -461,6 +470,8 @@ def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> 
     return compiled(styled(chart, INTERVAL_ROOM))
 
 
-def _unit_x(column: str) -> alt.X:
+def _unit_x(column: str) -> "alt.X":
+    import altair as alt
+
     axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
     return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))

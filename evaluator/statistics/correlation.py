@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc, ndtri, stdtr, stdtrit
-from scipy.stats import rankdata
 
 from evaluator.arrays import Floats, Ints
 
@@ -88,8 +87,9 @@ def rank_correlation(x: Floats, y: Floats) -> RankCorrelation:
 
 
 def _centred_ranks(values: Floats) -> Ints:
-    # Twice the rank is an integer, so that equal products compare equal.
-    doubled: Ints = (2 * rankdata(np.round(values, DECIMALS))).astype(np.int64)
+    # Twice the rank is an integer, so that equal products compare equal; equal values share the mean of their ranks.
+    _, places, counts = np.unique(np.round(values, DECIMALS), return_inverse=True, return_counts=True)
+    doubled: Ints = (2 * np.cumsum(counts) - counts + 1)[places]
     return doubled - (len(values) + 1)
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaincinv, ndtri, stdtrit
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrik, betainc, betaincinv, ndtri, stdtrit
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.statistics.paired import POWER
@@ -100,9 +99,21 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
     )
 
 
+def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints:
+    """Return the smallest k such that k events or fewer of n have the probability `level` or more.
+
+    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import.
+    """
+    k: Ints = np.ceil(np.nan_to_num(bdtrik(level, n, rate))).astype(np.int64) + 1  # by rounding 0 to 2 too high
+    least = np.asarray(level) * (1 - 1e-13)
+    for _ in range(2):
+        k = np.where((k > 0) & (bdtr(np.maximum(k - 1, 0), n, rate) >= least), k - 1, k)
+    return k
+
+
 def allowed(n: Ints, rate: float, alpha: float) -> Ints:
     """Return the largest number of errors among n that rejects a rate of `rate` or more at level alpha; -1 for none."""
-    quantile = binom.ppf(alpha, n, rate).astype(np.int64)
+    quantile = binomial_quantile(alpha, n, rate)
     return np.where(tail(quantile, n, rate) <= alpha, quantile, quantile - 1)
 
 

@@ -14,6 +14,7 @@ from evaluator.statistics.selective import (
     Looks,
     accuracy_interval,
     allowed,
+    binomial_quantile,
     calibration_test,
     choose,
     clustered_reach,
@@ -28,6 +29,18 @@ from evaluator.statistics.selective import (
     share_interval,
     tail,
 )
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 20), Fraction(1, 2), Fraction(9, 10)])
+@pytest.mark.parametrize("level", [Fraction(1, 40), Fraction(1, 2), Fraction(39, 40), Fraction(1, 100)])
+def test_a_quantile_of_events_is_the_one_of_exact_sums(rate, level):
+    for n in (0, 1, 2, 7, 35, 40):
+        shares = [math.comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1)]
+        exact = next(k for k in range(n + 1) if sum(shares[: k + 1]) >= level)
+        assert binomial_quantile(float(level), n, float(rate)) == exact
+    sizes = np.array([500, 4999, 10**6])
+    assert binomial_quantile(float(level), sizes, 0.123).tolist() == binom.ppf(float(level), sizes, 0.123).tolist()
+
 
 CASES = {f"{model.name}, {target:g}": (model, target) for model, target in _cases()}
 
