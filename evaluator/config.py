@@ -83,9 +83,7 @@ class DataOptions(Options):
         metavar="CELL=NAME,...",
         given=str,
     )
-    instruction: str | None = option(
-        None, "Text at the start of every prompt about a table in --data, or StaICC's.", may_be_blank=True
-    )
+    instruction: str | None = option(None, "Text at the start of every prompt about a table in --data, or StaICC's.")
     template: Path | None = option(
         None, "TOML file of the text around examples of a table in --data, or of StaICC's (docs/own-data.md)."
     )
@@ -319,9 +317,7 @@ class ChatConfig(Options):
         name="chat_demonstrations",
     )
     system_instruction: str | None = option(
-        None,
-        'With --chat-template: the text of the system message; the template\'s own if left out, "" for none.',
-        may_be_blank=True,
+        None, 'With --chat-template: the text of the system message; the template\'s own if left out, "" for none.'
     )
 
     def __post_init__(self) -> None:

@@ -27,7 +27,6 @@ def option(
     metavar: str | None = None,
     given: Any = None,
     several: bool = False,
-    may_be_blank: bool = False,
     shown: Any = None,
     minimum: int | None = None,
     is_share: bool = False,
@@ -42,7 +41,6 @@ def option(
         metavar: the option's value in `--help`, if the type does not say enough.
         given: type of the option's value, if the field holds what that is read as.
         several: whether the option can be repeated.
-        may_be_blank: whether a blank text means something.
         shown: the default on the command line, if `--help` names it.
         minimum: the least number.
         is_share: whether it is a number above 0 and below 1.
@@ -50,7 +48,6 @@ def option(
     """
     metavar = metavar or ("0<X<1" if is_share else None)
     settings = {"help": help, "name": name, "metavar": metavar, "given": given, "several": several}
-    settings["may_be_blank"] = may_be_blank
     metadata = settings | {"shown": shown, "minimum": minimum, "is_share": is_share, "hint": hint}
     return field(**{"default_factory" if isinstance(default, type) else "default": default}, metadata=metadata)
 

@@ -40,6 +40,10 @@ class UserPath(click.Path):
         return super().convert(os.path.expanduser(value), param, ctx)
 
 
+MAY_BE_BLANK = ("--instruction", "--system-instruction")
+"""Options whose text may be blank: none in place of a default."""
+
+
 class Text(click.ParamType[str]):
     """A text that is not blank, as that of an unset variable of a shell is."""
 
@@ -137,7 +141,7 @@ def _settings(declared: OptionField) -> dict[str, Any]:
     settings = declared.field.metadata
     shown = {} if settings["shown"] is None else {"default": settings["shown"], "show_default": True}
     return shown | {
-        "type": str if settings["may_be_blank"] else _value_type(declared.kind),
+        "type": str if declared.flag in MAY_BE_BLANK else _value_type(declared.kind),
         "is_flag": True if declared.kind is bool else None,  # False would let an option stand without its value
         "metavar": settings["metavar"],
         "multiple": settings["several"],

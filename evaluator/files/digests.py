@@ -64,6 +64,7 @@ def source_fingerprint(*folders: str) -> str:
     return fingerprint(code)
 
 
+@cache
 def code_digest(source: str) -> str:
     """Return a short digest of Python source without its comments, docstrings and layout."""
     return short_digest(ast.unparse(_WithoutDocstrings().visit(ast.parse(source))).encode())

@@ -447,9 +447,13 @@ def _channel(channel: "type[alt.X] | type[alt.Y]", column: str, axis: Axis) -> A
 def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> VegaSpec:
     import altair as alt
 
+    def x(column: str) -> alt.X:
+        axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
+        return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))
+
     axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
     y = alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
-    base, x = alt.Chart(alt.NamedData("rows")).encode(y=y), _unit_x
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y)
     ticks = {"color": VERMILION, "size": TICK, "opacity": 1, "aria": False}
     baselines = [
         base.mark_tick(thickness=2, **ticks).encode(x=x("chance")),
@@ -468,10 +472,3 @@ def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> 
     ]
     chart = alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * len(names))
     return compiled(styled(chart, INTERVAL_ROOM))
-
-
-def _unit_x(column: str) -> "alt.X":
-    import altair as alt
-
-    axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
-    return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))
