@@ -3,7 +3,8 @@
 Their compiled charts are kept, because compiling takes five times as long as drawing: figures that differ only in their
 data share a chart.
 
-Style Altair charts, and draw them as SVG elements when a page is written.
+Style charts of Vega-Lite, and draw them as SVG elements when a page is written. They are written as Vega-Lite's JSON,
+because Altair takes as long to import as all of these figures to draw.
 
 Such a figure needs neither scripts nor a network, and looks the same in print. Vega's scripts would add 0.9 MB to the
 page and draw a hundred views whenever it is opened. Transparent marks over a figure hold the numbers in their
@@ -15,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 import vl_convert
@@ -23,9 +24,6 @@ from markupsafe import Markup, escape
 
 from evaluator.files.whole import csv_text
 from evaluator.redaction import all_printable
-
-if TYPE_CHECKING:
-    import altair as alt  # functions that draw import it: it is slow to load, and no score waits for it
 
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Blue and vermilion of Okabe and Ito's palette, distinguishable with any colour vision; shapes differ as well."""
@@ -35,11 +33,14 @@ GREEN, PURPLE = "#009e73", "#cc79a7"
 
 GRID, AXIS = "#eef0f3", "#c3c9d0"
 
+VEGA_LITE = "6.4"
+"""The version of Vega-Lite that charts are written in."""
+
 X_LABELS, Y_LABELS = 18, 30
 """Pixels reserved for the labels of an axis, so that its title is at the same place on all panels."""
 
-VegaSpec = Mapping[str, Any]
-"""A compiled chart: what vl_convert.vegalite_to_vega returns."""
+VegaSpec = dict[str, Any]
+"""A chart of Vega-Lite, a part of one, or a compiled chart: what vl_convert.vegalite_to_vega returns."""
 
 
 class Drawing(str):
@@ -66,42 +67,31 @@ class Room(NamedTuple):
     bottom: int
 
 
-def styled(chart: "alt.LayerChart", room: Room) -> "alt.LayerChart":
-    """Return the chart with the report's fonts and colours, and `room` around it."""
-    import altair as alt
-
-    config = alt.Config(
-        font="sans-serif",
-        background="transparent",
+def styled(layers: Sequence[VegaSpec], width: int, height: int, room: Room) -> VegaSpec:
+    """Return a chart of layers, in pixels, with the report's fonts and colours, and `room` around it."""
+    labels = {"labelColor": INK, "labelFontSize": 11, "labelPadding": 5}
+    titles = {"titleColor": INK, "titleFontSize": 11, "titleFontWeight": "normal"}
+    config = {
+        "font": "sans-serif",
+        "background": "transparent",
         # Fixed sizes align panels, and do not depend on the fonts of the machine.
-        autosize="none",
-        padding=room._asdict(),
-        view=alt.ViewConfig(stroke=None),
-        axis=alt.AxisConfig(
-            domainColor=AXIS,
-            ticks=False,
-            labelPadding=5,
-            labelColor=INK,
-            labelFontSize=11,
-            titleColor=INK,
-            titleFontSize=11,
-            titleFontWeight="normal",
-        ),
-        axisX=alt.AxisConfig(minExtent=X_LABELS, maxExtent=X_LABELS, labelFlush=False),
-        axisY=alt.AxisConfig(minExtent=Y_LABELS, maxExtent=Y_LABELS),
-    )
-    return chart.properties(config=config)  # one copy of the chart; each configure_ method makes another
+        "autosize": "none",
+        "padding": room._asdict(),
+        "view": {"stroke": None},
+        "axis": {"domainColor": AXIS, "ticks": False, **labels, **titles},
+        "axisX": {"minExtent": X_LABELS, "maxExtent": X_LABELS, "labelFlush": False},
+        "axisY": {"minExtent": Y_LABELS, "maxExtent": Y_LABELS},
+    }
+    return {"layer": layers, "width": width, "height": height, "config": config}
 
 
-def compiled(chart: "alt.LayerChart | alt.HConcatChart") -> VegaSpec:
+def compiled(chart: VegaSpec) -> VegaSpec:
     """Compile a chart from Vega-Lite to Vega, which takes five times as long as drawing it.
 
-    Figures that differ only in their data share a compiled chart with named data (`alt.NamedData`) for draw_svg.
+    Figures that differ only in their data share a compiled chart with named data for draw_svg. Tests validate every
+    chart that they draw (tests/conftest.py).
     """
-    # Validation takes long and depends only on our code: tests validate every chart that they draw (tests/conftest.py).
-    drawn = all_printable(chart.to_dict(validate=False))
-    version = drawn["$schema"].rpartition("/v")[2].split(".")
-    spec: VegaSpec = vl_convert.vegalite_to_vega(drawn, vl_version=".".join(version[:2]))
+    spec: VegaSpec = vl_convert.vegalite_to_vega(all_printable(chart), vl_version=VEGA_LITE)
     return spec
 
 
@@ -377,98 +367,93 @@ def time_line(stages: Mapping[str, float]) -> Drawing:
 
 @cache
 def _plot(marks: tuple[Mark, ...], x: Axis, y: Axis, size: Size) -> VegaSpec:
-    import altair as alt
-
-    layers = [_layer(mark, x, y) for mark in marks]
-    chart = alt.layer(*layers).properties(width=size.width, height=size.height)
-    return compiled(styled(chart, size.room))
+    return compiled(styled([_layer(mark, x, y) for mark in marks], size.width, size.height, size.room))
 
 
-def _layer(mark: Mark, x: Axis, y: Axis) -> "alt.Chart":
-    import altair as alt
-
-    base = alt.Chart(alt.NamedData(mark.rows))
+def _layer(mark: Mark, x: Axis, y: Axis) -> VegaSpec:
     shape: dict[str, Any] = {"aria": mark.is_described or mark.kind == "band"}
     channels: dict[str, Any] = {}
     if mark.color == "colour":
-        channels["color"] = alt.Color("colour:N", scale=None)
+        channels["color"] = _field("colour", "nominal", scale=None)
     else:
         shape["color"] = mark.color
     if mark.x:
-        channels["x"] = _channel(alt.X, mark.x, x)
+        channels["x"] = _channel(mark.x, x)
     if mark.y:
-        channels["y"] = _channel(alt.Y, mark.y, y)
+        channels["y"] = _channel(mark.y, y)
     if mark.x2:
-        channels["x2"] = f"{mark.x2}:Q"
+        channels["x2"] = {"field": mark.x2}
     if mark.y2 != "":
-        channels["y2"] = f"{mark.y2}:Q" if isinstance(mark.y2, str) else alt.datum(mark.y2)
+        channels["y2"] = {"field" if isinstance(mark.y2, str) else "datum": mark.y2}
     if mark.is_described or mark.kind == "band":
-        channels["description"] = "description:N"
+        channels["description"] = _field("description", "nominal")
     if mark.is_dashed:
-        scale = alt.Scale(domain=list(DASHES), range=list(DASHES.values()))
-        channels |= {"strokeDash": alt.StrokeDash("dash:N", legend=None, scale=scale), "detail": "description:N"}
+        scale = {"domain": list(DASHES), "range": list(DASHES.values())}
+        channels["strokeDash"] = _field("dash", "nominal", legend=None, scale=scale)
+        channels["detail"] = _field("description", "nominal")
     if mark.order:
-        channels["order"] = f"{mark.order}:Q"
+        channels["order"] = _field(mark.order)
     if mark.area:
-        channels["size"] = alt.Size(f"{mark.area}:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[12, 420]))
+        channels["size"] = _field(mark.area, legend=None, scale={"domain": [0, 1], "range": [12, 420]})
     if mark.kind in ("line", "rule"):
         shape |= {"strokeWidth": mark.size, "opacity": mark.opacity}
         shape |= {"strokeDash": list(mark.dash)} if mark.dash else {}
         shape |= {"interpolate": "step-before"} if mark.steps else {}
-        return (base.mark_line if mark.kind == "line" else base.mark_rule)(**shape).encode(**channels)
-    if mark.kind == "point":
-        shape |= {} if mark.area else {"size": mark.size}
-        return base.mark_point(filled=True, opacity=mark.opacity, **shape).encode(**channels)
-    if mark.kind == "text":
-        moved = {name: alt.expr(f"datum.{name}") for name in ("dx", "dy")}
-        drawn = base.mark_text(align="left", baseline="alphabetic", fontSize=mark.size, **moved, **shape)
-        return drawn.encode(text=f"{mark.text}:N", **channels)
-    if mark.kind == "band":
-        return base.mark_rect(color="#ffffff", fillOpacity=0).encode(**channels)
-    return base.mark_rect(opacity=mark.opacity, **shape).encode(**channels)
+    elif mark.kind == "point":
+        shape |= {"filled": True, "opacity": mark.opacity} | ({} if mark.area else {"size": mark.size})
+    elif mark.kind == "text":
+        shape |= {name: {"expr": f"datum.{name}"} for name in ("dx", "dy")}
+        shape |= {"align": "left", "baseline": "alphabetic", "fontSize": mark.size}
+        channels["text"] = _field(mark.text, "nominal")
+    elif mark.kind == "band":
+        shape = {"color": "#ffffff", "fillOpacity": 0}
+    else:
+        shape["opacity"] = mark.opacity
+    kind = "rect" if mark.kind in ("bar", "band") else mark.kind
+    return _marks(kind, shape, channels, rows=mark.rows)
 
 
-def _channel(channel: "type[alt.X] | type[alt.Y]", column: str, axis: Axis) -> Any:
+def _marks(kind: str, shape: VegaSpec, channels: VegaSpec, rows: str = "rows") -> VegaSpec:
+    """Return a layer of marks, one for each row of the data of this name."""
+    return {"data": {"name": rows}, "mark": {"type": kind, **shape}, "encoding": channels}
+
+
+def _field(column: str, kind: str = "quantitative", **more: Any) -> VegaSpec:
+    """Return the encoding of a column."""
+    return {"field": column, "type": kind, **more}
+
+
+def _channel(column: str, axis: Axis) -> VegaSpec:
     """Return the encoding of a column along an axis."""
-    import altair as alt
-
-    ticks: Mapping[str, Any] = (
-        {"tickCount": axis.ticks} if isinstance(axis.ticks, int) else {"values": list(axis.ticks)}
-    )
+    ticks: VegaSpec = {"tickCount": axis.ticks} if isinstance(axis.ticks, int) else {"values": list(axis.ticks)}
     labels = {"format": axis.form} if axis.form else {"labelExpr": axis.labels} if axis.labels else {}
-    drawn = alt.Axis(**ticks, **labels, gridColor=GRID, grid=axis.has_grid)
-    scale: dict[str, Any] = {"nice": False} if axis.domain else {}
-    scale |= {"domain": list(axis.domain)} if axis.domain else {}
+    drawn = {**ticks, **labels, "gridColor": GRID, "grid": axis.has_grid}
+    scale: dict[str, Any] = {"nice": False, "domain": list(axis.domain)} if axis.domain else {}
     scale |= {"type": "log"} if axis.is_logarithmic else {"zero": axis.domain is None}
-    return channel(f"{column}:Q", title=axis.title, axis=drawn, scale=alt.Scale(**scale))
+    return _field(column, title=axis.title, axis=drawn, scale=scale)
 
 
 @cache
 def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> VegaSpec:
-    import altair as alt
+    axis = {"labelFontSize": 12, "labelLimit": INTERVAL_ROOM.left - 10, "grid": True, "gridColor": GRID}
+    y = {"y": _field("dataset", "nominal", sort=list(names), title=None, axis=axis)}
 
-    def x(column: str) -> alt.X:
-        axis = alt.Axis(values=[0, 0.2, 0.4, 0.6, 0.8, 1], format=".1f", grid=True, gridColor="#e3e6ea")
-        return alt.X(f"{column}:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, 1], clamp=True))
+    def x(column: str) -> VegaSpec:
+        axis = {"values": [0, 0.2, 0.4, 0.6, 0.8, 1], "format": ".1f", "grid": True, "gridColor": "#e3e6ea"}
+        return y | {"x": _field(column, title=None, axis=axis, scale={"domain": [0, 1], "clamp": True})}
 
-    axis = alt.Axis(labelFontSize=12, labelLimit=INTERVAL_ROOM.left - 10, grid=True, gridColor=GRID)
-    y = alt.Y("dataset:N", sort=list(names), title=None, axis=axis)
-    base = alt.Chart(alt.NamedData("rows")).encode(y=y)
-    ticks = {"color": VERMILION, "size": TICK, "opacity": 1, "aria": False}
-    baselines = [
-        base.mark_tick(thickness=2, **ticks).encode(x=x("chance")),
-        base.mark_point(shape="diamond", color=GREY, size=42, strokeWidth=1.5, aria=False).encode(x=x("majority")),
-    ]
-    dots = alt.Chart(alt.NamedData("dots")).mark_point(filled=True, color=GREY, size=46, opacity=0.45, aria=False)
+    tick = {"color": VERMILION, "size": TICK, "opacity": 1, "aria": False, "thickness": 2}
+    diamond = {"shape": "diamond", "color": GREY, "size": 42, "strokeWidth": 1.5, "aria": False}
+    dot = {"filled": True, "color": GREY, "size": 46, "opacity": 0.45, "aria": False}
+    value = {"filled": True, "color": BLUE, "size": 58, "opacity": 1, "aria": False}
+    # Transparent bands hold the descriptions.
+    band = {"color": "#ffffff", "fillOpacity": 0, "height": ROW_HEIGHT - 2}
+    along = {"x": {"datum": 0, "scale": {"domain": [0, 1]}}, "x2": {"datum": 1}}
     layers = [
-        *(baselines if has_baselines else []),
-        *([dots.encode(y=y, x=x("value"))] if has_dots else []),
-        base.mark_rule(color=BLUE, strokeWidth=2, aria=False).encode(x=x("ci_low"), x2="ci_high:Q"),
-        base.mark_point(filled=True, color=BLUE, size=58, opacity=1, aria=False).encode(x=x("value")),
-        # Transparent bands hold the descriptions.
-        base.mark_bar(color="#ffffff", fillOpacity=0, height=ROW_HEIGHT - 2).encode(
-            x=alt.datum(0, scale=alt.Scale(domain=[0, 1])), x2=alt.datum(1), description="description:N"
-        ),
+        *([_marks("tick", tick, x("chance")), _marks("point", diamond, x("majority"))] if has_baselines else []),
+        *([_marks("point", dot, x("value"), rows="dots")] if has_dots else []),
+        _marks("rule", {"color": BLUE, "strokeWidth": 2, "aria": False}, x("ci_low") | {"x2": {"field": "ci_high"}}),
+        _marks("point", value, x("value")),
+        _marks("bar", band, y | along | {"description": _field("description", "nominal")}),
     ]
-    chart = alt.layer(*layers).properties(width=INTERVAL_WIDTH, height=ROW_HEIGHT * len(names))
-    return compiled(styled(chart, INTERVAL_ROOM))
+    return compiled(styled(layers, INTERVAL_WIDTH, ROW_HEIGHT * len(names), INTERVAL_ROOM))

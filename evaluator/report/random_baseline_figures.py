@@ -54,7 +54,7 @@ def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequenc
     ]
     chart = alt.hconcat(*columns, spacing=30).configure(font="sans-serif", background="white", padding=12)
     chart = chart.configure_axis(labelColor=INK, titleColor=INK, titleFontWeight="normal", grid=False)
-    return draw_svg(compiled(chart))
+    return draw_svg(compiled(chart.to_dict(validate=False)))
 
 
 def _axis(name: str, given: Sequence[float], maximum: int) -> Ints:
