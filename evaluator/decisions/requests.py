@@ -29,10 +29,10 @@ class Protocol(NamedTuple):
     body: Callable[[str, str, Sequence[Question]], Body]  # of a model, an input and its questions
     host: str  # of the service, which alone is sent the key of `key_variable`
     key_variable: str
-    key_header: str
     max_questions: int  # in a request
-    max_options: int  # of a choice
     max_levels: int  # of a score
+    max_options: int = 255  # of a choice
+    key_header: str = "Authorization"
 
 
 def _mapped(question: Question) -> Body:
@@ -79,23 +79,11 @@ def _listed(question: Question) -> Body:
     return named | {"choices": choices}
 
 
+_GOOGLE = "generativelanguage.googleapis.com"
 PROTOCOLS: Mapping[ProtocolName, Protocol] = {
-    "systemone": Protocol(
-        "/v1/systemone", _systemone, "api.typesafe.ai", "TYPESAFE_API_KEY", "Authorization", 800, 255, 10
-    ),
-    "decisions": Protocol(
-        "/v1/decisions", _decisions, "api.openai.com", "OPENAI_API_KEY", "Authorization", 400, 255, 10
-    ),
-    "gemini": Protocol(
-        "/v1beta/decisions",
-        _gemini,
-        "generativelanguage.googleapis.com",
-        "GEMINI_API_KEY",
-        "x-goog-api-key",
-        1000,
-        255,
-        255,
-    ),
+    "systemone": Protocol("/v1/systemone", _systemone, "api.typesafe.ai", "TYPESAFE_API_KEY", 800, 10),
+    "decisions": Protocol("/v1/decisions", _decisions, "api.openai.com", "OPENAI_API_KEY", 400, 10),
+    "gemini": Protocol("/v1beta/decisions", _gemini, _GOOGLE, "GEMINI_API_KEY", 1000, 255, key_header="x-goog-api-key"),
 }
 
 

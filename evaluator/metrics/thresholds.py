@@ -184,8 +184,11 @@ def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: floa
     return replace(applied(rows, replace(rule, threshold=cut)), rows_needed=needed)
 
 
-def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
-    """Return how a threshold does on rows that it is about: the share that is used, and the measure, with intervals."""
+def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+    """Return rows with the column `used`, those that the measure is a share of, and the column that it is the share of.
+
+    Raises ConfigError for a measure of yes where a question has no such option.
+    """
     if rule.measure != "accuracy" and rows["yes_prob"].null_count():
         raise ConfigError(f"A threshold of {rule.measure} is for questions with an option yes. Name it with --yes.")
     score = pl.col("probability" if rule.measure == "accuracy" else "yes_prob")
@@ -196,7 +199,12 @@ def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
         "recall": (pl.col("is_yes"), "used"),
         "false_positive_rate": (~pl.col("is_yes"), "used"),
     }[rule.measure]
-    part = rows.filter(within)
+    return rows, rows.filter(within), hits
+
+
+def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
+    """Return how a threshold does on rows that it is about: the share that is used, and the measure, with intervals."""
+    rows, part, hits = counted(rows, rule)
     rule = replace(rule, n=part.height if hits == "used" else rows.height, n_groups=rows["group"].n_unique())
     if rule.threshold is None:
         return rule

@@ -80,6 +80,8 @@ def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
     """
     plan, requests = _plan(run), run.store.requests()
     values, decided = _values(run, plan), set[str]()
+    if not values:
+        raise ConfigError("--until decides by true labels, and no query has one. Name their column.")
     for block in range(plan.select(pl.max("block")).item() + 1):
         due = plan.filter(pl.col("block") == block, ~pl.col("dataset").is_in(decided))
         if due.is_empty():
@@ -88,7 +90,7 @@ def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
         others = requests.filter(pl.col("query_id").is_null())
         yield pl.concat([rows, others] if block == 0 else [rows]).select("prompt_id").unique().collect()
         for dataset in due["dataset"].unique(maintain_order=True):
-            if _decision(run, values[dataset], block) != "undecided":
+            if dataset in values and _decision(run, values[dataset], block) != "undecided":
                 decided.add(dataset)
 
 
@@ -110,8 +112,9 @@ def block_size(n_queries: int) -> int:
 
 
 def _part(run: ScoredRun) -> str:
-    """Return the part that decides: the first of classification."""
-    return next(name for name, part in run.scored.parts.items() if part.kind == "classification")
+    """Return the part that decides: the first of classification that has requests."""
+    present = run.store.requests().select(pl.col("part").unique()).collect()["part"].to_list()
+    return next(name for name, part in run.scored.parts.items() if part.kind == "classification" and name in present)
 
 
 def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -7,6 +7,7 @@ LOG joins the answers with the rows of the table, and is imported as any other l
 import json
 import os
 import socket
+import ssl
 import statistics
 import threading
 import time
@@ -301,21 +302,27 @@ class _Asking:
             yield Progress(stage="Asking", done=n, total=n_all, unit="requests", requests_per_s=rate)
 
     def _require_service(self) -> None:
-        """Raise ModelError where nothing listens at the address: it is more often wrong than late."""
-        parts = urlsplit(self.what.options.url)
+        """Raise ModelError where nothing answers as the address says: it is more often wrong than late."""
+        parts, host = urlsplit(self.what.options.url), self.what.options.host
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            socket.create_connection((self.what.options.host, port), CONNECT_S).close()
+            with socket.create_connection((host, port), CONNECT_S) as connection:
+                if parts.scheme == "https":
+                    ssl.create_default_context().wrap_socket(connection, server_hostname=host).close()
         except OSError as error:
             raise ModelError(
-                f"{self.what.options.host}:{port} cannot be reached: {error.strerror or error}. Start the service, or "
+                f"{host}:{port} cannot be reached as {parts.scheme}: {error.strerror or error}. Start the service, or "
                 "correct --url. Nothing was sent."
             ) from error
 
+    def _calls(self) -> Iterator[tuple[Row, Call]]:
+        """Yield every request with its row."""
+        return ((row, call) for row in self.what.rows for call in self.what.calls(row, self.n_questions))
+
     def _missing(self) -> list[Call]:
         """Return the requests without an answer, each once."""
-        every = (call for row in self.what.rows for call in self.what.calls(row, self.n_questions))
-        return list({call.key: call for call in reversed([*every]) if call.key not in self.answers}.values())[::-1]
+        every = [call for _, call in self._calls() if call.key not in self.answers]
+        return list({call.key: call for call in reversed(every)}.values())[::-1]
 
     def _answered(self, calls: Sequence[Call], concurrency: int) -> Iterator[object]:
         return answer_all(calls, [self._client], self._answer, concurrency=concurrency)
@@ -388,11 +395,10 @@ class _Asking:
     def _check_stored(self) -> None:
         """Raise DatasetError for a stored answer that does not fit, before anything is asked."""
         places = {key: place for place, key in enumerate(self.answers)}
-        for row in self.what.rows:
-            for call in self.what.calls(row, self.n_questions):
-                if call.key in places:
-                    where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
-                    self._check(call, self.answers[call.key]["response"], where)
+        for row, call in self._calls():
+            if call.key in places:
+                where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
+                self._check(call, self.answers[call.key]["response"], where)
 
     def _check(self, call: Call, reply: dict[str, Any], where: str) -> None:
         hint = "It is stored: remove its line to ask again, or ask a repetition with --repeat."
@@ -420,17 +426,16 @@ class _Asking:
         """Write LOG: for each row of the table its answers with the true options; return how many can be measured."""
         n, first = 0, self._first_answers()
         with replacing(self.what.out / LOG) as file:
-            for row in self.what.rows:
-                for call in self.what.calls(row, self.n_questions):
-                    golds = {question.name: row.golds[question.name] for question in call.questions}
-                    about = {"id": row.number, "gold": golds}
-                    changed = {"part": row.part, "template": row.template} if row.part else {}
-                    lines = [stored | about | changed] if (stored := self.answers.get(call.key)) else []
-                    if not row.part and (earlier := first.get(json.dumps(call.body))):
-                        lines.append(earlier | about | {"part": REPEAT, "template": 2})
-                    for line in lines:
-                        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-                        n += "part" in line or any(gold is not None for gold in golds.values())
+            for row, call in self._calls():
+                golds = {question.name: row.golds[question.name] for question in call.questions}
+                about = {"id": row.number, "gold": golds}
+                changed = {"part": row.part, "template": row.template} if row.part else {}
+                lines = [stored | about | changed] if (stored := self.answers.get(call.key)) else []
+                if not row.part and (earlier := first.get(json.dumps(call.body))):
+                    lines.append(earlier | about | {"part": REPEAT, "template": 2})
+                for line in lines:
+                    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                    n += "part" in line or any(gold is not None for gold in golds.values())
         return n
 
     def _first_answers(self) -> dict[str, dict[str, Any]]:

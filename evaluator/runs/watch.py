@@ -17,7 +17,7 @@ from evaluator.errors import ConfigError, EvaluatorError
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
 from evaluator.metrics import thresholds
-from evaluator.metrics.thresholds import Threshold, ThresholdFile
+from evaluator.metrics.thresholds import ThresholdFile
 from evaluator.report.table import plural
 from evaluator.runs.threshold import read_answers, read_thresholds, require_questions, with_gold
 from evaluator.statistics.betting import e_process, two_sided_e_process
@@ -135,28 +135,17 @@ def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
     if not promises:
         raise ConfigError("The thresholds promise nothing that a log could break. Choose others: evaluator threshold.")
     for promise in promises:
-        of_promise, wrong, limit = _bets(rows.filter(thresholds.is_about(promise)), promise)
+        _, rows_of, hits = thresholds.counted(rows.filter(thresholds.is_about(promise)), promise)
+        is_rate = promise.measure == "false_positive_rate"  # of errors; other measures are shares of right answers
+        target = promise.target or 0.0
+        wrong, limit = (rows_of[hits], target) if is_rate else (~rows_of[hits], 1 - target)
         # Rows of a group are one value, at the place of its first: they are not independent.
-        values = of_promise.group_by("group", maintain_order=True).agg(wrong.cast(pl.Float64).mean().alias("wrong"))
-        n, n_wrong = of_promise.height, int(of_promise.select(wrong.sum()).item())
+        values = rows_of.select("group", wrong=wrong.cast(pl.Float64)).group_by("group", maintain_order=True).mean()
+        n, n_wrong = rows_of.height, int(wrong.sum())
         named = [part for part in (promise.question, promise.option, promise.slice) if part is not None]
         rate = f" ({n_wrong / n:.1%})" if n else ""
         found = f"{n_wrong:,} errors in {n:,} answers{rate}, promised at most {limit:.1%}"
         yield ", ".join([*named, promise.measure]), found, e_process(values["wrong"].to_numpy(), limit)
-
-
-def _bets(rows: pl.DataFrame, promise: Threshold) -> tuple[pl.DataFrame, pl.Expr, float]:
-    """Return the rows that a promise counts, which of them are errors, and the share of errors that it allows."""
-    used = pl.col("probability" if promise.measure == "accuracy" else "yes_prob") >= promise.threshold
-    target = promise.target or 0.0
-    of_measure = {
-        "accuracy": (used, ~pl.col("correct"), 1 - target),
-        "precision": (used, ~pl.col("is_yes"), 1 - target),
-        "recall": (pl.col("is_yes"), ~used, 1 - target),
-        "false_positive_rate": (~pl.col("is_yes"), used, target),
-    }
-    is_counted, wrong, limit = of_measure[promise.measure]
-    return rows.filter(is_counted), wrong, limit
 
 
 def _changes(

@@ -148,15 +148,42 @@ def test_a_form_of_typed_questions_is_compared_with_another_of_the_base(tmp_path
     )
     words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", *FAKE)
     command("run", "decide", *words, "--out", tmp_path / "letters")
-    names = ("--form", "names", "--parts", "names", "--out", tmp_path / "names")
+    names = ("--form", "names", "--out", tmp_path / "names")
     command(
         "run", "decide", *words, *names, "--until", "equivalent", "--margin", "0.9", "--against", tmp_path / "letters"
     )
     row = table(tmp_path / "names").row(0, named=True)
     assert (row["decision"], row["n_queries"]) == ("equivalent", 100)
     base = pl.read_parquet(tmp_path / "letters" / "tables" / "predictions.parquet").filter(part="letters")
-    own = pl.read_parquet(tmp_path / "names" / "tables" / "predictions.parquet")
+    own = pl.read_parquet(tmp_path / "names" / "tables" / "predictions.parquet").filter(part="names")
     both = own.join(base, on="query_id", suffix="_base")
     assert both.height == row["n_scored"] < 100
     gain = (both["pred"] == both["gold"]).mean() - (both["pred_base"] == both["gold_base"]).mean()
     assert row["value"] == pytest.approx(gain)
+
+
+def test_questions_without_true_options_are_asked_whole_and_decide_nothing(tmp_path):
+    written([(n, f"text {n} of {n * n}", "ab"[n % 2]) for n in range(100)], tmp_path / "t.csv")
+    unlabelled = '[{}]\ntype = "choice"\ninstructions = "{}?"\noptions = ["a", "b"]\n'
+    (tmp_path / "q.toml").write_text(unlabelled.format("other", "Whose"))
+    words = ("run", "decide", "--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", *FAKE)
+    until = (
+        "--parts",
+        "letters",
+        "--until",
+        "certified",
+        "--threshold",
+        0.4,
+        "--target",
+        0.99,
+        "--out",
+        tmp_path / "run",
+    )
+    assert "--until decides by true labels" in command(*words, *until, exits=2)
+    (tmp_path / "q.toml").write_text(
+        unlabelled.format("other", "Whose") + unlabelled.format("kind", "Which") + 'gold = "label"\n'
+    )
+    command(*words, *until, "--force")
+    assert table(tmp_path / "run").select("dataset", "decision").rows() == [("kind", "refuted")]
+    asked = pl.read_parquet(tmp_path / "run" / "tables" / "predictions.parquet").filter(dataset="other")
+    assert asked.height == 100

@@ -400,7 +400,13 @@ def test_an_address_where_nothing_listens_ends_the_command_at_once(ask):
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         said = ask(f"http://127.0.0.1:{port}", exits=2)
-    assert f"127.0.0.1:{port} cannot be reached: Connection refused. Start the service, or correct --url." in said
+    assert (
+        f"127.0.0.1:{port} cannot be reached as http: Connection refused. Start the service, or correct --url." in said
+    )
+
+
+def test_a_service_without_tls_ends_the_command_at_once(serve, ask):
+    assert "cannot be reached as https: [SSL: " in ask(serve().url.replace("http:", "https:"), exits=2)
 
 
 def test_prices_come_from_a_file(serve, ask, tmp_path):
@@ -509,8 +515,9 @@ def test_a_stored_answer_that_is_none_is_named(serve, ask, tmp_path, line, named
     assert len(server.bodies) == 2 * N + 1
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "http://127.0.0.1:99999", "http://127.0.0.1:abc", "http://[::1"])
+@pytest.mark.parametrize("url", ["ftp://x", "http://127.0.0.1:99999", "http://127.0.0.1:abc", "http://[::1"])
 def test_what_is_no_address_is_named(ask, url):
+    assert "Error: --url is blank" in ask("", exits=2)
     assert f"--url takes http://HOST:PORT or https://HOST, got {url!r}" in ask(url, exits=2)
 
 

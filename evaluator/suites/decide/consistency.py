@@ -31,22 +31,18 @@ def variation_effect(group: PredictionGroup, part: str) -> dict[str, Measured]:
     variations, of questions with true options. order_first is the share of answers that name the option shown first:
     1/k for k options where order does not matter.
     """
-    measured = metric_values(
-        changes(group.rows).rename(lambda name: f"{part}_{name}" if name in (FLIPS, DISTANCE) else name),
-        group.n_labels,
-        {f"{part}_{name}": mean_metric(f"{part}_{name}") for name in (FLIPS, DISTANCE)},
-    )
+    rows = changes(group.rows).rename({name: f"{part}_{name}" for name in (FLIPS, DISTANCE)})
+    found = {name: rows.select("query_id", name) for name in rows.columns if name.startswith(f"{part}_")}
     if group.rows["gold"].null_count() == 0:
-        right = group.rows.select(
-            "query_id", (pl.col("pred") == pl.col("gold")).cast(pl.Float64).alias(f"{part}_{ACCURACY}")
-        )
-        measured |= metric_values(right, group.n_labels, {f"{part}_{ACCURACY}": mean_metric(f"{part}_{ACCURACY}")})
+        right = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
+        found[f"{part}_{ACCURACY}"] = group.rows.select("query_id", right.alias(f"{part}_{ACCURACY}"))
     if part == ORDER and group.n_labels <= MAX_ORDERS:
         first = default_order("yes-no" if group.label_names == [NO, YES] else "choice", group.n_labels)
         shown_first = pl.col("template").replace_strict(dict(enumerate(first)), return_dtype=pl.Int64)
-        named = group.rows.select("query_id", (pl.col("pred") == shown_first).cast(pl.Float64).alias(f"{part}_{FIRST}"))
-        measured |= metric_values(named, group.n_labels, {f"{part}_{FIRST}": mean_metric(f"{part}_{FIRST}")})
-    return measured
+        named = (pl.col("pred") == shown_first).cast(pl.Float64)
+        found[f"{part}_{FIRST}"] = group.rows.select("query_id", named.alias(f"{part}_{FIRST}"))
+    measured = (metric_values(table, group.n_labels, {name: mean_metric(name)}) for name, table in found.items())
+    return {name: value for values in measured for name, value in values.items()}
 
 
 def changes(rows: pl.DataFrame) -> pl.DataFrame:
