@@ -18,11 +18,12 @@ def test_no_layer_imports_a_higher_one(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
 
 
-def test_what_draws_is_not_loaded_before_the_first_score() -> None:
+def test_what_draws_and_suites_that_are_not_asked_for_are_not_loaded_before_the_first_score() -> None:
     loaded = "import sys, evaluator.run.pipeline, evaluator.suites; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True, text=True).stdout.split()
     assert "scipy.special" in modules
     assert not {"altair", "scipy.stats", "sklearn", "vllm"} & {*modules}
+    assert not [name for name in modules if name.startswith("evaluator.suites.") and name.endswith(".suite")]
 
 
 def test_every_module_and_package_has_its_layer() -> None:

@@ -174,14 +174,30 @@ class ListingCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+_NAMED = "evaluator: suites whose options a command has; all if there are none"
+
+
 class SuiteCommand(click.Command):
     """A command that also has the options of all suites that are registered when it is used."""
 
     stage: OptionStage = "options"
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse with the options of the suites that are named, and where these are not enough with those of all."""
+        from evaluator.suites import SUITE_GROUPS, SUITES
+
+        words = [name for word in args for name in SUITE_GROUPS.get(word, (word,))]
+        ctx.meta[_NAMED] = [] if "--help" in args or "-h" in args else [name for name in words if name in SUITES]
+        try:
+            return super().parse_args(ctx, [*args])
+        except click.NoSuchOption:
+            ctx.meta[_NAMED] = []
+            return super().parse_args(ctx, args)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *params, help_option = super().get_params(ctx)
-        return [*params, *suite_parameters(self.stage, {param.name for param in params}), help_option]
+        found = suite_parameters(self.stage, {param.name for param in params}, ctx.meta.get(_NAMED))
+        return [*params, *found, help_option]
 
 
 class MeasureCommand(SuiteCommand):
@@ -190,9 +206,11 @@ class MeasureCommand(SuiteCommand):
     stage = "measure_options"
 
 
-def suite_parameters(stage: OptionStage, defined: set[str | None]) -> Iterator[click.Option]:
-    """Yield the options of all suites that the command does not define itself; suites can share an option."""
-    for name, by_suite in fields_by_option(stage).items():
+def suite_parameters(
+    stage: OptionStage, defined: set[str | None], suites: Iterable[str] | None
+) -> Iterator[click.Option]:
+    """Yield the options of suites, all if none are named, that the command does not define; suites can share one."""
+    for name, by_suite in fields_by_option(stage, suites or None).items():
         if name not in defined:
             helps = dict.fromkeys(declared.field.metadata["help"] for declared in by_suite.values())
             first = next(iter(by_suite.values()))
@@ -207,23 +225,23 @@ def _words(kind: Any) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def fields_by_option(stage: OptionStage) -> dict[str, dict[str, OptionField]]:
-    """Return option -> suite -> the field that takes its value."""
+def fields_by_option(stage: OptionStage, suites: Iterable[str] | None = None) -> dict[str, dict[str, OptionField]]:
+    """Return option -> suite -> the field that takes its value, of all suites if none are named."""
     from evaluator.suites import SUITES
 
     found: dict[str, dict[str, OptionField]] = {}
-    for suite_name, suite in SUITES.items():
-        for name, declared in option_fields(getattr(suite, stage)).items():
+    for suite_name in SUITES if suites is None else suites:
+        for name, declared in option_fields(getattr(SUITES[suite_name], stage)).items():
             found.setdefault(name, {})[suite_name] = declared
     return found
 
 
 def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable[str]) -> dict[str, object]:
     """Return the options of each suite that has any. Raises ConfigError for an option that none of the suites has."""
-    from evaluator.suites import SUITES
+    from evaluator.suites import SUITES, imported_suites
 
     takers = {suite: kind for suite in suites if suite in SUITES and (kind := getattr(SUITES[suite], stage))}
-    for name, by_suite in fields_by_option(stage).items():
+    for name, by_suite in fields_by_option(stage, imported_suites()).items():  # nobody could give options of others
         value = given.get(name)
         is_given = value is not None and value is not False and value != ()
         # Suites without an option `shots` take one number of shots, from the RunConfig.
@@ -253,12 +271,11 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
     require_suites(suites)
     first, shots, definition = SUITES[suites[0]], given["shots"], given["definition"]
     measured = tuple(name for name in DEFINITIONS if any(name in SUITES[suite].definitions for suite in suites))
-    with_shots = fields_by_option("options").get("shots", {})  # suites that take several numbers
-    takes_several = not with_shots.keys().isdisjoint(suites)
+    takes_several = "shots" in fields_by_option("options", suites)
     if shots and len(shots) > 1 and not takes_several:
         raise ConfigError(
             f"--shots {','.join(map(str, shots))}: {', '.join(suites)} takes one number. Run once for each, or choose "
-            f"among the suites that take several: {', '.join(with_shots)}."
+            f"among the suites that take several: {', '.join(fields_by_option('options')['shots'])}."
         )
     default = () if given["data"] else first.default_datasets
     is_own = bool(given["data"]) and not given["datasets"]

@@ -6,7 +6,7 @@ long as others are left; what the command line gets wrong, such as a name that d
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -80,22 +80,20 @@ def measured_parts(config: RunConfig) -> dict[str, dict[str, PartRecord]]:
 
 def check_config(config: RunConfig) -> None:
     """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit."""
-    suite_of_method = {method: name for name, suite in SUITES.items() for method in suite.own_methods}
-    for method in config.methods:
-        if method in suite_of_method and suite_of_method[method] not in config.suites:
-            raise ConfigError(
-                f"The method {method} belongs to {suite_of_method[method]}, not to {', '.join(config.suites)}. Run "
-                "that suite, or leave the method out (--methods)."
-            )
     require_suites(config.suites)
-    registries: list[tuple[str, Iterable[str], Collection[str]]] = [
-        ("dataset", config.datasets, DATASETS),
-        ("method", config.methods, methods_of(config.suites)),
-    ]
-    for kind, names, registry in registries:
-        for name in names:
-            if name not in registry:
-                raise ConfigError(unknown_name(f"There is no {kind}", name, registry))
+    for name in config.datasets:
+        if name not in DATASETS:
+            raise ConfigError(unknown_name("There is no dataset", name, DATASETS))
+    methods = methods_of(config.suites)
+    for name in config.methods:
+        if name in methods:
+            continue
+        if owner := next((suite for suite in SUITES if name in SUITES[suite].own_methods), None):
+            raise ConfigError(
+                f"The method {name} belongs to {owner}, not to {', '.join(config.suites)}. Run that suite, or leave "
+                "the method out (--methods)."
+            )
+        raise ConfigError(unknown_name("There is no method", name, methods))
     for name in config.suites:
         if SUITES[name].is_exclusive and len(config.suites) > 1:
             raise ConfigError(

@@ -1,6 +1,9 @@
 """List the suites by name, and the names that stand for several of them."""
 
-from collections.abc import Iterable
+from collections import UserDict
+from collections.abc import Iterable, MutableMapping
+from importlib import import_module
+from typing import Any
 
 from evaluator import schemas
 from evaluator.compare import schema as of_comparisons
@@ -11,20 +14,33 @@ from evaluator.methods import METHODS
 from evaluator.methods.base import Method
 from evaluator.report.table import METRIC_TEXTS, MetricTexts
 from evaluator.suites.base import Family, Suite
-from evaluator.suites.decide.suite import DECIDE
-from evaluator.suites.imported import IMPORTED_ANSWERS
 from evaluator.suites.in_context_pvi import schema as of_pvi
-from evaluator.suites.in_context_pvi.suite import IN_CONTEXT_PVI
 from evaluator.suites.prompt_search import schema as of_searches
-from evaluator.suites.prompt_search.suite import PROMPT_SEARCH
-from evaluator.suites.staicc.suite import STAICC_SUITES
 
-SUITES: dict[str, Suite] = {
-    **STAICC_SUITES,
-    "prompt-search": PROMPT_SEARCH,
-    "pvi": IN_CONTEXT_PVI,
-    "decide": DECIDE,
-}
+
+class _Suites(UserDict[str, Any]):
+    """Name -> suite, or the package whose `suite.SUITES` has it and is imported when the suite is looked up."""
+
+    def __getitem__(self, name: str) -> Suite:
+        if isinstance(package := self.data[name], str):
+            self.data |= import_module(f"evaluator.suites.{package}.suite").SUITES
+        suite: Suite = self.data[name]
+        return suite
+
+
+_SUITES = _Suites({
+    "staicc-normal": "staicc",
+    "staicc-bias": "staicc",
+    "staicc-robustness": "staicc",
+    "staicc-variables": "staicc",
+    "staicc-demonstrations": "staicc",
+    "staicc-learning-curve": "staicc",
+    "prompt-search": "prompt_search",
+    "pvi": "in_context_pvi",
+    "decide": "decide",
+})  # fmt: skip
+
+SUITES: MutableMapping[str, Suite] = _SUITES
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {
     "staicc": ("staicc-normal", "staicc-bias", "staicc-robustness"),
@@ -32,12 +48,18 @@ SUITE_GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Names that stand for other suites: all of the benchmark, and its plain way for a user's data."""
 
+
 TABLES = {
     name: table
     for module in (schemas, of_comparisons, of_pvi, of_searches)
     for name, table in schemas.declared_tables(vars(module)).items()
 }
 """Tables of runs and comparisons by name: schema and key. Those of other suites are checked by their digests alone."""
+
+
+def imported_suites() -> list[str]:
+    """Return the names of suites that were looked up so far, and of others in the same packages."""
+    return [name for name, suite in _SUITES.data.items() if isinstance(suite, Suite)]
 
 
 def require_suites(names: Iterable[str]) -> None:
@@ -53,7 +75,15 @@ def require_suites(names: Iterable[str]) -> None:
 
 def families_of(names: Iterable[str]) -> list[Family]:
     """Return the different families of suites, or of imported answers."""
-    return list(dict.fromkeys(IMPORTED_ANSWERS if name == IMPORTED else SUITES[name].family for name in names))
+    return list(dict.fromkeys(map(_family, names)))
+
+
+def _family(name: str) -> Family:
+    if name != IMPORTED:
+        return SUITES[name].family
+    from evaluator.suites.imported import IMPORTED_ANSWERS  # it imports decisions, which few runs have
+
+    return IMPORTED_ANSWERS
 
 
 def methods_of(names: Iterable[str]) -> dict[str, Method]:

@@ -214,19 +214,23 @@ METRIC_TEXTS = {
     for name, title in {each.metric: each.title, **each.titles}.items()
 }
 
-DECIDE = Suite(
-    summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
-    parts={form: Part() for form in FORMS}
-    | {PART: Part(kind="null")}
-    | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED) if part != REPEAT},  # equal prompts are one
-    methods=METHODS,
-    own_methods=OWN_METHODS,
-    definitions=("paper",),
-    label_boundary="merged",
-    options=DecideOptions,
-    take=lambda dataset, _config: as_decision(dataset),
-    requests=decide_requests,
-    describe=describe,
-    plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
-    family=Family(measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS),
-)
+SUITES = {
+    "decide": Suite(
+        summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
+        parts={form: Part() for form in FORMS}
+        | {PART: Part(kind="null")}
+        | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED) if part != REPEAT},  # equal prompts are one
+        methods=METHODS,
+        own_methods=OWN_METHODS,
+        definitions=("paper",),
+        label_boundary="merged",
+        options=DecideOptions,
+        take=lambda dataset, _config: as_decision(dataset),
+        requests=decide_requests,
+        describe=describe,
+        plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
+        family=Family(
+            measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
+        ),
+    )
+}

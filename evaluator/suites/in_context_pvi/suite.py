@@ -187,23 +187,25 @@ def v_information_lines(run: MeasuredRun) -> Iterator[str]:
         )
 
 
-IN_CONTEXT_PVI = Suite(
-    summary="How hard each query is for a model: the bits that its input gives about its label.",
-    parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
-    methods=("vanilla", "pvi_released", *CHOSEN),
-    own_methods={"pvi_released": PVI_RELEASED, **demonstration_choice.CHOSEN_METHODS},
-    definitions=("paper", "released"),
-    label_boundary="merged",
-    options=PviOptions,
-    measure_options=PviMeasureOptions,
-    requests=requests,
-    describe=describe,
-    plan=Plan(files=files, queries_every_row=queries_every_row),
-    family=Family(
-        measure=measure,
-        sections=pvi_sections,
-        query_numbers=pvi_numbers,
-        summary_lines=v_information_lines,
-        comparison=comparison,
-    ),
-)
+SUITES = {
+    "pvi": Suite(
+        summary="How hard each query is for a model: the bits that its input gives about its label.",
+        parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
+        methods=("vanilla", "pvi_released", *CHOSEN),
+        own_methods={"pvi_released": PVI_RELEASED, **demonstration_choice.CHOSEN_METHODS},
+        definitions=("paper", "released"),
+        label_boundary="merged",
+        options=PviOptions,
+        measure_options=PviMeasureOptions,
+        requests=requests,
+        describe=describe,
+        plan=Plan(files=files, queries_every_row=queries_every_row),
+        family=Family(
+            measure=measure,
+            sections=pvi_sections,
+            query_numbers=pvi_numbers,
+            summary_lines=v_information_lines,
+            comparison=comparison,
+        ),
+    )
+}

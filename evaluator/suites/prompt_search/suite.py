@@ -277,23 +277,25 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         )
 
 
-PROMPT_SEARCH = Suite(
-    summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
-    parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
-    methods=("per_token", "vanilla", "per_byte", "unconditional"),
-    definitions=("paper",),
-    label_boundary="merged",
-    options=SearchOptions,
-    take=lambda dataset, _config: as_multiple_choice(dataset),
-    requests=requests,
-    describe=describe,
-    plan=Plan(check=check, files=files, explain=explain),
-    family=Family(
-        measure=measure,
-        sections=search_sections,
-        rounds=rounds,
-        query_numbers=right_answers,
-        summary_lines=summary_lines,
-        comparison=comparison,
-    ),
-)
+SUITES = {
+    "prompt-search": Suite(
+        summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
+        parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
+        methods=("per_token", "vanilla", "per_byte", "unconditional"),
+        definitions=("paper",),
+        label_boundary="merged",
+        options=SearchOptions,
+        take=lambda dataset, _config: as_multiple_choice(dataset),
+        requests=requests,
+        describe=describe,
+        plan=Plan(check=check, files=files, explain=explain),
+        family=Family(
+            measure=measure,
+            sections=search_sections,
+            rounds=rounds,
+            query_numbers=right_answers,
+            summary_lines=summary_lines,
+            comparison=comparison,
+        ),
+    )
+}

@@ -181,7 +181,7 @@ def _require_shots(config: RunConfig) -> None:
         raise ConfigError("staicc-learning-curve asks for the label of every demonstration: --shots must be 1 or more.")
 
 
-STAICC_SUITES = {
+SUITES = {
     "staicc-normal": staicc_suite(
         summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
         parts={"normal": Part()},
