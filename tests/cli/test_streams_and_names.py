@@ -225,8 +225,8 @@ def test_a_chart_of_names_with_control_codes_is_drawn() -> None:
     names = [*NAMES, "\0", "\udcff", "\uffff"]
     table = pl.DataFrame({"x": range(len(names))})
     chart = alt.layer(alt.Chart(alt.NamedData("rows"), title=names).mark_point().encode(x="x:Q", text="n:N"))
-    assert "a\\u2028b" in draw_svg(compiled(chart), rows=table)
-    spec = compiled(alt.layer(alt.Chart(alt.NamedData("rows")).mark_text().encode(x="x:Q", text="n:N")))
+    assert "a\\u2028b" in draw_svg(compiled(chart.to_dict()), rows=table)
+    spec = compiled(alt.layer(alt.Chart(alt.NamedData("rows")).mark_text().encode(x="x:Q", text="n:N")).to_dict())
     drawn = draw_svg(spec, rows=pl.DataFrame({"n": [name for name in names if name != "\udcff"]}).with_row_index("x"))
     assert "a\\u2028b" in drawn
 
