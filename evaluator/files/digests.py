@@ -3,14 +3,18 @@
 import ast
 import hashlib
 import json
+import sys
 import tomllib
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import polars as pl
 
-from evaluator.errors import StoreError
+from evaluator.config import cache_folder
+from evaluator.errors import StoreError, WriteError
+from evaluator.files.json_files import read_json, write_json
 
 
 def short_digest(content: bytes) -> str:
@@ -52,19 +56,28 @@ def source_fingerprint(*folders: str) -> str:
         StoreError: a path that holds no code, because a misspelt one would otherwise go unnoticed.
     """
     package = Path(__file__).parents[1]
-    code: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for name in folders:
         path = package / name
         modules = [path] if path.is_file() else sorted(path.rglob("*.py"))
         if not modules:
             raise StoreError(f"{path} holds no Python code to take a fingerprint of.")
         data = [table for table in sorted(path.rglob("*.toml")) if table.name != "texts.toml"]  # words of pages
-        code |= {module.relative_to(package).as_posix(): code_digest(module.read_text("utf-8")) for module in modules}
-        code |= {table.relative_to(package).as_posix(): repr(tomllib.loads(table.read_text("utf-8"))) for table in data}
-    return fingerprint(code)
+        sources |= {file.relative_to(package).as_posix(): file.read_text("utf-8") for file in [*modules, *data]}
+    # Reading code as syntax takes a third of a second, so that the cache folder has its fingerprint.
+    cached = cache_folder() / "digests" / f"code-{fingerprint(sources, sys.version)}.json"
+    with suppress(StoreError):  # a damaged one is written again
+        if known := read_json(cached):
+            return str(known["code"])
+    code = {
+        name: code_digest(text) if name.endswith(".py") else repr(tomllib.loads(text)) for name, text in sources.items()
+    }
+    digest = fingerprint(code)
+    with suppress(WriteError):
+        write_json(cached, {"code": digest})
+    return digest
 
 
-@cache
 def code_digest(source: str) -> str:
     """Return a short digest of Python source without its comments, docstrings and layout."""
     return short_digest(ast.unparse(_WithoutDocstrings().visit(ast.parse(source))).encode())

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple
 
 import polars as pl
@@ -21,6 +22,7 @@ from evaluator.record import (
     RunRecord,
     ScoresRecord,
 )
+from evaluator.report.figures import load_compiler
 from evaluator.report.notes import throughput_line
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
@@ -113,6 +115,7 @@ def run(
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
+        Thread(target=load_compiler, name="compiler of charts").start()  # beside imports, which take one core
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)

@@ -49,7 +49,7 @@ LOG = re.compile(r"replica-[0-9]+\.log")
 CACHED: Sequence[tuple[Kind, str, re.Pattern[str], re.Pattern[str] | None]] = (
     ("datasets", "datasets", re.compile(r".+\.[0-9a-f]+\.arrow"), None),
     ("datasets", "hub", re.compile(".+--.+-[0-9a-f]{7,}.*"), re.compile(r".+\.parquet")),
-    ("digests", "digests", re.compile(r"[0-9a-f]+\.json"), None),
+    ("digests", "digests", re.compile(r"(code-)?[0-9a-f]+\.json"), None),
     ("models", "models", re.compile("random-[0-9a-f]{16}"), re.compile(r"[\w.-]+\.(json|safetensors|txt|jinja)")),
 )
 """What the cache holds: kind, folder, names in it, and for folders the names of the files in these."""

@@ -97,6 +97,17 @@ def test_the_fingerprint_of_source_changes_with_data_and_their_order_but_not_wit
     assert len({before, swapped, digests.source_fingerprint("engine")}) == 3
 
 
+def test_a_fingerprint_of_source_is_kept_and_made_again_where_its_file_is_damaged(package, monkeypatch):
+    monkeypatch.setenv("EVALUATOR_CACHE", str(package / "cache"))
+    before = digests.source_fingerprint("engine")
+    monkeypatch.setattr(digests, "code_digest", lambda _: pytest.fail("read as syntax again"))
+    assert digests.source_fingerprint("engine") == before
+    (kept,) = (package / "cache" / "digests").iterdir()
+    kept.write_bytes(kept.read_bytes().replace(before.encode(), b"0" * 16))
+    monkeypatch.setattr(digests, "code_digest", code_digest)
+    assert digests.source_fingerprint("engine") == before
+
+
 @pytest.mark.usefixtures("package")
 def test_a_folder_without_code_has_no_fingerprint():
     with pytest.raises(StoreError, match="engines holds no Python code"):
