@@ -74,7 +74,9 @@ def option_text(option: object) -> str:
 def gold_option(gold: object, answer: TypedAnswer) -> str | None:
     """Return the option that a gold value names, or None: by its text, its level, or as yes or no."""
     text = option_text(gold)
-    for each in (text, text.strip(), text.strip().removesuffix(".0")):  # 1.0, where a column had missing cells
+    if text in answer.options:
+        return text
+    for each in (text.strip(), text.strip().removesuffix(".0")):  # 1.0, where a column had missing cells
         if each in answer.options:
             return each
         if option := (_TRUTH.get(each.lower()) if answer.options == (NO, YES) else answer.legend.get(each)):
@@ -88,7 +90,7 @@ Gold = tuple[int | None, list[float] | None]
 
 def gold_index(gold: object, answer: TypedAnswer) -> Gold:
     """Return what a gold value says: an option, or an object or a list of weights. Raises DatasetError for others."""
-    if isinstance(gold, Mapping | list):
+    if isinstance(gold, dict | list):
         soft = _distribution(gold, answer)
         return soft.index(max(soft)), soft
     if (option := gold_option(gold, answer)) is None:
@@ -96,8 +98,8 @@ def gold_index(gold: object, answer: TypedAnswer) -> Gold:
     return answer.options.index(option), None
 
 
-def _distribution(value: Mapping[str, Any] | list[Any], answer: TypedAnswer) -> list[float]:
-    named = value if isinstance(value, Mapping) else dict(zip(answer.options, value, strict=False))
+def _distribution(value: dict[str, Any] | list[Any], answer: TypedAnswer) -> list[float]:
+    named = value if isinstance(value, dict) else dict(zip(answer.options, value, strict=False))
     n_expected = len(value) if named is value else len(answer.options)
     of_option = {gold_option(key, answer): weight for key, weight in named.items()}
     is_known = len(of_option) == len(value) == n_expected and {*of_option} <= {*answer.options}
@@ -119,7 +121,8 @@ def _pairs(answer: Mapping[str, Any]) -> tuple[Sequence[tuple[object, Any]], Que
         pairs = [(entry["value"], entry.get("probability")) for entry in reported]
     else:
         raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
-    is_score = "score" in (*answer, answer.get("type")) and all(option_text(level).isdecimal() for level, _ in pairs)
+    says_score = "score" in answer or answer.get("type") == "score"
+    is_score = says_score and all(option_text(level).isdecimal() for level, _ in pairs)
     return (sorted(pairs, key=lambda pair: int(option_text(pair[0]))), "score") if is_score else (pairs, "choice")
 
 

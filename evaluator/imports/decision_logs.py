@@ -160,27 +160,24 @@ def _asked_twice(plain: Sequence[Answered], changed: Sequence[Answered]) -> list
 
 def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:
     """Return the answers to a question, with the options of equal sets in the order of the first."""
-    orders: dict[frozenset[str], tuple[str, ...]] = {}
-    answers = [row.answer for row in rows if row.answer is not None]
-    spaces, numbers = [], []
-    for answer in answers:
-        values, options = answer.probabilities, answer.options
-        order = orders.setdefault(frozenset(options), options)
-        if options != order:
-            of_option = dict(zip(options, values, strict=True))
+    orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
+    for read in (row.answer for row in rows if row.answer is not None):
+        order = orders.setdefault(frozenset(read.options), read.options)
+        if read.options == order:
+            answers.append(read)
+        else:
+            of_option = dict(zip(read.options, read.probabilities, strict=True))
             values = tuple(of_option[option] for option in order)
-        spaces.append(order)
-        numbers.append(values)
+            answers.append(read._replace(options=order, probabilities=values))
+    numbers = [answer.probabilities for answer in answers]
     reported = reported_probabilities(
         numbers,
         lambda place, allowed: DatasetError(
             f"{rows[place].where}, question {name!r}: found {[*numbers[place]]}; allowed is {allowed}."
         ),
     )
-    golds = [
-        _gold(row, answer._replace(options=options)) for row, answer, options in zip(rows, answers, spaces, strict=True)
-    ]
-    frame = _answers(rows, golds, spaces, reported.log_likelihoods)
+    golds = [_gold(row, answer) for row, answer in zip(rows, answers, strict=True)]
+    frame = _answers(rows, golds, [answer.options for answer in answers], reported.log_likelihoods)
     masses = [row.mass for row in rows]
     kind: Numbers = "probabilities"
     if all(masses):  # p x mass is then the likelihood over the vocabulary
@@ -269,7 +266,7 @@ def _decguard(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
 
 def _sys1bench(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
     pairs = [{"value": key, "probability": p} for key, p in zip(row["option_keys"], row["probs"], strict=False)]
-    answer = None if row.get("error") else {"probabilities": pairs}
+    answer = None if row.get("error") else {"type": row.get("primitive"), "probabilities": pairs}
     asked = f"{row.get('framing_id')}, {row.get('permutation_id')}"
     yield Answered(row["question_key"], row["row_id"], asked, answer, row["ground_truth"], row.get("model_id"))
 

@@ -295,6 +295,17 @@ def test_options_that_differ_in_number_are_datasets_of_their_own(tmp_path):
     assert np.exp(two.rows["log_likelihoods"][1].to_list()) == pytest.approx([0.1, 0.9])
 
 
+@pytest.mark.parametrize(("primitive", "kind"), [("score", "score"), ("choice", "choice")])
+def test_levels_of_sys1bench_are_ordered(tmp_path, primitive, kind):
+    row = {"row_id": "r", "question_key": "q", "primitive": primitive, "option_keys": ["1", "0"], "probs": [0.7, 0.3]}
+    path = write(tmp_path / "log.jsonl", [row | {"ground_truth": 1.0, "error": None, "model_id": "jev"}])
+    [dataset] = read_files([path], ImportColumns())
+    assert dataset.kind == kind
+    options = ["0", "1"] if kind == "score" else ["1", "0"]
+    assert dataset.rows["label_names"][0].to_list() == options
+    assert dataset.rows["gold"].to_list() == [options.index("1")]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
