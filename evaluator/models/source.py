@@ -295,16 +295,7 @@ def find_model(
 
     Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
     """
-    path = Path(config.model).expanduser()
-    if not config.model.strip():
-        raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
-    if path.is_dir():
-        folder, revision = path.resolve(), None
-    elif path.is_file():
-        raise ModelError(_instead_of_model(config.model, path))
-    else:
-        folder = _hub_folder(config, needs_weights)
-        revision = folder.name  # the hub's cache names a snapshot by its commit
+    folder, revision = _folder_and_revision(config, needs_weights)
     description = _read_config(config.model, folder)
     text_part = description.get("text_config") or description  # multimodal models describe their text part separately
     if not isinstance(text_part, dict):
@@ -341,6 +332,19 @@ def find_model(
         trust_remote_code=config.trust_remote_code,
         add_bos=config.add_bos,
     )
+
+
+def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path, str | None]:
+    """Return where a model is, and the commit of a snapshot of the hub, by which the hub's cache names it."""
+    path = Path(config.model).expanduser()
+    if not config.model.strip():
+        raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
+    if path.is_dir():
+        return path.resolve(), None
+    if path.is_file():
+        raise ModelError(_instead_of_model(config.model, path))
+    folder = _hub_folder(config, needs_weights)
+    return folder, folder.name
 
 
 def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:

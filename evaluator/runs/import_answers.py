@@ -15,7 +15,7 @@ from evaluator.files.whole import file_digest, writing_to
 from evaluator.imports.answers import IMPORTED, NUMBERS, ImportedDataset, answer_rows
 from evaluator.imports.files import read_files
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ModelRecord, PartRecord
+from evaluator.record import EngineRecord, ModelRecord, PartRecord, PromptsRecord
 from evaluator.run import stage_records
 from evaluator.run.build import Built
 from evaluator.run.measure import ScoredStore
@@ -69,9 +69,8 @@ def import_answers(
     yield Progress(stage="Reading answers", done=len(paths), total=len(paths), unit="files")
     digest, rows = fingerprint(*(file_digest(path) for path in paths)), answer_rows(datasets)
     names = tuple(dict.fromkeys(dataset.name for dataset in datasets))
-    definitions: tuple[Definition, ...] = ("paper",)
-    if any(dataset.floor is not None for dataset in datasets):
-        definitions = ("paper", "floored")
+    is_floored = any(dataset.floor is not None for dataset in datasets)
+    definitions: tuple[Definition, ...] = ("paper", "floored") if is_floored else ("paper",)
     config = RunConfig(
         suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=definitions
     )
@@ -88,15 +87,8 @@ def import_answers(
             dataset.part: replace(part, kind="diagnostic") if dataset.part in VARIED else part for dataset in datasets
         }
         built = Built(config, store, {IMPORTED: parts})
-        described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
         elapsed_s = seconds_since(clock)
-        notes = {dataset.name: [f"imported from {dataset.file}", *dataset.notes] for dataset in reversed(datasets)}
-        prompts = replace(
-            stage_records.prompts_record(built, described),
-            datasets=list(names),
-            notes=notes,
-            dataset_fingerprints=dict.fromkeys(names, digest),
-        )
+        prompts = _prompts_record(built, datasets, digest)
         record = stage_records.record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(
@@ -110,6 +102,16 @@ def import_answers(
         record = stage_records.record_scores(record, scored, answered, out)
         record = replace(record, scores=replace(record.scores, costs=[*costs]))  # type: ignore[type-var]
         return (yield from measure_and_report(record, scored, out))
+
+
+def _prompts_record(built: Built, datasets: Sequence[ImportedDataset], digest: str) -> PromptsRecord:
+    described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
+    return replace(
+        stage_records.prompts_record(built, described),
+        datasets=list(built.config.datasets),
+        notes={dataset.name: [f"imported from {dataset.file}", *dataset.notes] for dataset in reversed(datasets)},
+        dataset_fingerprints=dict.fromkeys(built.config.datasets, digest),
+    )
 
 
 def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
