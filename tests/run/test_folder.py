@@ -147,8 +147,9 @@ def test_the_same_model_twice_is_refused_before_anything_is_built(tmp_path):
 
 def test_every_suite_writes_tables_that_are_sorted_the_same_way_twice(tmp_path):
     """A run again in another folder has the same bytes in every table."""
+    options = {"prompt-search": SearchOptions(tries=20)}
     for name in ("staicc-bias", "prompt-search", "pvi"):
-        config = RunConfig(suites=(name,), datasets=("trec",), n_queries=20, n_shots=1)
+        config = RunConfig(suites=(name,), datasets=("trec",), n_queries=20, n_shots=1, suite_options=options)
         for folder in ("a", "b"):
             finish(pipeline.run(config, FAKE, tmp_path / name / folder))
         first, second = (
