@@ -259,8 +259,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 check_classification_targets(validated[1])
             return validated
         except ValueError as error:
-            hint = "X is one text. Give a list of texts." if isinstance(X, str) else str(error)
-            raise InputError(hint) from error
+            raise InputError("X is one text. Give a list of texts." if isinstance(X, str) else str(error)) from error
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""

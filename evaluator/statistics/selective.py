@@ -105,9 +105,8 @@ def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints
     The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import.
     """
     k: Ints = np.ceil(np.nan_to_num(bdtrik(level, n, rate))).astype(np.int64) + 1  # by rounding 0 to 2 too high
-    least = np.asarray(level) * (1 - 1e-13)
     for _ in range(2):
-        k = np.where((k > 0) & (bdtr(np.maximum(k - 1, 0), n, rate) >= least), k - 1, k)
+        k = np.where((k > 0) & (bdtr(np.maximum(k - 1, 0), n, rate) >= np.multiply(level, 1 - 1e-13)), k - 1, k)
     return k
 
 
