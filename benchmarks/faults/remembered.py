@@ -29,7 +29,7 @@ def install() -> None:
 
     _remember(digests, "code_digest", lambda source: source)
     for name in [name for name, value in vars(figures).items() if hasattr(value, "cache_info")]:
-        _remember(figures, name, lambda *drawn: repr(drawn))  # compiled charts
+        _remember(figures, name, lambda *drawn, **named: repr((drawn, named)))  # compiled charts
     _remember(vl_convert, "vegalite_to_vega", lambda spec, vl_version: [spec, vl_version])
     _remember(vl_convert, "vega_to_svg", lambda spec: spec)
     _remember(jinja2.Environment, "compile", lambda _environment, source, *names: [source, *names])

@@ -159,7 +159,7 @@ def test_choices_of_demonstrations_where_there_are_none_are_refused(tmp_path):
     assert "StaICC's datasets" in refused("staicc-normal", "--datasets", "sst5", "--sets", 3)
     assert "not for staicc-bias" in refused("staicc-normal", "staicc-bias", "--data", path, "--seed", 1)
     assert "has one set" in refused("classify", "--data", path, "--demonstrations", "first")
-    assert "--demonstrations of staicc-normal is balanced or cover or first, got published" in refused(
+    assert "'published' is not one of 'balanced', 'cover', 'first'" in refused(
         "classify", "--data", path, "--demonstrations", "published"
     )
     assert "1 or more" in refused("classify", "--data", path, "--sets", 0)
