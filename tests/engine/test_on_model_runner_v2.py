@@ -34,7 +34,6 @@ def test_the_engine_contract_holds_on_model_runner_v2() -> None:
 
 
 @cpu_only
-@pytest.mark.exhaustive  # a cluster, and four processes that import vLLM and interpret Triton: minutes
 @pytest.mark.slow
 @pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 def test_a_model_on_two_devices_of_a_cluster_has_the_numbers_of_transformers(
