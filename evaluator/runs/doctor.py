@@ -228,7 +228,8 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
         yield _check(f"{name}: agreement", None, why)
         return
     kinds, rest_agrees = dict(_by_kind(drifts(answers.scored, reference.scores, name))), True
-    for kind in sorted(kinds, key=EVICTIONS.__eq__):  # evictions last: a cause only if nothing else disagrees
+    # Evictions last: they are a cause only if nothing else disagrees.
+    for kind in sorted(kinds, key=lambda kind: kind == EVICTIONS):
         option = "a larger --kv-cache-gib" if kind == EVICTIONS and rest_agrees else patient.way_out(dtype)
         check = _drift_check(f"{name}: {kind}", kinds[kind], _allowed_nats(patient, dtype, kind), patient, option)
         rest_agrees = rest_agrees and check.status != "DISAGREES"
