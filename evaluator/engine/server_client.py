@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
@@ -370,7 +370,8 @@ def answer_all(
     work = _Work(len(jobs), len(servers))
     # In turn, so that each server fills its slots from its own queue before another takes from it.
     slots = [_Slot(server) for _ in range(min(concurrency, len(jobs))) for server in range(len(servers))]
-    results: SimpleQueue[tuple[_Slot, int, AnswerT | BaseException]] = SimpleQueue()
+    # A SimpleQueue of CPython 3.11 waits for ever if a timeout of microseconds is over before it looks at the clock.
+    results: Queue[tuple[_Slot, int, AnswerT | BaseException]] = Queue()
 
     def fill_slots(now: float) -> None:
         for slot in slots:
@@ -401,7 +402,7 @@ def answer_all(
             yield jobs[job], result
 
 
-def _send(results: "SimpleQueue[Any]", slot: "_Slot", job: int, ask: Callable[[], object]) -> None:
+def _send(results: "Queue[Any]", slot: "_Slot", job: int, ask: Callable[[], object]) -> None:
     """Put the answer to a job, or the error in its place, into the queue."""
     try:
         results.put((slot, job, ask()))

@@ -65,6 +65,13 @@ def test_an_answer_that_is_never_one_ends_the_run_without_patience():
     assert len(server.asked) == MAX_BAD_ANSWERS
 
 
+@pytest.mark.timeout(60)
+def test_a_wait_of_a_microsecond_for_answers_ends():
+    for _ in range(50_000):  # of SimpleQueue, one in some thousands lasts for ever
+        with pytest.raises(server_client.Empty):
+            server_client.Queue().get(timeout=1e-6)
+
+
 @pytest.mark.usefixtures("short_waits")
 def test_a_server_that_fails_at_everything_leaves_it_to_another():
     has_failed, has_failed_often = threading.Event(), threading.Event()
