@@ -15,10 +15,8 @@ from evaluator.templates.template import LABEL_SPACE
 Form = Literal["letters", "names", "vllm", "vllm-decisions"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
-LIMITS: dict[Form, dict[QuestionKind, int]] = {
-    "vllm": {"choice": len(string.ascii_uppercase), "score": len(string.digits)},
-    "vllm-decisions": {"choice": len(string.ascii_uppercase), "score": len(string.digits)},
-}
+_OF_SERVER: dict[QuestionKind, int] = {"choice": len(string.ascii_uppercase), "score": len(string.digits)}
+LIMITS: dict[Form, dict[QuestionKind, int]] = {"vllm": _OF_SERVER, "vllm-decisions": _OF_SERVER}
 """Most options of a question that a server takes."""
 
 
@@ -64,9 +62,8 @@ def asked(
         else:
             lines.append(f"{labels[option]}: {shown}" if shown else labels[option])
     if form == "names":
-        return Asked(
-            "\n".join([*lines, "Answer with one option only.", "Answer:"]), [LABEL_SPACE + name for name in names]
-        )
+        text = "\n".join([*lines, "Answer with one option only.", "Answer:"])
+        return Asked(text, [LABEL_SPACE + name for name in names])
     if not is_server:
         lines += ["Answer with the letter of one option only.", "Answer:"]
         return Asked("\n".join(lines), [LABEL_SPACE + label for label in labels])
@@ -84,9 +81,8 @@ def _labels(form: Form, kind: QuestionKind, n_options: int, order: Sequence[int]
         return [NO, YES]
     if form in LIMITS and kind == "score":
         return list(string.digits[:n_options])
-    letters = (
-        string.ascii_uppercase if n_options <= len(string.ascii_uppercase) else [str(n + 1) for n in range(n_options)]
-    )
+    has_letters = n_options <= len(string.ascii_uppercase)
+    letters = string.ascii_uppercase if has_letters else [str(n + 1) for n in range(n_options)]
     labels = [""] * n_options
     for place, option in enumerate(order):
         labels[option] = letters[place]

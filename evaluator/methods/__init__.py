@@ -14,12 +14,16 @@ from typing import NamedTuple
 
 from evaluator.files.digests import code_digest
 from evaluator.methods.base import Method
-from evaluator.methods.calibration import BATCH_CALIBRATION, CONTEXTUAL_CALIBRATION, DOMAIN_CALIBRATION
-from evaluator.methods.knn_prompting import KNN_CENTROID, KNN_NEIGHBOURS
+from evaluator.methods.calibration import (
+    BATCH_CALIBRATION,
+    CONTEXTUAL_CALIBRATION,
+    DOMAIN_CALIBRATION,
+    TEMPERATURE_SCALING,
+    VECTOR_SCALING,
+)
 from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
 from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, PPL_ICL, UNCONDITIONAL, VANILLA
-from evaluator.methods.training_states import HIDDEN_CALIBRATION
-from evaluator.methods.vector_scaling import TEMPERATURE_SCALING, VECTOR_SCALING
+from evaluator.methods.training_states import HIDDEN_CALIBRATION, KNN_CENTROID, KNN_NEIGHBOURS
 
 logger = logging.getLogger(__name__)
 

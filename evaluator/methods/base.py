@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import RunConfig, prompt_definition
 from evaluator.datasets.base import AnyDataset, ClassificationDataset
+from evaluator.errors import LabelError
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
-from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, REQUESTS, TOKENS, Definition, PartKind
+from evaluator.schemas import (
+    HIDDEN_STATES,
+    LABEL_DISTANCES,
+    PREDICTIONS,
+    PREDICTIONS_KEY,
+    REQUESTS,
+    TOKENS,
+    Definition,
+    PartKind,
+)
 from evaluator.store.tables import slices
 
 if TYPE_CHECKING:
     import torch
-
-
-from evaluator.config import prompt_definition
-from evaluator.errors import LabelError
-from evaluator.schemas import PREDICTIONS, PREDICTIONS_KEY
 
 LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}
 """Column of scores that label probabilities are computed from, by definition."""
@@ -204,8 +209,7 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
         for part, about in scored.parts.items()
         if about.kind in method.part_kinds and about.kind != "null" and definition in about.definitions
     ]
-    none = pl.LazyFrame(schema=PREDICTIONS).drop("pred")
-    rows = pl.concat([none, *tables], how="diagonal_relaxed")
+    rows = pl.concat([pl.LazyFrame(schema=PREDICTIONS).drop("pred"), *tables], how="diagonal_relaxed")
     predictions = rows.with_columns(pred=pl.col("label_probs").list.arg_max())
     return predictions.select(pl.col(name).cast(dtype) for name, dtype in PREDICTIONS.items()).sort(PREDICTIONS_KEY)
 
@@ -217,10 +221,7 @@ def measured_definitions(method: Method, definitions: Sequence[Definition]) -> l
 
 
 def check_labels(
-    methods: Mapping[str, Method],
-    definitions: Sequence[Definition],
-    tokens: pl.LazyFrame,
-    prompts: pl.LazyFrame,
+    methods: Mapping[str, Method], definitions: Sequence[Definition], tokens: pl.LazyFrame, prompts: pl.LazyFrame
 ) -> None:
     """Check, before anything is scored, that every method and definition can score all labels.
 
@@ -243,15 +244,10 @@ def check_labels(
         return
     # Texts are joined only here, where something is wrong: joins of all prompts take much memory.
     # One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`.
-    labels = (
-        wrong.select("prompt_id", tokens="continuations")
-        .join(prompts.select("prompt_id", space="continuations"), on="prompt_id")
-        .select("space", "tokens", label="space")
-        .unique()
-        .explode("label", "tokens")
-        .sort("space", "label", maintain_order=True)
-        .collect(engine="streaming")
-    )
+    spaces = prompts.select("prompt_id", space="continuations")
+    joined = wrong.select("prompt_id", tokens="continuations").join(spaces, on="prompt_id")
+    distinct = joined.select("space", "tokens", label="space").unique().explode("label", "tokens")
+    labels = distinct.sort("space", "label", maintain_order=True).collect(engine="streaming")
     for name, limit in limits.items():
         _refuse_long_labels(name, limit, labels)
     if scores_last:

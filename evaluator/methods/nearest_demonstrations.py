@@ -114,8 +114,7 @@ def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[p
     chosen from the whole demonstration split, under `released` from its first 512 rows.
     """
     query_id, demonstration_ids = nearest_demonstrations(context, scored, context.config.n_shots)
-    first_set = np.zeros_like(query_id)
-    plan = PromptPlan(demonstration_set=first_set, query_id=query_id, demonstration_ids=demonstration_ids)
+    plan = PromptPlan(demonstration_set=np.zeros_like(query_id), query_id=query_id, demonstration_ids=demonstration_ids)
     yield from retrieved_requests(context, TOPK_PART, plan)
 
 
@@ -166,16 +165,12 @@ def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator
     # A request for each pair of a query and an ordering.
     query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
     query_id = nearest.query_id[query]
-    plan = PromptPlan(
-        demonstration_set=ordering,
-        query_id=query_id,
-        demonstration_ids=nearest.demonstration_ids[query[:, None], ranks[ordering]],
-    )
+    ids = nearest.demonstration_ids[query[:, None], ranks[ordering]]
+    plan = PromptPlan(demonstration_set=ordering, query_id=query_id, demonstration_ids=ids)
     for rows in retrieved_requests(context, SA_ICL_PART, plan):
         number = pl.col("demonstration_set")
-        yield rows.with_columns(
-            ordering=number, position=pl.col("query_id") * N_ORDERINGS + number, demonstration_set=pl.lit(0, pl.Int64)
-        )
+        position, first_set = pl.col("query_id") * N_ORDERINGS + number, pl.lit(0, pl.Int64)
+        yield rows.with_columns(ordering=number, position=position, demonstration_set=first_set)
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:

@@ -8,6 +8,7 @@ perplexity do better. The perplexity is that of the instruction alone, without a
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -69,10 +70,10 @@ PER_TOKEN = Method(
     definitions=("paper",),
 )
 
-PER_BYTE = Method(
+PER_BYTE = replace(
+    PER_TOKEN,
     summary="The label of the highest log-likelihood per byte of its name.",
     label_probs=softmax_of(log_likelihood_per_byte),
-    definitions=("paper",),
 )
 
 
@@ -125,14 +126,10 @@ def noisy_channel_probs(scored: ScoredRequests, definition: Definition) -> pl.La
     score = pl.col("label_log_likelihoods").list.first()
     if definition == "released":
         score = score / pl.col("label_token_counts").list.first()
-    by_prompt = (
-        scored.rows.filter(part=NOISY_CHANNEL_PART)
-        .sort(*_PROMPT, "label_tried")
-        .group_by(_PROMPT, maintain_order=True)
-        .agg(pl.col("prompt_id").first(), score)
-        .select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
-    )
-    return scored.queries.drop("prompt_id").join(by_prompt, on=_PROMPT, maintain_order="left")
+    tried = scored.rows.filter(part=NOISY_CHANNEL_PART).sort(*_PROMPT, "label_tried")
+    by_prompt = tried.group_by(_PROMPT, maintain_order=True).agg(pl.col("prompt_id").first(), score)
+    probs = by_prompt.select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
+    return scored.queries.drop("prompt_id").join(probs, on=_PROMPT, maintain_order="left")
 
 
 def channel_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
@@ -188,8 +185,7 @@ def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = scored.rows.filter(part=CANDIDATES_PART, dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
-    instruction: int = ranked["template"][0]
-    return dataset.instructions[instruction]
+    return dataset.instructions[int(ranked["template"][0])]
 
 
 PPL_ICL = Method(

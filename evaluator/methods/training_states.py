@@ -1,21 +1,31 @@
-"""Predict from the hidden states of labelled training prompts: hidden calibration, and the parts of k-NN prompting.
+"""Predict from the hidden states of labelled training prompts: hidden calibration and k-NN prompting.
 
 Requests are written for one dataset at a time; the scored states are returned as arrays by dataset. A label space can
 have classes without training prompts (missing_classes); centroid_probs says how methods treat these.
+
+k-NN prompting: predict the label whose training prompts' next-token distributions are nearest to the query's.
+
+After every prompt the model predicts a distribution over the whole vocabulary. It follows from the hidden state and the
+LM head, so distances are computed while the head is loaded, and label probabilities later need neither.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
+from evaluator.errors import TemplateError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.prompts.method_prompts import N_SAMPLES, training_draws, training_requests
 from evaluator.prompts.rows import ASKS_STATE
-from evaluator.schemas import MISSING_CLASSES, MISSING_CLASSES_KEY, Definition
+from evaluator.schemas import LABEL_DISTANCES, MISSING_CLASSES, MISSING_CLASSES_KEY, Definition
+
+if TYPE_CHECKING:
+    import torch
 
 QUERY_STATES, TRAINING_STATES = "query_states", "training_states"
 ROW = ["suite", "dataset", "position"]
@@ -83,26 +93,20 @@ def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
 def state_array(rows: pl.DataFrame) -> Floats:
     """Return hidden states as an array, shape [rows, hidden size]."""
     states = rows["hidden_state"]
-    array: Floats = states.list.to_array(states.list.len()[0]).to_numpy().astype(np.float64)
-    return array
+    return np.asarray(states.list.to_array(states.list.len()[0]), dtype=np.float64)
 
 
 def class_weights(states: DatasetStates) -> Floats:
     """Return the weight of each training prompt in its class's mean, shape [classes present, training prompts]."""
     present = np.flatnonzero(states.counts)
-    weights: Floats = (states.labels == present[:, None]) / states.counts[present, None]
-    return weights
+    return np.asarray((states.labels == present[:, None]) / states.counts[present, None])
 
 
 def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
     """Return distances [queries, classes present] as List[f64] over the whole label space, null for a missing class."""
     distances = np.full((len(present), states.n_labels), np.nan)
     distances[:, np.flatnonzero(states.counts)] = present
-    return (
-        pl.Series(distances, dtype=pl.Array(pl.Float64, states.n_labels))
-        .arr.to_list()
-        .list.eval(pl.element().fill_nan(None))
-    )
+    return pl.Series(distances).arr.to_list().list.eval(pl.element().fill_nan(None))
 
 
 def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
@@ -115,9 +119,8 @@ def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: 
     Args:
         distances: ROW with `distances`, List[f64] in label-space order, null for a missing class.
     """
-    to_all = pl.col("distances").list.eval(pl.element().fill_null(float("inf")))
-    probs = distances.select(*ROW, label_probs=softmax(to_all.list.eval(-pl.element())))
-    return with_label_probs(scored, probs, definition)
+    closeness = pl.col("distances").list.eval(-pl.element().fill_null(float("inf")))
+    return with_label_probs(scored, distances.select(*ROW, label_probs=softmax(closeness)), definition)
 
 
 def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
@@ -131,11 +134,8 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
         return queries
     incomplete = _missing(scored).select("suite", "dataset", fallback=True).unique()
     vanilla = softmax(label_score(definition))
-    return (
-        queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
-        .with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs"))
-        .drop("fallback")
-    )
+    marked = queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
+    return marked.with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs")).drop("fallback")
 
 
 def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl.DataFrame:
@@ -153,8 +153,7 @@ def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl
 
 
 def _missing(scored: ScoredRequests) -> pl.LazyFrame:
-    training = scored.states.filter(part=TRAINING_STATES)
-    shown = training.select("suite", "dataset", "label_names", "gold").unique()
+    shown = scored.states.filter(part=TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
     label = pl.col("label_names").list.get(pl.col("gold"))
     spaces = shown.select("suite", "dataset", label="label_names").unique().explode("label")
     return spaces.join(shown.with_columns(label=label), on=["suite", "dataset", "label"], how="anti")
@@ -167,19 +166,13 @@ def hidden_calibration_probs(scored: ScoredRequests, definition: Definition) -> 
     states". The paper predicts labels without probabilities; the softmax is the toolkit's (standard_calibration.py).
     `paper` and `released` differ only where the training prompts lack a class (centroid_probs).
     """
-    frames = [
-        states.queries.select(ROW).with_columns(distances=centroid_distances(states))
-        for states in dataset_states(scored)
-    ]
-    return centroid_probs(scored, pl.concat(frames).lazy(), definition)
-
-
-def centroid_distances(states: DatasetStates) -> pl.Series:
-    """Return Euclidean distances from each query to each class's centroid, List[f64]; null for a class without one."""
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
-    centroids = class_weights(states) @ states.anchors
-    return label_distances(states, cdist(states.states, centroids))
+    frames = []
+    for states in dataset_states(scored):
+        distances = label_distances(states, cdist(states.states, class_weights(states) @ states.anchors))
+        frames.append(states.queries.select(ROW).with_columns(distances=distances))
+    return centroid_probs(scored, pl.concat(frames).lazy(), definition)
 
 
 HIDDEN_CALIBRATION = Method(
@@ -189,4 +182,150 @@ HIDDEN_CALIBRATION = Method(
     part_kinds=("classification",),
     drawn_once="training prompts",
     labelled_examples=labelled_examples,
+)
+
+
+CENTROID, NEIGHBOURS = "knn_centroid", "knn_neighbours"
+N_NEIGHBOURS = 3
+_VOCABULARY_ROWS = 16_384  # rows of the head that are converted to float64 at a time
+
+
+def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the softmax over the label space of minus the distance to each class's mean distribution.
+
+    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), who
+    themselves use the nearest prompts (neighbour_label_probs); the softmax is the toolkit's. The distance is
+    KL(centroid || query) in nats under `paper`, the Euclidean distance of raw logits under `released`
+    (standard_calibration.py, knn_prompt_centroid).
+    """
+    return centroid_probs(scored, _distances_of(scored, CENTROID, definition), definition)
+
+
+def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    """Return the share of each label among the three nearest training prompts; of equal distances the lower position.
+
+    Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
+    script (github.com/BenfengXu/KNNPrompting). Of labels with equally many votes the first of the label space is
+    predicted, as in that script and in the toolkit. `released` (standard_calibration.py, knn_prompt) uses distances of
+    raw logits and the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
+    """
+    training = scored.states.filter(part=TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
+    labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
+    rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
+    by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
+    votes = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
+    probs = softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
+    return with_label_probs(scored, votes.lazy().select(*ROW, label_probs=probs), definition)
+
+
+def centroid_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
+    """Return schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
+
+    Null for a class without training prompts.
+
+    Args:
+        head: LM head [vocabulary, hidden size]; distances are computed on its device.
+    """
+    to_logits = logit_map(head)
+    tables = []
+    for states in dataset_states(scored):
+        weights = class_weights(states)
+        paper = label_distances(states, divergences(states, weights, head))
+        released = label_distances(states, logit_distances(states.states, weights @ states.anchors, to_logits))
+        tables += [_table(CENTROID, "paper", states, paper), _table(CENTROID, "released", states, released)]
+    return _one_row_per_prompt(tables)
+
+
+def neighbour_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
+    """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; arguments as centroid_distances."""
+    to_logits = logit_map(head)
+    tables = []
+    for states in dataset_states(scored):
+        paper = pl.Series(divergences(states, np.eye(len(states.anchors)), head)).arr.to_list()
+        released = pl.Series(logit_distances(states.states, states.anchors, to_logits)).arr.to_list()
+        tables += [_table(NEIGHBOURS, "paper", states, paper), _table(NEIGHBOURS, "released", states, released)]
+    return _one_row_per_prompt(tables)
+
+
+def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
+    """Return KL(c || q) in nats [queries, rows of weights]; c is a weighted mean of training prompts' distributions."""
+    import torch
+
+    from evaluator_kernels import label_head
+
+    arrays = (states.states, states.anchors, weights)
+    queries, anchors, mean = (torch.from_numpy(array).to(head.device, torch.float32) for array in arrays)
+    return np.asarray(label_head.centroid_divergences(queries, anchors, mean, head).double().cpu())
+
+
+def logit_map(head: "torch.Tensor") -> Floats:
+    """Return a matrix [hidden size, hidden size] that maps hidden states to points with the distances of their logits.
+
+    Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T, so h B and c B
+    have that Euclidean distance, and no array with a row of the vocabulary's length is needed. In float64.
+    """
+    import torch
+
+    gram = torch.zeros((head.shape[1], head.shape[1]), dtype=torch.float64, device=head.device)
+    for rows in head.split(_VOCABULARY_ROWS):
+        gram += rows.double().T @ rows.double()
+    scales, directions = torch.linalg.eigh(gram)
+    return np.asarray((directions * scales.clamp(min=0).sqrt()).cpu())
+
+
+def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats:
+    """Return Euclidean distances of raw logits, [states, others]."""
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
+
+    return np.asarray(cdist(states @ to_logits, others @ to_logits))
+
+
+def _table(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
+    """Return one row a distinct prompt; without demonstrations, both prompts of a query are the same."""
+    about = {"method": pl.lit(method), "definition": pl.lit(definition)}
+    rows = states.queries.select(**about, prompt_id="prompt_id", distances=distances)
+    return rows.unique("prompt_id", maintain_order=True).cast(LABEL_DISTANCES)
+
+
+def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
+    table = pl.concat(tables)
+    if table.select("definition", "prompt_id").is_duplicated().any():
+        raise TemplateError(
+            "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "
+            "Evaluate these datasets in different commands, or with demonstrations (--shots)."
+        )
+    return table
+
+
+def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
+    """Return ROW and `distances` of every query."""
+    distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
+    queries = scored.states.filter(part=QUERY_STATES).select(*ROW, "prompt_id")
+    return queries.join(distances, on="prompt_id").drop("prompt_id")
+
+
+def _votes(rows: pl.DataFrame) -> pl.Series:
+    """Count the labels of the nearest training prompts, List[f64] in label-space order; rows are of one dataset."""
+    labels = rows["gold"][0].to_numpy()
+    distances = rows["distances"].list.to_array(len(labels)).to_numpy()
+    nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]
+    votes = (nearest[:, :, None] == np.arange(rows["n_labels"][0])).sum(axis=1)
+    return pl.Series(votes.astype(np.float64)).arr.to_list()
+
+
+KNN_CENTROID = Method(
+    summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
+    label_probs=centroid_label_probs,
+    prompts=MethodPrompts(requests=state_requests, need_states=True),
+    distances=centroid_distances,
+    part_kinds=("classification",),
+    drawn_once="training prompts",
+    labelled_examples=labelled_examples,
+)
+
+KNN_NEIGHBOURS = replace(
+    KNN_CENTROID,
+    summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
+    label_probs=neighbour_label_probs,
+    distances=neighbour_distances,
 )

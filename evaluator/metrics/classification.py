@@ -203,10 +203,7 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
         predictions.select("query_id", "gold")
         .hstack(matrix)
         .with_columns(confidence=pl.max_horizontal(labels), true_label_prob=of_gold, squared_error=sum_in_order(errors))
-        .with_columns(
-            pred=most_probable.cast(pl.Int64),
-            bin=confidence_bin(confidence),
-        )
+        .with_columns(pred=most_probable.cast(pl.Int64), bin=confidence_bin(confidence))
         .with_columns(correct=pred == gold)
     )
 
@@ -265,8 +262,7 @@ def _refuse(bad: pl.Series, values: pl.Series | pl.DataFrame, rule: str) -> None
     """Raise MetricError with the first bad row and the number of them."""
     first = bad.arg_max()
     if first is not None and bad[first]:
-        value = list(values.row(first)) if isinstance(values, pl.DataFrame) else values[first]
-        shown = value.to_list() if isinstance(value, pl.Series) else value
+        shown = list(values.row(first)) if isinstance(values, pl.DataFrame) else values.to_list()[first]
         raise MetricError(f"{rule}; {bad.sum()} of {len(bad)} are not, the first at row {first}: {shown}.")
 
 
@@ -287,11 +283,8 @@ def _f1_statistics(n_labels: int) -> dict[str, pl.Expr]:
     statistics = dict[str, pl.Expr]()
     for label in range(n_labels):
         is_gold, is_pred = pl.col("gold") == label, pl.col("pred") == label
-        statistics |= {
-            f"true_positive_{label}": is_gold & is_pred,
-            f"predicted_{label}": is_pred,
-            f"gold_{label}": is_gold,
-        }
+        counted = {"true_positive": is_gold & is_pred, "predicted": is_pred, "gold": is_gold}
+        statistics |= {f"{name}_{label}": of_label for name, of_label in counted.items()}
     return statistics
 
 

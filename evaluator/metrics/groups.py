@@ -99,11 +99,11 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
     group = requests.select(pl.col("pred") * N_BINS + confidence).to_series().to_numpy()
     groups = _groups(np.hstack([probs, true]), query, group)
     brier = sums(((probs - true) ** 2).sum(axis=1)) / n
-    reliability = divergence_of(groups, _squared_distance)
+    reliability = divergence_of(groups, lambda probs, true: ((probs - true) ** 2).sum(axis=-1) / true.sum(axis=-1))
     uncertainty = 1 - ((sums(true) / n[:, None]) ** 2).sum(axis=1)
     calibration, refinement = np.array([math.inf]), np.array([math.nan])
     if np.isfinite(losses).all():
-        calibration = divergence_of(groups, _divergence_nats)
+        calibration = divergence_of(groups, lambda probs, true: rel_entr(true, probs).sum(axis=-1))
         refinement = sums(losses) / n - calibration
     parts = (reliability, reliability + uncertainty - brier, uncertainty, calibration, refinement)
     # Each value is followed by those without each query.
@@ -113,14 +113,6 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         name: Measured(value, spread.standard_error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
         for name, value, spread in zip(SCORE_PARTS, unbiased, spreads, strict=True)
     }
-
-
-def _squared_distance(probs: Floats, true: Floats) -> Floats:
-    return np.asarray(((probs - true) ** 2).sum(axis=-1) / true.sum(axis=-1))
-
-
-def _divergence_nats(probs: Floats, true: Floats) -> Floats:
-    return np.asarray(rel_entr(true, probs).sum(axis=-1))
 
 
 def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Floats]]:

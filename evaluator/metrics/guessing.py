@@ -37,7 +37,7 @@ from evaluator.random_baselines.max_random import (
     verdict,
     with_tests,
 )
-from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
 from evaluator.statistics.paired import paired_test
 
 VERDICTS = ("better than guessing", "better than uniform guessing", "not better than uniform guessing")
@@ -46,17 +46,15 @@ VERDICTS = ("better than guessing", "better than uniform guessing", "not better 
 MEAN = ["suite", "part", "method", "metric", "definition"]
 """Columns that identify a mean over datasets."""
 
-GUESSES = pl.Schema(
-    {
-        "chance": pl.Float64(),
-        "majority": pl.Float64(),
-        "label_counts": pl.List(pl.Int64()),  # size of the label space; of a mean over datasets, one size a dataset
-        "n_correct": pl.Int64(),  # correct requests; null where queries differ in their number of requests
-        "tries": pl.Int64(),
-        # Accuracy of a query's prompts, less the majority label's on them: the different values, and their queries.
-        "margins": pl.List(pl.Float64()),
-        "margin_counts": pl.List(pl.Int64()),
-    }
+GUESSES = declare(
+    chance=pl.Float64(),
+    majority=pl.Float64(),
+    label_counts=pl.List(pl.Int64()),  # size of the label space; of a mean over datasets, one size a dataset
+    n_correct=pl.Int64(),  # correct requests; null where queries differ in their number of requests
+    tries=pl.Int64(),
+    # Accuracy of a query's prompts, less the majority label's on them: the different values, and their queries.
+    margins=pl.List(pl.Float64()),
+    margin_counts=pl.List(pl.Int64()),
 )
 """Columns of an accuracy row that its baselines are computed from."""
 
@@ -140,9 +138,8 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
     """
     has_baselines = pl.col("n_correct").is_not_null() & (pl.col("label_counts").list.min() > 1)
     indexed = rows.with_row_index()
-    counted = indexed.filter(has_baselines).with_columns(
-        n_right=pl.col("n_correct") * pl.col("n_queries") // pl.col("n_requests")
-    )
+    n_right = pl.col("n_correct") * pl.col("n_queries") // pl.col("n_requests")
+    counted = indexed.filter(has_baselines).with_columns(n_right=n_right)
     sizes, tries, right = (counted[name].to_numpy() for name in ("n_queries", "tries", "n_right"))
     choices = [_choices(*row) for row in counted.select("label_counts", "n_queries").iter_rows()]
     baselines = counted.select(
@@ -168,19 +165,13 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     # A mean over one dataset is left out of the tests, and gets those of its dataset, which is above it.
     means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
     rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
-    rows = rows.with_columns(
-        n_chosen_from=1, tail="log10_tail", log10_tail=pl.when(~pl.col("is_repeat")).then("log10_tail")
-    )
-    rows = rows.with_columns(p_majority=pl.Series(map(_test_of_mean, *rows.select(_TESTED)), dtype=pl.Float64))
-    rows = with_both_tests(rows, ["definition"])
-    rows = rows.with_columns(
-        verdict=pl.when("better_than_guessing")
-        .then(pl.lit(VERDICTS[0]))
-        .when("better_than_uniform")
-        .then(pl.lit(VERDICTS[1]))
-        .when(pl.col("p_holm").is_not_null())
-        .then(pl.lit(VERDICTS[2])),
-    )
+    tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
+    rows = rows.with_columns(n_chosen_from=1, tail="log10_tail", **tested)
+    p_majority = pl.Series(map(_test_of_mean, *rows.select(_TESTED)), dtype=pl.Float64)
+    rows = with_both_tests(rows.with_columns(p_majority=p_majority), ["definition"])
+    cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
+    verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
+    rows = rows.with_columns(verdict=pl.coalesce(verdicts))  # the first that holds
     names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict")
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")

@@ -48,9 +48,8 @@ UPPER = (1 + CONFIDENCE_LEVEL) / 2
 FAR = 12.0
 """A value of so many biases is far from its limit: the jackknife's interval is enough there."""
 
-ESTIMATES = pl.Schema(
-    {**dict.fromkeys(METRICS_KEY, pl.String()), **dict.fromkeys(("reduced_bias", "ci_low", "ci_high"), pl.Float64())}
-)
+_ENDS = dict.fromkeys(("reduced_bias", "ci_low", "ci_high"), pl.Float64())
+ESTIMATES = pl.Schema({**dict.fromkeys(METRICS_KEY, pl.String()), **_ENDS})
 
 Row = Mapping[str, Any]
 """METRICS_KEY and the fields of classification.Measured."""
@@ -175,8 +174,7 @@ def total_standard_error(
     n_queries, n_templates = cells.shape
     if min(n_queries, n_templates) < 2:
         return None, 0.0
-    template_means = cells.mean(axis=0)
-    variances, freedom = attribute_variances(template_means, attributes)
+    variances, freedom = attribute_variances(cells.mean(axis=0), attributes)
     # From the variance of a mean over k values to that of one of them.
     of_one = (freedom + 1) * variances
     by_template = max(float((of_one - (freedom + 1) * _noise(cells)).sum()), 0.0)
@@ -417,14 +415,11 @@ def reduced_bias(rows: Iterable[Row]) -> pl.DataFrame:
             groups.setdefault(tuple({**row, "dataset": dataset}[name] for name in METRICS_KEY), []).append(row)
     tables = [ESTIMATES.to_frame()]
     for form, estimate in (("bins", _calibration), ("distance", _distances)):
-        estimable = {
-            key: members
-            for key, members in groups.items()
-            if members[0]["interval"] == form and all(map(_is_estimable, members))
-        }
+        of_form = {key: members for key, members in groups.items() if members[0]["interval"] == form}
+        estimable = {key: members for key, members in of_form.items() if all(map(_is_estimable, members))}
         if estimable:
             keys = pl.DataFrame([*estimable], schema=METRICS_KEY, orient="row")
-            estimates = zip(("reduced_bias", "ci_low", "ci_high"), estimate([*estimable.values()]), strict=True)
+            estimates = zip(_ENDS, estimate([*estimable.values()]), strict=True)
             tables.append(keys.with_columns(**dict(estimates)))
     return pl.concat(tables)
 

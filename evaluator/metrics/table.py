@@ -18,6 +18,7 @@ Join the requests of a run with their texts and scores, one row a request: the t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -97,9 +98,8 @@ def group_metrics_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
     datasets = pl.concat([schemas.GROUP_METRICS.to_frame(), *(frame for group in groups for frame in group.variations)])
     key_of_mean = [column for column in schemas.GROUP_METRICS_KEY if column != "dataset"]
     means = datasets.sort("dataset").group_by(key_of_mean).agg(pl.col("value").mean(), pl.col("n_requests").sum())
-    return pl.concat([datasets, means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS)).select(datasets.columns)]).sort(
-        schemas.GROUP_METRICS_KEY
-    )
+    named = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS)).select(datasets.columns)
+    return pl.concat([datasets, named]).sort(schemas.GROUP_METRICS_KEY)
 
 
 def reliability_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
@@ -126,8 +126,8 @@ def confusion_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
     tables = []
     for group in groups:
         if group.confusion is not None and group.key["definition"] == "paper":
-            labels = pl.DataFrame({"gold": range(group.n_labels)})
-            pairs = labels.join(labels.rename({"gold": "pred"}), how="cross")
+            labels = range(group.n_labels)
+            pairs = pl.DataFrame([*product(labels, labels)], ["gold", "pred"], orient="row")
             counted = pairs.join(group.confusion, on=["gold", "pred"], how="left")
             tables.append(counted.with_columns(pl.col("n_requests").fill_null(0), **_key(group)))
     return _stacked(tables, schemas.CONFUSION, schemas.CONFUSION_KEY)
@@ -154,32 +154,26 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
     wanted = [name for name in LABEL_SCORE if name in definitions]
     asked = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in(list(parts)))
-    weighted = _with_weights(asked, scored.tokens)
-    masses = weighted.select(*_DATASET, "query_id", **{name: _mass(name) for name in wanted})
+    masses = _with_weights(asked, scored.tokens).select(*_DATASET, "query_id", **{name: _mass(name) for name in wanted})
     keys = asked.select(_DATASET).unique().sort(_DATASET).collect(engine="streaming")
     found: list[dict[str, object]] = []
     for key in keys.iter_rows(named=True):
-        queries = _of_queries(masses.filter(**key).drop(_DATASET).collect().rechunk())
+        # The mean over each query's requests, and their number, under each definition.
+        requests, each = masses.filter(**key).drop(_DATASET).collect().rechunk(), pl.exclude("query_id")
+        by_query = requests.group_by("query_id", maintain_order=True)
+        queries = by_query.agg(each.mean(), each.count().name.suffix(" n"))
         for definition in wanted:
             of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
             if definition in parts[key["part"]].definitions and of_definition.height:
-                shared = key | {"definition": definition, "n_queries": of_definition.height}
-                shared["n_requests"] = of_definition["n"].sum()
+                sizes = {"n_queries": of_definition.height, "n_requests": of_definition["n"].sum()}
                 masses_of = of_definition[definition].to_numpy()
                 for name, share in QUANTILES.items():
-                    low, high = quantile_interval(masses_of, share)
-                    ends = {"ci_low": low, "ci_high": high}
-                    found.append(shared | {"metric": name, "value": float(np.quantile(masses_of, share))} | ends)
+                    about = {"definition": definition, "metric": name, "value": float(np.quantile(masses_of, share))}
+                    ends = zip(("ci_low", "ci_high"), quantile_interval(masses_of, share), strict=True)
+                    found.append(key | sizes | about | dict(ends))
     datasets = pl.DataFrame(found, schema=schemas.METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
     means = mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
     return pl.concat([datasets, means], how="diagonal").sort(schemas.METRICS_KEY)
-
-
-def _of_queries(masses: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean over each query's requests, and their number, under each definition."""
-    each = pl.exclude("query_id")
-    by_query = masses.group_by("query_id", maintain_order=True)
-    return by_query.agg(each.mean(), each.count().name.suffix(" n")).drop("query_id")
 
 
 def _mass(definition: Definition) -> pl.Expr:
@@ -196,9 +190,8 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
 
     Null where all of them are 1, as in most label spaces.
     """
-    labels = tokens.filter(ask="labels").select(
-        id_numbers("prompt_id"), "continuations", space=pl.col("continuations").hash()
-    )
+    asked_labels = tokens.filter(ask="labels")
+    labels = asked_labels.select(id_numbers("prompt_id"), "continuations", space=pl.col("continuations").hash())
     # Label spaces repeat, so that each different one is looked at once.
     distinct = labels.group_by("space").agg(pl.col("continuations").first()).collect(engine="streaming")
     weights = {
@@ -206,10 +199,10 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
         for space, tokens in distinct.iter_rows()
     }
     overlapping = {space: of_labels for space, of_labels in weights.items() if min(of_labels, default=1.0) == 0}
-    columns = {"space": [*overlapping], "weights": [*overlapping.values()]}
-    by_space = pl.LazyFrame(columns, schema={"space": pl.UInt64, "weights": pl.List(pl.Float64)})
     if not overlapping:
         return asked.with_columns(weights=pl.lit(None, pl.List(pl.Float64)))
+    columns = schemas.declare(space=pl.UInt64(), weights=pl.List(pl.Float64()))
+    by_space = pl.LazyFrame([*overlapping.items()], columns, orient="row")
     by_prompt = labels.select("space", number="prompt_id").join(by_space, on="space")
     numbered = asked.with_columns(number=id_numbers("prompt_id"))
     return numbered.join(by_prompt, on="number", how="left", maintain_order="left")
@@ -253,11 +246,8 @@ def queries_table(
     columns = [*schemas.QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
     scores = scored.rows.select(*schemas.PROMPTS_KEY, "label_log_likelihoods")
     # Most methods answer the same prompts. Sorted first: rows are moved to disk by a sort, and not by `unique`.
-    distinct = (
-        predictions.select(columns)
-        .sort(schemas.QUERIES_KEY)
-        .unique(schemas.QUERIES_KEY, keep="first", maintain_order=True)
-    )
+    in_order = predictions.select(columns).sort(schemas.QUERIES_KEY)
+    distinct = in_order.unique(schemas.QUERIES_KEY, keep="first", maintain_order=True)
     with kept(distinct, folder) as answers:
         for rows in slices(answers, ROWS_JOINED):
             # The ids of the slice are what a join holds: a join with all texts and scores would hold these.
@@ -265,7 +255,6 @@ def queries_table(
             joined = rows
             for by_prompt in (texts, scores):
                 found = by_prompt.join(ids, on=schemas.PROMPTS_KEY, how="semi").unique(schemas.PROMPTS_KEY, keep="any")
-                joined = joined.join(
-                    found.collect(engine="streaming"), on=schemas.PROMPTS_KEY, how="left", maintain_order="left"
-                )
+                of_rows = found.collect(engine="streaming")
+                joined = joined.join(of_rows, on=schemas.PROMPTS_KEY, how="left", maintain_order="left")
             yield joined.select(pl.col(name).cast(dtype) for name, dtype in schemas.QUERIES.items())

@@ -14,7 +14,7 @@ import polars as pl
 from evaluator.arrays import Ints
 from evaluator.config import ThresholdMeasure, ThresholdOptions, ThresholdPer
 from evaluator.errors import ConfigError, MetricError
-from evaluator.methods.vector_scaling import fit_temperature
+from evaluator.methods.calibration import fit_temperature
 from evaluator.metrics.classification import confidence_bin
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.schemas import COVERAGE, COVERAGE_KEY, RISK_COVERAGE, THRESHOLDS
@@ -82,9 +82,8 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     alone = pl.int_range(pl.len()) + 1  # the group of a row that has none
     folded = names.list.eval(pl.element().str.to_lowercase())
     is_yes = folded.list.eval(pl.element().is_in([yes.lower()] if yes else list(YES)))
-    place = pl.when(is_yes.list.sum() == 1, pl.lit(yes is not None) | (names.list.len() == 2)).then(
-        is_yes.list.arg_max()
-    )
+    is_one = (is_yes.list.sum() == 1) & (pl.lit(yes is not None) | (names.list.len() == 2))
+    place = pl.when(is_one).then(is_yes.list.arg_max())
     rows = predictions.select(
         question="dataset" if "dataset" in have else pl.lit("answers"),
         group=pl.col(group).rank("dense").cast(pl.Int64).fill_null(-alone) if group else alone,
@@ -376,7 +375,6 @@ def route_rows(small: pl.DataFrame, large: pl.DataFrame, costs: Sequence[float])
     asked = ["question", "gold"]
     if not small.select(asked).equals(large.select(asked)):
         raise ConfigError("The two runs are not about the same rows: their questions or true labels differ.")
-    probability, right, right_of_large = (
-        table[name].to_numpy() for table, name in ((small, "probability"), (small, "correct"), (large, "correct"))
-    )
+    columns = (small["probability"], small["correct"], large["correct"])
+    probability, right, right_of_large = (column.to_numpy() for column in columns)
     return selective.route(probability, right, right_of_large, costs, _groups(small))

@@ -117,9 +117,8 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
     studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
     studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **_MEAN}, group)]
-    return components.sort(schemas.VARIANCE_COMPONENTS_KEY), pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(
-        schemas.DESIGN_STUDY_KEY
-    )
+    study = pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(schemas.DESIGN_STUDY_KEY)
+    return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 
 
 def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> dict[str, object]:
@@ -202,9 +201,8 @@ def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
 def _with_shares(components: pl.DataFrame) -> pl.DataFrame:
     positive = pl.col("variance").clip(lower_bound=0)
     total = positive.sum().over([name for name in schemas.VARIANCE_COMPONENTS_KEY if name != "component"])
-    return components.with_columns(share=pl.when(total > 0).then(positive / total)).select(
-        schemas.VARIANCE_COMPONENTS.names()
-    )
+    shared = components.with_columns(share=pl.when(total > 0).then(positive / total))
+    return shared.select(schemas.VARIANCE_COMPONENTS.names())
 
 
 def _design_rows(

@@ -13,7 +13,6 @@ from evaluator.random_baselines.max_random import (
     TAIL_TO_TELL,
     Verdict,
     expected_maximum_of_draws,
-    lower_confidence_bound,
     max_random_accuracy,
     max_random_quantile,
     max_random_tail,
@@ -21,6 +20,7 @@ from evaluator.random_baselines.max_random import (
     verdict,
 )
 from evaluator.random_baselines.settings import Chance, ChoiceCounts
+from evaluator.statistics.selective import proportion_interval
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
 """Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
@@ -66,7 +66,7 @@ def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: flo
     tails, logs = (
         np.asarray(max_random_tail(correct, n, chance, [1, tries], log10=log10)).tolist() for log10 in (False, True)
     )
-    accuracy, bound = correct / n, float(lower_confidence_bound(correct, n, (1 - ASSURANCE) / tries))
+    accuracy, bound = correct / n, float(proportion_interval(correct, n, (1 - ASSURANCE) / tries)[0])
     result = Result(
         correct=int(correct),
         accuracy=accuracy,

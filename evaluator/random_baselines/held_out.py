@@ -21,18 +21,17 @@ import polars as pl
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import DatasetError
 from evaluator.random_baselines.max_random import is_above, max_random_accuracy, max_random_tail
+from evaluator.schemas import declare
 
-HELD_OUT_PREDICTION = pl.Schema(  # after the columns that rows are grouped by
-    {
-        "predictor": pl.String(),  # "standard" | "max": above that baseline; "standard tail" | "max tail": a score
-        "n_trials": pl.Int64(),
-        "held_out_share": pl.Float64(),  # of trials whose held-out accuracy is above the standard baseline
-        "accuracy": pl.Float64(),  # this and the next two are null for scores, and NaN for 0 / 0
-        "precision": pl.Float64(),
-        "recall": pl.Float64(),
-        "auroc": pl.Float64(),  # NaN where all trials have one outcome
-        "aupr": pl.Float64(),  # average precision; NaN where no trial is above the baseline
-    }
+HELD_OUT_PREDICTION = declare(  # after the columns that rows are grouped by
+    predictor=pl.String(),  # "standard" | "max": above that baseline; "standard tail" | "max tail": a score
+    n_trials=pl.Int64(),
+    held_out_share=pl.Float64(),  # of trials whose held-out accuracy is above the standard baseline
+    accuracy=pl.Float64(),  # this and the next two are null for scores, and NaN for 0 / 0
+    precision=pl.Float64(),
+    recall=pl.Float64(),
+    auroc=pl.Float64(),  # NaN where all trials have one outcome
+    aupr=pl.Float64(),  # average precision; NaN where no trial is above the baseline
 )
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
@@ -56,26 +55,21 @@ def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
 
     Source: Yauney & Mimno 2024, section 5.2, figure 5 and tables 3 and 4.
     """
-    groups = trials.partition_by(by, as_dict=True, maintain_order=True) if by else {(): trials}
+    groups = trials.group_by(by, maintain_order=True) if by else [((), trials)]
     rows = [
-        dict(zip(by, key, strict=True)) | row
-        for key, group in groups.items()
-        if group.height
-        for row in _predictors(group)
+        dict(zip(by, key, strict=True)) | row for key, group in groups if group.height for row in _predictors(group)
     ]
     return pl.DataFrame(rows, schema={name: trials.schema[name] for name in by} | dict(HELD_OUT_PREDICTION))
 
 
-def _predictors(trials: pl.DataFrame) -> list[dict[str, str | int | float | None]]:
+def _predictors(trials: pl.DataFrame) -> Iterator[dict[str, str | int | float | None]]:
     outcome = trials[OUTCOME].cast(pl.Boolean)
     shared = {"n_trials": trials.height, "held_out_share": float(outcome.sum()) / trials.height}
-    rows: list[dict[str, str | int | float | None]] = []
     for predictor, column in VERDICTS.items():
         predicted = trials[column].cast(pl.Boolean)
-        rows.append({"predictor": predictor, **shared, **_scores(predicted, outcome), **_areas(predicted, outcome)})
+        yield {"predictor": predictor, **shared, **_scores(predicted, outcome), **_areas(predicted, outcome)}
     for predictor, column in SCORES.items():
-        rows.append({"predictor": predictor, **shared, **_areas(-trials[column], outcome)})
-    return rows
+        yield {"predictor": predictor, **shared, **_areas(-trials[column], outcome)}
 
 
 def _scores(predicted: pl.Series, outcome: pl.Series) -> dict[str, float]:
@@ -141,53 +135,41 @@ def ranking_curves(score: npt.ArrayLike, outcome: npt.ArrayLike) -> Curves:
         )
 
 
-CORRECTNESS_KEY = ["experiment", "prompt", "example"]
-CORRECTNESS = pl.Schema(
-    {
-        "experiment": pl.String(),  # name of one search, such as "known_unknowns/4-shot"
-        "prompt": pl.Int64(),
-        "example": pl.Int64(),  # that the prompt was scored on; never one of its demonstrations
-        "correct": pl.Boolean(),
-    }
-)
+CORRECTNESS = ["experiment", "prompt", "example", "correct"]
+"""Columns of answers: name of the search, as "known_unknowns/4-shot"; prompt; example that it was scored on, which is
+never one of its demonstrations; whether the answer is right."""
 
 CHANCES_KEY = ["experiment", "example"]
-CHANCES = pl.Schema(
-    {
-        "experiment": pl.String(),
-        "example": pl.Int64(),
-        "chance": pl.Float64(),  # probability that a random guess is right, above 0 and below 1
-    }
+CHANCES = declare(
+    experiment=pl.String(),
+    example=pl.Int64(),
+    chance=pl.Float64(),  # probability that a random guess is right, above 0 and below 1
 )
 
 HELD_OUT_KEY = ["experiment", "tries", "split"]
-HELD_OUT_SEARCHES = pl.Schema(
-    {
-        "experiment": pl.String(),
-        "tries": pl.Int64(),  # number of prompts to search
-        "split": pl.Int64(),  # from 0
-        "n_prompts": pl.Int64(),  # number of prompts searched: `tries`, or all prompts if there are fewer
-        "prompt": pl.Int64(),  # the best on the train part; of ties, the lowest id
-        "n_train": pl.Int64(),  # examples of the train part that this prompt was scored on
-        "correct_train": pl.Int64(),
-        "n_test": pl.Int64(),
-        "correct_test": pl.Int64(),
-        "train_chances": pl.List(pl.Float64()),  # distinct chances of the experiment's examples, ascending
-        "train_counts": pl.List(pl.Int64()),  # how many of the n_train examples have each
-        "standard_on_train": pl.Float64(),  # mean chance of the n_train examples
-        "standard_on_test": pl.Float64(),
-    }
+HELD_OUT_SEARCHES = declare(
+    experiment=pl.String(),
+    tries=pl.Int64(),  # number of prompts to search
+    split=pl.Int64(),  # from 0
+    n_prompts=pl.Int64(),  # number of prompts searched: `tries`, or all prompts if there are fewer
+    prompt=pl.Int64(),  # the best on the train part; of ties, the lowest id
+    n_train=pl.Int64(),  # examples of the train part that this prompt was scored on
+    correct_train=pl.Int64(),
+    n_test=pl.Int64(),
+    correct_test=pl.Int64(),
+    train_chances=pl.List(pl.Float64()),  # distinct chances of the experiment's examples, ascending
+    train_counts=pl.List(pl.Int64()),  # how many of the n_train examples have each
+    standard_on_train=pl.Float64(),  # mean chance of the n_train examples
+    standard_on_test=pl.Float64(),
 )
-HELD_OUT_TRIALS = pl.Schema(
-    {
-        **HELD_OUT_SEARCHES,
-        "max_random_on_train": pl.Float64(),  # expected accuracy of the best of n_prompts random classifiers
-        "log10_standard_tail": pl.Float64(),  # probability that one random classifier has correct_train or more right
-        "log10_max_tail": pl.Float64(),  # the same for the best of n_prompts random classifiers
-        "above_standard_on_train": pl.Boolean(),  # accuracy strictly more than the baseline
-        "above_max_on_train": pl.Boolean(),
-        "above_standard_on_test": pl.Boolean(),
-    }
+HELD_OUT_TRIALS = declare(
+    **HELD_OUT_SEARCHES,
+    max_random_on_train=pl.Float64(),  # expected accuracy of the best of n_prompts random classifiers
+    log10_standard_tail=pl.Float64(),  # probability that one random classifier has correct_train or more right
+    log10_max_tail=pl.Float64(),  # the same for the best of n_prompts random classifiers
+    above_standard_on_train=pl.Boolean(),  # accuracy strictly more than the baseline
+    above_max_on_train=pl.Boolean(),
+    above_standard_on_test=pl.Boolean(),
 )
 
 TRAIN_SHARE = 0.75
@@ -241,7 +223,7 @@ def held_out_trials(
 
 def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterator[Experiment]:
     """Yield each experiment as arrays, in the order of first appearance; raise DatasetError for inconsistent rows."""
-    rows = correctness.select(*CORRECTNESS_KEY, pl.col("correct").cast(pl.Boolean)).collect(engine="streaming")
+    rows = correctness.select(CORRECTNESS).cast({"correct": pl.Boolean}).collect(engine="streaming")
     if rows.is_empty():
         raise DatasetError("The correctness table has no rows, so there is nothing to split.")
     if any(rows.null_count().row(0)):
@@ -258,17 +240,12 @@ def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experim
     scored = np.zeros((len(prompts), len(examples)), dtype=np.bool_)
     scored[prompt, example] = True
     if scored.sum() < rows.height:
-        twice = rows.select(CORRECTNESS_KEY).filter(pl.struct(CORRECTNESS_KEY).is_duplicated()).row(0)
+        twice = rows.filter(pl.struct(CORRECTNESS[:3]).is_duplicated()).row(0)
         raise DatasetError(f"{name}: prompt {twice[1]} was scored twice on example {twice[2]}. Give each row once.")
     correct = np.zeros_like(scored)
     correct[prompt, example] = rows["correct"].to_numpy()
-    return Experiment(
-        name=name,
-        prompts=prompts.astype(np.int64),
-        scored=scored,
-        correct=correct,
-        chance=_chance_of(name, examples, chances),
-    )
+    chance = _chance_of(name, examples, chances)
+    return Experiment(name=name, prompts=prompts.astype(np.int64), scored=scored, correct=correct, chance=chance)
 
 
 def _chance_of(name: str, examples: Ints, chances: pl.DataFrame) -> Floats:
@@ -366,15 +343,12 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     baselines = pl.concat(_baselines(kind) for kind in kinds if kind.height)
     trials = searches.join(baselines, on=SETTING, how="left", maintain_order="left")
     on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
-    return (
-        trials.with_columns(
-            above_standard_on_train=is_above(on_train, pl.col("standard_on_train")),
-            above_max_on_train=is_above(on_train, pl.col("max_random_on_train")),
-            above_standard_on_test=is_above(on_test, pl.col("standard_on_test")),
-        )
-        .select(list(HELD_OUT_TRIALS))
-        .sort(HELD_OUT_KEY)
+    judged = trials.with_columns(
+        above_standard_on_train=is_above(on_train, pl.col("standard_on_train")),
+        above_max_on_train=is_above(on_train, pl.col("max_random_on_train")),
+        above_standard_on_test=is_above(on_test, pl.col("standard_on_test")),
     )
+    return judged.select(HELD_OUT_TRIALS.names()).sort(HELD_OUT_KEY)
 
 
 def _baselines(settings: pl.DataFrame) -> pl.DataFrame:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import BaselineError
@@ -91,8 +92,7 @@ def _log_choices(n: Ints, k: Ints, misses: Ints) -> Floats:
     """Return log C(n, k) from n log n - k log k - (n - k) log (n - k) and the rests of the three log factorials."""
     rest = _log_factorial_rest(k[-1] + 1)
     entropy = k * np.log(np.maximum(k, 1) / n) + misses * np.log(np.maximum(misses, 1) / n)
-    choices: Floats = rest[n] - rest[k] - rest[misses] - entropy
-    return choices
+    return np.asarray(rest[n] - rest[k] - rest[misses] - entropy)
 
 
 def _log_factorial_rest(size: int) -> Floats:
@@ -141,16 +141,11 @@ def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None 
 
 
 def _tilt(log_odds: Floats, count: Ints, mean: float) -> float:
-    """Find the theta at which the tilted chances add up to `mean`, by bisection."""
+    """Find the theta at which the tilted chances add up to `mean`."""
     # At these ends all tilted chances are 0 or 1 in floating point.
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
-    for _ in range(60):
-        theta = (low + high) / 2
-        if count @ np.exp(-np.logaddexp(0, -log_odds - theta)) < mean:
-            low = theta
-        else:
-            high = theta
-    return theta
+    excess = lambda theta: count @ np.exp(-np.logaddexp(0, -log_odds - theta)) - mean  # noqa: E731
+    return float(brentq(excess, low, high, maxiter=1_000))
 
 
 def _convolved_pmf(count: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
@@ -160,8 +155,7 @@ def _convolved_pmf(count: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
         same_size = count == size
         parts += list(np.exp(binomial_log_pmf(count[same_size], log_chance[same_size], log_miss[same_size])))
     while len(parts) > 1:
-        odd = parts[len(parts) // 2 * 2 :]
-        parts = [*map(_convolve, parts[::2], parts[1::2]), *odd]
+        parts = [*map(_convolve, parts[::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
     return parts[0]
 
 
@@ -243,10 +237,8 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
         broadcast = np.broadcast_arrays(*arrays)
     except ValueError:
         listed = ", ".join(str(array.shape) for array in arrays if array.ndim)
-        raise BaselineError(
-            f"Settings do not fit each other: n, chance, tries and further arguments have shapes {listed}, which must "
-            "broadcast."
-        ) from None
+        arguments = f"n, chance, tries and further arguments have shapes {listed}"
+        raise BaselineError(f"Settings do not fit each other: {arguments}, which must broadcast.") from None
     size, of_setting, tried, more = (array.ravel() for array in broadcast)
     # Complex numbers sort by their real part first, so that distributions are ascending in n.
     distinct, row = np.unique(size + 1j * of_setting, return_inverse=True)

@@ -21,6 +21,9 @@ MAX_PERMUTED = 8
 DECIMALS = 12
 """Values that are equal to this many decimals tie: the last digit of a mean depends on the order of its terms."""
 
+CONFIDENCE = 0.95
+"""Level of all intervals."""
+
 MIN_POINTS = 3
 """Fewest points with a correlation: with two points it is always 1 or -1."""
 
@@ -40,8 +43,8 @@ def correlation_p(r: npt.ArrayLike, n: npt.ArrayLike) -> Floats:
     return np.asarray(betainc(half_df, 0.5, np.clip((1 - correlation) * (1 + correlation), 0, 1)), dtype=np.float64)
 
 
-def correlation_interval(r: float, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of a correlation of n independent pairs by Fisher's transformation, as in SciPy's pearsonr.
+def correlation_interval(r: float, n: int) -> tuple[float, float]:
+    """Return the 95% interval of a correlation of n independent pairs, by Fisher's transformation as SciPy's pearsonr.
 
     For rank correlations it is an approximation. NaN for fewer than four pairs, and r itself where it is 1 or -1.
     """
@@ -49,7 +52,7 @@ def correlation_interval(r: float, n: int, level: float = 0.95) -> tuple[float, 
         return math.nan, math.nan
     if abs(r) >= 1:
         return r, r
-    reach = float(ndtri((1 + level) / 2)) / math.sqrt(n - 3)
+    reach = float(ndtri((1 + CONFIDENCE) / 2)) / math.sqrt(n - 3)
     return math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)
 
 
@@ -101,10 +104,6 @@ def _exact_p(x_ranks: Ints, y_ranks: Ints, product: int) -> float:
 @cache
 def _orders(n: int) -> npt.NDArray[np.int8]:
     return np.array(list(permutations(range(n))), dtype=np.int8)
-
-
-CONFIDENCE = 0.95
-"""Level of all intervals."""
 
 
 class Estimated(NamedTuple):
@@ -171,6 +170,5 @@ def least_squares(x: Sequence[Floats], y: Floats, clusters: Sequence[str] | None
     scores = np.zeros((len(names), k))
     np.add.at(scores, place, design * residuals[:, None])
     g = len(names)
-    correction = g / (g - 1) * (n - 1) / (n - k)
-    covariance = correction * unscaled @ (scores.T @ scores) @ unscaled
+    covariance = (g / (g - 1) * (n - 1) / (n - k)) * unscaled @ (scores.T @ scores) @ unscaled
     return Fit(coefficients, covariance, g - 1, unscaled, variance, n)

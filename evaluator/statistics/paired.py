@@ -286,10 +286,8 @@ def _common_unit(absolute: Floats) -> int | None:
     distinct = np.unique(absolute)
     if len(distinct) > MAX_DENOMINATOR**2:
         return None
-    for k in range(1, MAX_DENOMINATOR + 1):
-        if np.abs(distinct * k - np.rint(distinct * k)).max() < 1e-9:
-            return k
-    return None
+    units = range(1, MAX_DENOMINATOR + 1)
+    return next((k for k in units if np.abs(distinct * k - np.rint(distinct * k)).max() < 1e-9), None)
 
 
 def _sign_flips(units: Ints, total: int) -> float:

@@ -5,10 +5,12 @@ Groups are rows that are not independent, such as those of one user; without gro
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import bdtr, bdtrik, betainc, betaincinv, ndtri, stdtrit
 
 from evaluator.arrays import Bools, Floats, Ints
@@ -84,8 +86,8 @@ def _design_effects(groups: Ints, hits: Ints) -> Floats:
     few = n_groups * (n - 1) / np.maximum((n_groups - 1) * n, 1)
     variance = (hits_squared - 2 * share * products + share**2 * squares) * few
     extra = size * (1 - share)
-    effects: Floats = np.maximum((variance + size * extra) / np.maximum(n * share * (1 - share) + extra, 1e-300), 1.0)
-    return effects
+    expected = np.maximum(n * share * (1 - share) + extra, 1e-300)
+    return np.asarray(np.maximum((variance + size * extra) / expected, 1.0))
 
 
 def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats | float) -> Floats:
@@ -94,9 +96,8 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
     The binomial tail, exact for whole numbers, and continued between them for effective ones.
     """
     k, n = np.asarray(n_wrong, np.float64), np.asarray(n, np.float64)
-    return np.where(
-        k < 0, 0.0, np.where(k >= n, 1.0, betainc(np.maximum(n - k, 1e-12), np.maximum(k, 0) + 1, 1 - rate))
-    )
+    inside = betainc(np.maximum(n - k, 1e-12), np.maximum(k, 0) + 1, 1 - rate)
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, inside))
 
 
 def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints:
@@ -184,11 +185,7 @@ def loosest_cut(
 
 def _last(n: int, passes: Callable[[int], bool]) -> int:
     """Return the last of 1 to n that passes, where all before it do; 0 if none does."""
-    low, high = 0, n
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if passes(middle) else (low, middle - 1)
-    return low
+    return n - bisect_left(range(n), True, key=lambda dropped: passes(n - dropped))
 
 
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
@@ -209,31 +206,38 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
     return min((math.ceil(rows) for rows in needed[needed > n]), default=n + 1)
 
 
-def proportion_interval(hits: Floats | float, n: Floats | float, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the ends of the exact interval of a proportion (Clopper & Pearson 1934); 0 to 1 without rows."""
-    hits, n = np.asarray(hits, np.float64), np.asarray(n, np.float64)
-    alpha = 1 - level
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-12), n - hits + 1, alpha / 2), 0.0)
-    high = np.where(hits < n, betaincinv(hits + 1, np.maximum(n - hits, 1e-12), 1 - alpha / 2), 1.0)
+def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025) -> tuple[Floats, Floats]:
+    """Return the exact ends of the interval of a proportion, 0 to 1 without rows; broadcasts.
+
+    Args:
+        hits: from 0 to n.
+        n: numbers of independent rows.
+        error: largest probability that the true proportion is beyond each end.
+
+    Source: Clopper & Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial".
+    """
+    x, size, tail = (np.asarray(values, np.float64) for values in (hits, n, error))
+    low = np.where(x > 0, betaincinv(np.maximum(x, 1e-12), size - x + 1, tail), 0.0)
+    high = np.where(x < size, betaincinv(x + 1, np.maximum(size - x, 1e-12), 1 - tail), 1.0)
     return low, high
 
 
-def share_interval(hits: Bools, groups: Ints | None = None, level: float = 0.95) -> tuple[float, float]:
-    """Return the ends of the interval of a share of rows; with groups, of as many rows as they are worth."""
+def share_interval(hits: Bools, groups: Ints | None = None) -> tuple[float, float]:
+    """Return the ends of the 95% interval of a share of rows; with groups, of as many rows as they are worth."""
     rare = hits if 2 * hits.sum() <= len(hits) else ~hits
     design = float(_design_effects(groups, rare.astype(np.int64))[-1]) if groups is not None and len(hits) else 1.0
-    low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design, level)
+    low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design)
     return float(low), float(high)
 
 
-def accuracy_interval(at: Looks, chosen: Chosen, level: float = 0.95) -> tuple[float, float]:
-    """Return an interval of the accuracy above the chosen threshold, corrected for the choice.
+def accuracy_interval(at: Looks, chosen: Chosen) -> tuple[float, float]:
+    """Return a 95% interval of the accuracy above the chosen threshold, corrected for the choice.
 
     The lower end is the lowest of all looks that were tested: a threshold is chosen because errors were few up to it.
     """
     tested = slice(chosen.start, chosen.look + 1)
     n, right = at.n[tested] / at.design[tested], (at.n - at.n_wrong)[tested] / at.design[tested]
-    low, high = proportion_interval(right, n, level)
+    low, high = proportion_interval(right, n)
     return float(low.min()), float(high[-1])
 
 
@@ -280,14 +284,14 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     return Area(value, low, high, excess, max(excess - excess_reach, 0.0), min(excess + excess_reach, 1.0))
 
 
-def clustered_reach(values: Floats, groups: Ints | None = None, level: float = 0.95) -> float:
-    """Return half the width of the interval of a mean, clustered by group; infinite with one group."""
+def clustered_reach(values: Floats, groups: Ints | None = None) -> float:
+    """Return half the width of the 95% interval of a mean, clustered by group; infinite with one group."""
     deviations = values - values.mean()
     sums = deviations if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], deviations)
     if len(sums) < 2:
         return math.inf
     error = math.sqrt(float(sums @ sums) * len(sums) / (len(sums) - 1)) / len(values)
-    return error * float(stdtrit(len(sums) - 1, (1 + level) / 2))
+    return error * float(stdtrit(len(sums) - 1, 0.975))
 
 
 class CalibrationTest(NamedTuple):

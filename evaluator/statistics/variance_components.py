@@ -350,7 +350,7 @@ def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: 
     finite = rows.filter(pl.col(value).is_finite()).sort(*by, condition)
     cases = finite.partition_by(by, as_dict=True, maintain_order=True)
     results = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases.items()]
-    return _table(rows, by, results, ONE_WAY)
+    return pl.DataFrame(results, {name: rows.schema[name] for name in by} | dict(ONE_WAY), orient="row")
 
 
 def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
@@ -378,7 +378,7 @@ def repeated_measures_by(
         wide = finite.pivot(on=condition, index=query, values=value).drop(query)
         complete = wide.drop_nulls()
         results.append((*key, *repeated_measures(complete.to_numpy()), complete.height, wide.height - complete.height))
-    return _table(rows, by, results, REPEATED_MEASURES)
+    return pl.DataFrame(results, {name: rows.schema[name] for name in by} | dict(REPEATED_MEASURES), orient="row")
 
 
 def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
@@ -406,9 +406,3 @@ def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int, noise
 def _tail(f: float, df_above: float, df_below: float) -> float:
     """Return the probability of at least this F if all conditions have the same mean."""
     return float(fdtrc(df_above, df_below, f)) if np.isfinite(f) else (0.0 if f > 0 else float("nan"))
-
-
-def _table(
-    rows: pl.DataFrame, by: Sequence[str], results: Sequence[tuple[object, ...]], columns: pl.Schema
-) -> pl.DataFrame:
-    return pl.DataFrame(results, schema={**{name: rows.schema[name] for name in by}, **columns}, orient="row")

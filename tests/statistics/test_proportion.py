@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from evaluator.metrics.guessing import jeffreys_interval
-from evaluator.random_baselines.max_random import lower_confidence_bound
+from evaluator.statistics.selective import proportion_interval
 
 COUNTS = [(0, 7), (1, 7), (7, 7), (58, 100), (299, 512)]
 
@@ -14,14 +14,14 @@ COUNTS = [(0, 7), (1, 7), (7, 7), (58, 100), (299, 512)]
 @pytest.mark.parametrize("error", [0.2, 0.001])
 def test_the_lower_bound_is_that_of_scipys_exact_test(successes: int, n: int, error: float) -> None:
     interval = stats.binomtest(successes, n, alternative="greater").proportion_ci(1 - error, method="exact")
-    assert float(lower_confidence_bound(successes, n, error)) == pytest.approx(interval.low, rel=1e-9)
+    assert float(proportion_interval(successes, n, error)[0]) == pytest.approx(interval.low, rel=1e-9)
 
 
 @pytest.mark.parametrize("truth", [0.02, 0.25, 0.5, 0.93])
 def test_the_true_proportion_is_below_the_bound_as_rarely_as_stated(truth: float) -> None:
     # Exactly: the probability of every count whose bound is above the truth.
     counts = np.arange(41)
-    is_above = lower_confidence_bound(counts, 40, 0.2) > truth
+    is_above = proportion_interval(counts, 40, 0.2)[0] > truth
     assert stats.binom.pmf(counts[is_above], 40, truth).sum() <= 0.2
 
 
