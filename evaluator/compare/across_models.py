@@ -51,15 +51,12 @@ def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
     """
     rows = with_measure(comparison.filter(method=REFERENCE_METHOD))
     is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
-    correlations = [
-        {"definition": str(definition)} | row
-        for (definition,), measured in rows.partition_by("definition", as_dict=True, maintain_order=True).items()
-        for row in (
-            *_between_measures(measured.filter(is_mean), "models"),
-            *_between_measures(measured.filter(~is_mean), "models and datasets"),
-            *_between_models(measured.filter(~is_mean)),
-        )
-    ]
+    correlations: list[dict[str, object]] = []
+    for (definition,), measured in rows.partition_by("definition", as_dict=True, maintain_order=True).items():
+        means, others = measured.filter(is_mean), measured.filter(~is_mean)
+        over_both = _between_measures(others, "models and datasets")
+        found = (*_between_measures(means, "models"), *over_both, *_between_models(others))
+        correlations += [{"definition": str(definition)} | row for row in found]
     return pl.DataFrame(correlations, schema=RANK_CORRELATIONS).sort(RANK_CORRELATIONS_KEY)
 
 
@@ -130,9 +127,8 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
         return {"n_models": fitted.height, "reason": reason}
     fit = least_squares([fitted["n_parameters"].log10().to_numpy()], fitted["value"].to_numpy())
     slope = fit.estimate()
-    line: dict[str, object] = {
-        "slope": slope.value, "intercept": float(fit.coefficients[0]), "n_models": fitted.height,
-    }  # fmt: skip
+    intercept = float(fit.coefficients[0])
+    line: dict[str, object] = {"slope": slope.value, "intercept": intercept, "n_models": fitted.height}
     if not math.sqrt(fit.covariance[1, 1]) >= NO_VARIATION:  # where all values are the same
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
     return line | {"ci_low": slope.low, "ci_high": slope.high}

@@ -62,11 +62,8 @@ def method_differences(groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, m
     methods = {*metrics.filter(metric="accuracy")["method"]}
     if REFERENCE_METHOD not in methods or len(methods) == 1:
         return DIFFERENCES.to_frame()
-    queries = [
-        group.queries.with_columns(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY)
-        for group in groups
-        if group.queries is not None
-    ]
+    answered = ((group.key, group.queries) for group in groups if group.queries is not None)
+    queries = [rows.with_columns(pl.lit(key[name]).alias(name) for name in ANSWER_KEY) for key, rows in answered]
     return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics))
 
 
@@ -105,16 +102,11 @@ def estimated_differences(
         for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
     ]
     tested = pl.DataFrame(tests, schema={name: rows.schema[name] for name in (*_GROUP_OF_MEAN, *_TEST)})
-    means = (
-        rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
-        .agg(
-            *(pl.col(name).mean() for name in ("difference", "mean_size", "mean_square")),
-            n_queries=pl.col("n_queries").sum(),
-            is_repeat=pl.len() == 1,
-        )
-        .with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-        .join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
-    )
+    averages, n_queries = pl.col("difference", "mean_size", "mean_square").mean(), pl.col("n_queries").sum()
+    of_means = rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
+    means = of_means.agg(averages, n_queries=n_queries, is_repeat=pl.len() == 1)
+    means = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
+    means = means.join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
     return pl.concat([rows.with_columns(is_repeat=False), means], how="diagonal")
 
 
@@ -159,15 +151,10 @@ def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
     rows = rows.hstack(p_values).with_columns(
         *(holm(_counted(name)).over(family).name.suffix("_holm") for name in names), margin=pl.lit(margin)
     )
-    shown = (
-        pl.when(pl.col("p_equivalent_holm") <= LEVEL)
-        .then(pl.lit("equivalent"))
-        .when(pl.col("p_no_worse_holm") <= LEVEL)
-        .then(pl.lit("no worse"))
-        .otherwise(pl.lit("not shown"))
-    )
+    is_no_worse, is_equivalent = (pl.col(f"{name}_holm") <= LEVEL for name in names)
+    shown = pl.when(is_equivalent).then(pl.lit("equivalent")).when(is_no_worse).then(pl.lit("no worse"))
     numbers = ("difference", "p_no_worse", "p_no_worse_holm", "p_equivalent", "p_equivalent_holm")
-    rows = _with_repeats(rows, numbers).with_columns(shown=shown)
+    rows = _with_repeats(rows, numbers).with_columns(shown=shown.otherwise(pl.lit("not shown")))
     return rows.select(pl.col(name).cast(dtype) for name, dtype in EQUIVALENCE.items()).sort(EQUIVALENCE_KEY)
 
 
@@ -191,14 +178,13 @@ def _test_of_mean(rows: pl.DataFrame) -> dict[str, Any]:
     # Two pairs are added to the mean, as to a single dataset; estimates over two factors have none.
     tested = [
         Estimate(*adjusted) if test == TWO_WAY else adjusted_estimate(d, 2 / rows.height)
-        for d, test, *adjusted in zip(of_datasets, *rows.select("test", *ADJUSTED).get_columns(), strict=True)
+        for d, (test, *adjusted) in zip(of_datasets, rows.select("test", *ADJUSTED).rows(), strict=True)
     ]
     adjusted, difference = mean_estimate(tested), float(rows["difference"].mean())  # type: ignore[arg-type]
-    p_value, test = None, "t"
+    p_value, test = t_test(adjusted), "t"
     if rows["test"].is_in(EXACT_TESTS).all() and rows["n_queries"].n_unique() == 1:
-        p_value, test = paired_test(np.concatenate(of_datasets))
-    if p_value is None or test == "t":
-        p_value = t_test(adjusted)
+        exact, test = paired_test(np.concatenate(of_datasets))
+        p_value = p_value if test == "t" else exact
     plain_error = float((rows["standard_error"] ** 2).sum()) ** 0.5 / rows.height
     ends = interval(difference, adjusted, p_value) if rows["n_queries"].min() != 1 else (None, None)
     return dict(zip(_TEST, (p_value, test, plain_error, *adjusted, *ends), strict=True))
@@ -215,13 +201,11 @@ def _between_models(
         # Runs with other numbers of demonstrations, or of sets, are compared over their queries alone.
         sets = [rows.filter(of_suites).select(*DATASET, *SET).unique().sort(pl.all()) for rows in (a, b)]
         is_shared = of_suites & sets[0].equals(sets[1])
-        pairs = [
-            _query_means(a.filter(~is_shared)).join(
-                _query_means(b.filter(~is_shared)), on=_QUERY_KEY, suffix="_b", maintain_order="left"
-            ),
+        means = [_query_means(rows.filter(~is_shared)) for rows in (a, b)]
+        for paired in (
+            means[0].join(means[1], on=_QUERY_KEY, suffix="_b", maintain_order="left"),
             a.filter(is_shared).join(b.filter(is_shared), on=[*_QUERY_KEY, *SET], suffix="_b", maintain_order="left"),
-        ]
-        for paired in pairs:
+        ):
             named = paired.with_columns(model_a=pl.lit(model_a), model_b=pl.lit(model_b), method_b="method")
             yield named.rename({"method": "method_a"})
 
@@ -270,15 +254,10 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     by_metric = paired.select(*group, "query_id", *sets, **metrics).unpivot(
         list(metrics), index=[*group, "query_id", *sets], variable_name="metric", value_name="d"
     )
-    gathered = (
-        by_metric.sort("query_id", *sets, maintain_order=True)
-        .group_by(*group, "metric", maintain_order=True)
-        .agg("d", n_queries=pl.col("query_id").n_unique().cast(pl.Int64))
-    )
-    estimates = [
-        _estimate(d.to_numpy().reshape(n_queries, -1))
-        for d, n_queries in zip(gathered["d"], gathered["n_queries"], strict=True)
-    ]
+    ordered = by_metric.sort("query_id", *sets, maintain_order=True).group_by(*group, "metric", maintain_order=True)
+    gathered = ordered.agg("d", n_queries=pl.col("query_id").n_unique().cast(pl.Int64))
+    cells = zip(gathered["d"], gathered["n_queries"], strict=True)
+    estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
     rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE))
     return rows.sort(DIFFERENCES_KEY)
 
@@ -330,10 +309,9 @@ def against_table(models: Sequence[str], results: Sequence[pl.DataFrame], differ
         by_part = paired.partition_by("suite", "part", "method", "definition", as_dict=True, maintain_order=True)
         for part in by_part.values():
             rows += [row | {"model": model} for row in _of_part(part)]
-    of_base = differences.filter(metric="accuracy", model_b=models[-1]).rename(
-        {"model_a": "model", "method_a": "method"}
-    )
-    table = pl.DataFrame(rows, infer_schema_length=None).join(of_base.select(*AGAINST_KEY, *_TESTS), on=AGAINST_KEY)
+    of_base = differences.filter(metric="accuracy", model_b=models[-1])
+    of_base = of_base.rename({"model_a": "model", "method_a": "method"}).select(*AGAINST_KEY, *_TESTS)
+    table = pl.DataFrame(rows, infer_schema_length=None).join(of_base, on=AGAINST_KEY)
     ends = [_ends(row) for row in table.iter_rows(named=True)]
     names = ("recovery_low", "recovery_high")
     table = table.hstack(pl.DataFrame(ends, schema=dict.fromkeys(names, pl.Float64), orient="row"))
@@ -365,9 +343,8 @@ def _counts(rows: pl.DataFrame) -> dict[str, Any]:
     lost, gained = int((right_before & ~right).sum()), int((right & ~right_before).sum())
     counts: dict[str, Any] = {"n_lost": lost, "n_gained": gained, "n_changed": None, "kl_nats": None}
     # Other label names may be in another order: then labels cannot be told by their numbers.
-    is_same = rows["gold"].equals(rows["gold_b"]) and rows["label_probs"].list.len().equals(
-        rows["label_probs_b"].list.len()
-    )
+    n_labels, n_labels_before = (rows[name].list.len() for name in ("label_probs", "label_probs_b"))
+    is_same = rows["gold"].equals(rows["gold_b"]) and n_labels.equals(n_labels_before)
     if is_same:
         counts["n_changed"] = int((rows["pred"] != rows["pred_b"]).sum())
     if is_same and not rows["true_label_prob"].null_count():

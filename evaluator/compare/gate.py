@@ -128,8 +128,7 @@ def decide(
     outcomes = [check.outcome for check in checks]
     outcome: Outcome = "NO-GO" if "NO-GO" in outcomes else "INCONCLUSIVE" if "INCONCLUSIVE" in outcomes else "GO"
     deciding = next(check for check in checks if check.outcome == outcome)
-    n = outcomes.count(outcome)
-    more = f" ({n} of {len(checks)} checks are {outcome})" if len(checks) > 1 else ""
+    more = f" ({outcomes.count(outcome)} of {len(checks)} checks are {outcome})" if len(checks) > 1 else ""
     why = f"{deciding.name}: {deciding.reason}{more}"
     return Gate(outcome=outcome, reason=why, run=run.model, base=base.model, policy=policy, checks=checks)
 
@@ -145,7 +144,6 @@ def _differences(
     asked = pl.col("method").eq(policy.method) & pl.col("definition").eq(policy.definition)
     if policy.part is not None:
         asked &= pl.col("part") == policy.part
-    answers = [each.filter(asked) for each in results]
     measured = comparison.filter(asked, pl.col("metric").is_in(["accuracy", policy.metric]))
     if policy.metric not in measured["metric"]:
         raise ConfigError(
@@ -153,7 +151,9 @@ def _differences(
             f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the "
             "policy."
         )
-    estimated = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
+    estimated = estimated_differences(
+        [run.model for run in runs], [each.filter(asked) for each in results], measured, shared_sets
+    )
     rows = estimated.filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
     for name in policy.datasets:
         if name not in set(rows["dataset"]):
@@ -168,13 +168,8 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
     outcome: Outcome = "GO" if is_go else "NO-GO" if is_no_go else "INCONCLUSIVE"
     needed = queries_needed(policy, row) if outcome == "INCONCLUSIVE" else None
     known = {entry.name: row[entry.name] for entry in fields(Check) if entry.name in row}
-    return Check(
-        outcome=outcome,
-        reason=_reason(outcome, policy, row, needed),
-        p_difference=row["p_value"],
-        queries_needed=needed,
-        **known,
-    )
+    reason = _reason(outcome, policy, row, needed)
+    return Check(outcome=outcome, reason=reason, p_difference=row["p_value"], queries_needed=needed, **known)
 
 
 def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
@@ -230,11 +225,8 @@ def junit(gate: Gate) -> bytes:
 
     Source: the elements that Jenkins and GitHub's readers share (testsuites, testsuite, testcase, failure, error).
     """
-    counts = {
-        "tests": len(gate.checks),
-        "failures": sum(check.outcome == "NO-GO" for check in gate.checks),
-        "errors": sum(check.outcome == "INCONCLUSIVE" for check in gate.checks),
-    }
+    outcomes = [check.outcome for check in gate.checks]
+    counts = {"tests": len(outcomes), "failures": outcomes.count("NO-GO"), "errors": outcomes.count("INCONCLUSIVE")}
     totals = {key: str(count) for key, count in counts.items()}
     root = Element("testsuites", {"name": "evaluator gate", **totals})
     suite = SubElement(root, "testsuite", {"name": f"{gate.run} against {gate.base}", **totals})

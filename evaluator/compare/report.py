@@ -14,17 +14,7 @@ from evaluator.random_baselines.max_random import POWER
 from evaluator.report import run_record
 from evaluator.report.methods import difference_column
 from evaluator.report.page import Header
-from evaluator.report.section import (
-    Block,
-    Group,
-    Legend,
-    Matrices,
-    Matrix,
-    MatrixCell,
-    Panels,
-    Section,
-    texts,
-)
+from evaluator.report.section import Block, Group, Legend, Matrices, Matrix, MatrixCell, Panels, Section, texts
 from evaluator.report.table import (
     DATASET,
     DEFINITIONS,
@@ -78,14 +68,10 @@ class ComparisonData:
     """The tables and texts that the sections show."""
 
     runs: Sequence[ComparedRun]
-    comparison: pl.DataFrame  # schema.COMPARISON
-    differences: pl.DataFrame  # schema.DIFFERENCES
-    rank_correlations: pl.DataFrame  # schema.RANK_CORRELATIONS
+    headlines: pl.DataFrame  # rows of schema.COMPARISON
+    tables: Mapping[str, pl.DataFrame]  # of compare.schema by name; `against` with a base, which is the last run
     points: pl.DataFrame  # compare.across_models.scaling_points
-    lines: pl.DataFrame  # schema.SCALING
     texts: MetricTexts  # titles of metrics
-    equivalence: pl.DataFrame | None = None  # schema.EQUIVALENCE, with a margin
-    against: pl.DataFrame | None = None  # schema.AGAINST, with a base, the last run
 
     @property
     def models(self) -> pl.DataFrame:
@@ -95,7 +81,7 @@ class ComparisonData:
     @property
     def datasets(self) -> list[str]:
         """Return the compared datasets, in the order of the benchmark."""
-        return dataset_order(self.comparison, self.runs[0].record.prompts.datasets)
+        return dataset_order(self.headlines, self.runs[0].record.prompts.datasets)
 
     @property
     def over(self) -> str:
@@ -105,7 +91,7 @@ class ComparisonData:
     @property
     def measures(self) -> dict[str, str]:
         """Return the metric of each measure, in the order of columns."""
-        pairs = with_measure(self.comparison).select("measure", "metric").unique().rows()
+        pairs = with_measure(self.headlines).select("measure", "metric").unique().rows()
         order = self.texts.in_order(metric for _, metric in pairs)
         return dict(sorted(pairs, key=lambda pair: (order.index(pair[1]), pair[0])))
 
@@ -118,7 +104,7 @@ class ComparisonData:
 def comparison_header(data: ComparisonData, answer: str = "") -> Header:
     """Build the head of the page: the answer, what is compared, and warnings."""
     first = data.runs[0].record
-    measured = data.comparison.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
+    measured = data.headlines.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
     n_datasets = len(data.datasets or first.prompts.datasets)
     n_shots = first.prompts.n_shots
     shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
@@ -139,16 +125,9 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
         for run in data.runs
         for values in [run_record.headline_facts(run.record)]
     ]
-    table = Table(
-        pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}),
-        [
-            MODEL,
-            text_column("Run", "run"),
-            Column("Parameters", "n_parameters"),
-            *(text_column(name, name, tip=lambda row, name=name: f"{name} {row[name]}") for name in RUN_FACTS),
-        ],
-        style="metrics runs",
-    )
+    facts = (text_column(name, name, tip=lambda row, name=name: f"{name} {row[name]}") for name in RUN_FACTS)
+    columns = [MODEL, text_column("Run", "run"), Column("Parameters", "n_parameters"), *facts]
+    table = Table(pl.DataFrame(rows, schema_overrides={"n_parameters": pl.Int64}), columns, style="metrics runs")
     return Section(
         "runs",
         "What is compared",
@@ -163,7 +142,7 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
 
 def comparison_sections(data: ComparisonData) -> Iterator[Section]:
     """Yield for each definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
-    present = set(data.comparison["definition"])
+    present = set(data.headlines["definition"])
     definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
     for number, definition in enumerate(definitions):
         first, *others = _definition_sections(data, definition)
@@ -177,30 +156,29 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             f"{definition}-{anchor}", title, content, subtitle=subtitle, navigation=navigation, definition=definition
         )
 
-    rows = with_measure(data.comparison).filter(definition=definition)
+    rows = with_measure(data.headlines).filter(definition=definition)
     means = rows.filter(dataset=MEAN_OVER_DATASETS)
     by_dataset = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
     vanilla = means.filter(method=REFERENCE_METHOD)
-    points, lines, all_differences = (
-        frame.filter(definition=definition) for frame in (data.points, data.lines, data.differences)
-    )
+    tables = {name: table.filter(definition=definition) for name, table in data.tables.items()}
+    points, lines, against = data.points.filter(definition=definition), tables["scaling"], tables.get("against")
     judged = [name for name in data.measures if name in set(means.filter(metric=JUDGED_BY)["measure"])]
     # The differences of each measure that judges models: those of its suite and part.
     places = {name: means.filter(measure=name).select("suite", "part").row(0, named=True) for name in judged}
-    differences = {name: all_differences.filter(**place) for name, place in places.items()}
+    differences = {name: tables["differences"].filter(**place) for name, place in places.items()}
     for number, measure in enumerate(judged, 1):
         title, of_measure = data.title(measure), means.filter(measure=measure)
-        methods = [REFERENCE_METHOD, *sorted(set(of_measure["method"]) - {REFERENCE_METHOD})]
-        best = significantly_best(differences[measure]) if data.against is None else None
-        table = _model_table(data, of_measure, "method", methods, TEXTS["means_caption"], best=best)
-        if data.against is not None:
-            against = _against(data.against.filter(**places[measure], definition=definition))
-            heading = f"Against {data.runs[-1].model}"
-            yield section(f"against-{number}", heading, title, "Against", TEXTS["against_note"], against)
+        methods = [*dict.fromkeys([REFERENCE_METHOD, *sorted(set(of_measure["method"]))])]
+        best = significantly_best(differences[measure]) if against is None else None
+        table = _model_table(data, of_measure, "method", {name: name for name in methods}, TEXTS["means_caption"], best)
+        if against is not None:
+            heading, compared = f"Against {data.runs[-1].model}", _against(against.filter(**places[measure]))
+            yield section(f"against-{number}", heading, title, "Against", TEXTS["against_note"], compared)
         yield section(f"means-{number}", title, data.over, title, table)
         if len(data.datasets) > 1:
             caption = "A column is a dataset; below each value its 95% interval, clustered by query."
-            table = _model_table(data, by_dataset.filter(measure=measure), "dataset", data.datasets, caption)
+            of_measure, names = by_dataset.filter(measure=measure), {name: name for name in data.datasets}
+            table = _model_table(data, of_measure, "dataset", names, caption)
             yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
@@ -208,7 +186,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         scaling = Legend(SCALING_KEYS), marked(TEXTS["scaling_note"], data.over), large
-        yield section("scaling", title.capitalize(), "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
+        yield section("scaling", title, "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
     for number, measure in enumerate(judged, 1):
         if over_vanilla := _against_vanilla(data, differences[measure]):
             methods = [column.title for column in over_vanilla.columns[1:]]
@@ -218,40 +196,34 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     if small.panels:
         low = lower_is_better([of for name, of in data.measures.items() if name in {*vanilla["measure"]}], data.texts)
         caption = f"Vanilla, {data.over}; below each value its 95% interval, if it has one.{low}"
-        table = _model_table(data, vanilla, "measure", list(titles), caption, titles=titles)
+        table = _model_table(data, vanilla, "measure", titles, caption)
         subtitle, panels = ("and by size, after figure 7", [small]) if has_sizes else ("of each model", [])
         yield section("measures", "Every measure", subtitle, "Every measure", table, *panels)
     if has_sizes:
-        ranks = _rank_correlations(data, data.rank_correlations.filter(definition=definition), titles, definition)
+        ranks = _rank_correlations(data, tables["rank_correlations"], titles, definition)
         yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     title = "Model against model"
-    for number, measure in enumerate(judged if data.against is None else [], 1):
+    for number, measure in enumerate(judged if against is None else [], 1):
         pairs = _pairs(data, differences[measure])
         yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
-    if data.equivalence is not None and not (margins := data.equivalence.filter(definition=definition)).is_empty():
-        blocks = _equivalence(margins.filter(dataset=MEAN_OVER_DATASETS))
+    if "equivalence" in tables and not tables["equivalence"].is_empty():
+        blocks = _equivalence(tables["equivalence"].filter(dataset=MEAN_OVER_DATASETS))
         yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)
 
 
 def _against(rows: pl.DataFrame) -> Table:
     """Return a row for each run, dataset and method against the base, the means first."""
     is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
-    return Table(
-        rows.sort(~is_mean, "method", "dataset", "recovery", nulls_last=True),
-        [
-            text_column("Model", "model"),
-            text_column("Dataset", "dataset"),
-            text_column("Method", "method"),
-            Column("Recovery, %", "recovery", show=lambda value: f"{value:.1f}", below=(_recovery_interval,)),
-            Column("Difference", "difference", show=signed),
-            Column("Lost", "n_lost"),
-            Column("Gained", "n_gained"),
-            Column("Changed", "n_changed"),
-            Column("KL, nats", "kl_nats", show=lambda value: f"{value:.3g}"),
-            Column("p after Holm", "p_holm", show=p_text, below=(line("p_value", p_text),)),
-        ],
-        style="metrics against",
-    )
+    columns = [
+        *(text_column(name.capitalize(), name) for name in ("model", "dataset", "method")),
+        Column("Recovery, %", "recovery", show="{:.1f}".format, below=(_recovery_interval,)),
+        Column("Difference", "difference", show=signed),
+        *(Column(name.capitalize(), f"n_{name}") for name in ("lost", "gained", "changed")),
+        Column("KL, nats", "kl_nats", show="{:.3g}".format),
+        Column("p after Holm", "p_holm", show=p_text, below=(line("p_value", p_text),)),
+    ]
+    ordered = rows.sort(~is_mean, "method", "dataset", "recovery", nulls_last=True)
+    return Table(ordered, columns, style="metrics against")
 
 
 def _recovery_interval(row: Row) -> str:
@@ -280,12 +252,10 @@ def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
     Args:
         differences: schema.DIFFERENCES of one suite, part and definition.
     """
-    between = differences.filter(
-        pl.col("model_a") != pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY
-    ).rename({"method_a": "method"})
+    means = differences.filter(pl.col("model_a") != pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     winner = pl.when(pl.col("difference") > 0).then("model_a").otherwise("model_b")
     is_win = (pl.col("p_holm") <= LEVEL) & (winner == pl.col("model"))
-    sides = [between.with_columns(model=side) for side in ("model_a", "model_b")]
+    sides = [means.with_columns(model=side, method="method_a") for side in ("model_a", "model_b")]
     won = pl.concat(sides).group_by("model", "method").agg(is_win.all().alias("is_best"))
     return won.filter("is_best").drop("is_best")
 
@@ -294,48 +264,33 @@ def _model_table(
     data: ComparisonData,
     rows: pl.DataFrame,
     column: str,
-    order: Sequence[str],
+    titles: Mapping[str, str],
     caption: str,
-    *,
-    titles: Mapping[str, str] = {},
     best: pl.DataFrame | None = None,
 ) -> Table:
     """Return a table with a row for each model and a column for each method, dataset or measure that has values.
 
     Args:
         rows: schema.COMPARISON, one row for each model and value of `column`.
-        order: values of `column`.
-        titles: of the columns.
+        titles: value of `column` -> title, in the order of the columns.
         best: model and method of values in bold.
     """
-    wins = set() if best is None else set(best.select("model", "method").rows())
-    names = {row["number"]: row["model"] for row in data.models.iter_rows(named=True)}
-    numbers = ("value", "ci_low", "ci_high", "n_queries", "n_requests")
-    model = pl.col("number").replace_strict(names, return_dtype=pl.String)
-    cells = rows.select("number", key=column, cell=pl.struct(*numbers, "method", column=column, model=model))
+    wins = [] if best is None else best.select("model", "method").rows()
+    shown = ("model", "method", "value", "ci_low", "ci_high", "n_queries", "n_requests")
+    cells = rows.select("number", key=column, cell=pl.struct(*shown, column=column))
     wide = cells.pivot(on="key", index="number", values="cell") if cells.height else cells.select("number")
-    return Table(
-        data.models.join(wide, on="number", how="left", maintain_order="left"),
-        [
-            MODEL,
-            *(
-                Column(
-                    titles.get(name, name),
-                    "value",
-                    of=name,
-                    interval=("ci_low", "ci_high"),
-                    tip=value_tip,
-                    bold=lambda cell: (cell["model"], cell["method"]) in wins,
-                    style="number value",
-                    data={"model": "model", "column": "column"},
-                )
-                for name in order
-                if name in wide.columns
-            ),
-        ],
-        caption=caption,
-        style="metrics models",
+    value = Column(
+        title="",
+        value="value",
+        interval=("ci_low", "ci_high"),
+        tip=value_tip,
+        bold=lambda cell: (cell["model"], cell["method"]) in wins,
+        style="number value",
+        data={"model": "model", "column": "column"},
     )
+    columns = (replace(value, title=title, of=name) for name, title in titles.items() if name in wide.columns)
+    rows = data.models.join(wide, on="number", how="left", maintain_order="left")
+    return Table(rows, [MODEL, *columns], caption=caption, style="metrics models")
 
 
 def _wide(differences: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
@@ -353,18 +308,14 @@ def _between(row: Row) -> str:
 
 def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table | None:
     """Return the gain in accuracy of each method over vanilla, within each model; None without other methods."""
-    gains = differences.filter(
-        pl.col("model_a") == pl.col("model_b"), method_b=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY
-    ).rename({"model_a": "model"})
+    means = differences.filter(method_b=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
+    gains = means.filter(pl.col("model_a") == pl.col("model_b"))
     if gains.is_empty():
         return None
-    wide = _wide(gains.with_columns(model_a="model"), "model", "method_a")
-    return Table(
-        data.models.join(wide, on="model", how="left", maintain_order="left"),
-        [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))],
-        caption=marked(TEXTS["vanilla_caption"], data.over),
-        style="metrics over-vanilla",
-    )
+    wide = _wide(gains.with_columns(model="model_a"), "model", "method_a")
+    rows = data.models.join(wide, on="model", how="left", maintain_order="left")
+    columns = [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))]
+    return Table(rows, columns, caption=marked(TEXTS["vanilla_caption"], data.over), style="metrics over-vanilla")
 
 
 def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
@@ -373,38 +324,25 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)
     wide = _wide(means.with_columns(model="model_a"), "model", "model_b")
-    yield Table(
-        data.models.head(-1).join(wide, on="model", how="left", maintain_order="left"),
-        [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)],
-        caption=f"The model of the row minus that of the column, {data.over}.",
-        style="metrics between",
-    )
+    rows = data.models.head(-1).join(wide, on="model", how="left", maintain_order="left")
+    columns = [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)]
+    caption = f"The model of the row minus that of the column, {data.over}."
+    yield Table(rows, columns, caption=caption, style="metrics between")
     pairs = means.select("model_a", "model_b").rows()
     if len(pairs) > MAX_PAIRS:
-        yield marked(
-            "With {} pairs, differences by dataset are not shown; <code>tables/differences.parquet</code> has them.",
-            len(pairs),
-        )
+        text = "With {} pairs, differences by dataset are not shown; <code>tables/differences.parquet</code> has them."
+        yield marked(text, len(pairs))
         return
     for a, b in pairs:
         of_pair = in_order(of_vanilla.filter(model_a=a, model_b=b), data.datasets)
         rows = _wide(of_pair, "dataset", "metric")
         metrics = [name for name in REQUEST_COLUMNS if name in rows.columns]
-        n_queries = pl.coalesce(pl.col(name).struct.field("n_queries") for name in metrics)
-        table = Table(
-            rows.with_columns(n_queries=n_queries),
-            [
-                DATASET,
-                *(difference_column(data.texts.title(name), name, _between) for name in metrics),
-                Column("Queries", "n_queries"),
-            ],
-            style="metrics pair-table",
-            is_mean_last=True,
-            data={"a": a, "b": b},
-        )
-        yield Group(
-            [table], f"{a} minus {b}, by dataset", style="pair-details", is_folded=True, is_open=len(pairs) == 1
-        )
+        rows = rows.with_columns(n_queries=pl.coalesce(pl.col(name).struct.field("n_queries") for name in metrics))
+        compared = (difference_column(data.texts.title(name), name, _between) for name in metrics)
+        columns = [DATASET, *compared, Column("Queries", "n_queries")]
+        table = Table(rows, columns, style="metrics pair-table", is_mean_last=True, data={"a": a, "b": b})
+        title, is_open = f"{a} minus {b}, by dataset", len(pairs) == 1
+        yield Group([table], title, style="pair-details", is_folded=True, is_open=is_open)
 
 
 def _rank_correlations(
@@ -419,13 +357,11 @@ def _rank_correlations(
         for (over, measure), group in groups.items():
             by = f", by {titles[str(measure)].lower()}" if between == "models" else ""
             about = f"{between.capitalize()}, over {over}{by}"
-            matrix = triangle(group, names, about, {"definition": definition, "over": over})
-            if matrix:
+            if matrix := triangle(group, names, about, {"definition": definition, "over": over}):
                 matrices.append(matrix)
             else:
-                notes.append(
-                    f"No correlation between {between} over {over}: {'; '.join(sorted(set(group['reason'])))}."
-                )
+                reasons = "; ".join(sorted(set(group["reason"])))
+                notes.append(f"No correlation between {between} over {over}: {reasons}.")
     yield TEXTS["ranks_note"]
     yield Matrices(matrices, absent="")
     yield from notes
@@ -464,46 +400,36 @@ def triangle(
         pair = {"a": a, "b": b}
         if row["rho"] is None:
             return MatrixCell("–", 0, f"{between}: {row['reason']}", "correlation absent", pair)
-        p_value = row["p_value"]
-        tip = f"{between}: {coefficient} {row['rho']} over {row['n_points']} {points}"
-        tip += "" if p_value is None else f", p = {p_value:.3g}"
-        style = "correlation " + ("falling" if row["rho"] < 0 else "rising")
-        style += " unlikely" if p_value is not None and p_value < 0.05 else ""
-        numbers = {**pair, "value": row["rho"], "p": p_value}
-        return MatrixCell(signed(row["rho"], 2), 70 * abs(row["rho"]), tip, style, numbers)
+        rho, p_value = row["rho"], row["p_value"]
+        tip = f"{between}: {coefficient} {rho} over {row['n_points']} {points}"
+        style = "correlation " + ("falling" if rho < 0 else "rising")
+        if p_value is not None:
+            tip, style = f"{tip}, p = {p_value:.3g}", style + " unlikely" * (p_value < 0.05)
+        numbers = {**pair, "value": rho, "p": p_value}
+        return MatrixCell(signed(rho, 2), 70 * abs(rho), tip, style, numbers)
 
     most = max(pairs["n_points"].to_list())
-    return Matrix(
-        title=f"{about}: {most:,} {points}",
-        columns=[titles[name] for name in names[:-1]],
-        rows=[
-            (titles[name], [cell(other, name) if place < row else None for place, other in enumerate(names[:-1])])
-            for row, name in enumerate(names)
-            if row
-        ],
-        style="triangle",
-        data=data,
-    )
+    rows = [
+        (titles[name], [cell(other, name) if place < row else None for place, other in enumerate(names[:-1])])
+        for row, name in enumerate(names)
+        if row
+    ]
+    columns = [titles[name] for name in names[:-1]]
+    return Matrix(title=f"{about}: {most:,} {points}", columns=columns, rows=rows, style="triangle", data=data)
 
 
 def _equivalence(rows: pl.DataFrame) -> Iterator[Block]:
     """Yield the tests against a margin; `rows` are schema.EQUIVALENCE of means over datasets."""
 
-    def p_column(title: str, name: str) -> Column:
-        return Column(title, f"{name}_holm", show=p_text, below=(line(name, p_text),))
-
-    table = Table(
-        rows.with_columns(a=pl.format("{}, {}", "model_a", "method_a"), b=pl.format("{}, {}", "model_b", "method_b")),
-        [
-            text_column("a", "a"),
-            text_column("b", "b"),
-            Column("Difference", "difference", show=signed),
-            p_column("p no worse", "p_no_worse"),
-            p_column("p equivalent", "p_equivalent"),
-            text_column("Shown", "shown"),
-        ],
-        style="metrics equivalence",
-    )
+    p_values = {"p no worse": "p_no_worse", "p equivalent": "p_equivalent"}
+    columns = [
+        *(text_column(side, side) for side in "ab"),
+        Column("Difference", "difference", show=signed),
+        *(Column(title, f"{p}_holm", show=p_text, below=(line(p, p_text),)) for title, p in p_values.items()),
+        text_column("Shown", "shown"),
+    ]
+    named = rows.with_columns(pl.format("{}, {}", f"model_{side}", f"method_{side}").alias(side) for side in "ab")
+    table = Table(named, columns, style="metrics equivalence")
     shown = [rows.filter(shown=name).height for name in ("equivalent", "no worse")]
     title = f"{shown[0]} equivalent and {shown[1]} no worse, of {rows.height} differences"
     yield marked(TEXTS["equivalence_note"], rows["margin"][0])

@@ -90,10 +90,8 @@ def line_text(line: Mapping[str, Any]) -> str:
     """Describe the slope of a line, a row of schema.SCALING."""
     if line["slope"] is None:
         return f"no line: {line['reason']}"
-    slope, low, high = (
-        None if end is None else f"{end:+.3g}".replace("-", "−")
-        for end in (line["slope"], line["ci_low"], line["ci_high"])
-    )
+    numbers = (line["slope"], line["ci_low"], line["ci_high"])
+    slope, low, high = (None if number is None else f"{number:+.3g}".replace("-", "−") for number in numbers)
     return f"slope {slope}, {line['reason']}" if low is None else f"slope {slope} ({low} to {high})"
 
 

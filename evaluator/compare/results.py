@@ -51,7 +51,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     has_interval = ~pl.col("undefined") & ~pl.col("without_interval")
     means = means.with_columns(
         pl.when(~pl.col("undefined")).then("value").alias("value"),
-        *(pl.when(has_interval).then(name).alias(name) for name in ("ci_low", "ci_high")),
+        pl.when(has_interval).then(pl.col("ci_low", "ci_high")),
         dataset=pl.lit(MEAN_OVER_DATASETS),
     )
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in COMPARISON.items()) for part in (common, means)]
@@ -60,37 +60,26 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     """Return the rows of all runs without means, sorted so that sums do not depend on the order of a run's rows."""
-    frames = [
-        run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).with_columns(
-            number=pl.lit(run.number, pl.Int64),
-            model=pl.lit(run.model),
-            run=pl.lit(run.name),
-            weights_fingerprint=pl.lit(run.record.model.weights_fingerprint, pl.String),
-            n_parameters=pl.lit(run.record.model.n_parameters, pl.Int64),
-            dtype=pl.lit(run.record.engine.dtype, pl.String),
-        )
-        for run in runs
-    ]
-    return pl.concat([frame.select(*COMPARISON.names(), "reduced_bias") for frame in frames]).sort(COMPARISON_KEY)
+    frames = []
+    for run in runs:
+        model, dtype = run.record.model, run.record.engine.dtype
+        of_run = (run.number, run.model, run.name, model.weights_fingerprint, model.n_parameters, dtype)
+        columns = {name: pl.lit(value, COMPARISON[name]) for name, value in zip(MODEL, of_run, strict=True)}
+        rows = run.metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).with_columns(**columns)
+        frames.append(rows.select(*COMPARISON.names(), "reduced_bias"))
+    return pl.concat(frames).sort(COMPARISON_KEY)
 
 
-def datasets_of(run: ComparedRun) -> pl.DataFrame:
-    """Return the suite, part and dataset of everything that a run measured."""
-    return _named(run.metrics)
-
-
-def _named(metrics: pl.DataFrame) -> pl.DataFrame:
+def _measured_datasets(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the suite, part and dataset of everything that was measured."""
     return metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
 
 
 def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
     answered = [run.metrics.filter(metric="accuracy") for run in runs]
     are_answered = not any(rows.is_empty() for rows in answered)
-    measured = [_named(rows) for rows in (answered if are_answered else [run.metrics for run in runs])]
-    common = measured[0]
-    for rows in measured[1:]:
-        common = common.join(rows, on=DATASET, how="semi")
-    if common.is_empty():
+    measured = [*map(_measured_datasets, answered if are_answered else [run.metrics for run in runs])]
+    if not set[tuple[str, ...]].intersection(*({*rows.rows()} for rows in measured)):
         datasets = "; ".join(
             f"{run.folder} has {', '.join(f'{part} {dataset}' for _, part, dataset in rows.rows())}"
             for run, rows in zip(runs, measured, strict=True)
@@ -134,16 +123,14 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
     measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
     definitions = {*metrics["definition"]}
     answered = predictions.filter(pl.col("gold").is_not_null()).join(measured, on=["suite", "part"], how="semi")
-    frames = [
-        group.rows.with_columns(
-            *(pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY),
-            correct=group.requests["correct"].cast(pl.Float64),
-            true_label_prob=group.requests["true_label_prob"],
-        ).select(schema.names())
-        for group in prediction_groups(answered)
-        if group.definition in definitions
-    ]
-    return pl.concat([schema.to_frame(), *frames])
+    frames = [schema.to_frame()]
+    for group in prediction_groups(answered):
+        if group.definition in definitions:
+            key = (pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY)
+            correct, probs = group.requests["correct"].cast(pl.Float64), group.requests["true_label_prob"]
+            rows = group.rows.with_columns(*key, correct=correct, true_label_prob=probs)
+            frames.append(rows.select(schema.names()))
+    return pl.concat(frames)
 
 
 def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
@@ -156,30 +143,23 @@ def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
         common = answers[0].join(requests, on=ANSWER_KEY, how="semi").select(ANSWER_KEY).unique()
         # The requests of a method are the same under every definition.
         request, query = [*DATASET, "method", "position"], [*DATASET, "method", "query_id"]
-        a, b = (
-            rows.join(common, on=ANSWER_KEY, how="semi")
-            .sort(request)
-            .unique(request, keep="first", maintain_order=True)
-            for rows in (answers[0], requests)
-        )
+        shared = (rows.join(common, on=ANSWER_KEY, how="semi").sort(request) for rows in (answers[0], requests))
+        a, b = (rows.unique(request, keep="first", maintain_order=True) for rows in shared)
         of_query = [rows.unique(query, keep="first", maintain_order=True) for rows in (a, b)]
         pairs = of_query[0].join(of_query[1], on=query, how="full", suffix="_b", coalesce=True)
         labels = pl.struct("gold", "gold_b").n_unique().over(DATASET)
-        is_renamed = (labels == pl.col("gold").n_unique().over(DATASET)) & (
-            labels == pl.col("gold_b").n_unique().over(DATASET)
-        )
+        n_labels = pl.col("gold", "gold_b").n_unique().over(DATASET)
+        is_renamed = pl.all_horizontal(n_labels == labels)
         known = [each.record.prompts.query_fingerprints for each in (runs[0], run)]
-        same, other = (
-            [name for name in known[0] if name in known[1] and (known[0][name] == known[1][name]) is is_same]
-            for is_same in (True, False)
-        )
+        both = known[0].keys() & known[1].keys()
+        same = [name for name in both if known[0][name] == known[1][name]]
+        other = both.difference(same)
         is_asked_once = pl.col("gold").is_null() | pl.col("gold_b").is_null()  # in one run alone
         queries = pairs.filter(is_asked_once | ~is_renamed | pl.col("dataset").is_in(other))
         if not queries.is_empty():
             _refuse(runs[0], run, "queries", queries, pairs.height)
-        prompts = a.join(b, on=request, suffix="_b").filter(
-            ~pl.col("method").is_in(CHOOSING), ~pl.col("dataset").is_in(same)
-        )
+        is_excused = pl.col("method").is_in(CHOOSING) | pl.col("dataset").is_in(same)
+        prompts = a.join(b, on=request, suffix="_b").filter(~is_excused)
         changed = prompts.filter((pl.col("prompt_id") != pl.col("prompt_id_b")) | (pl.col("gold") != pl.col("gold_b")))
         if not changed.is_empty():
             _refuse(runs[0], run, "prompts", changed, prompts.height)
@@ -227,16 +207,13 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
     if rows.is_empty():
         return ""
     parts = [(suite, part) for suite, parts in runs[0].record.prompts.parts.items() for part in parts]
-    first = min(
-        rows.select("suite", "part", "definition", "method_a").unique().rows(),
-        key=lambda key: (
-            parts.index(key[:2]) if key[:2] in parts else len(parts),
-            DEFINITIONS.index(key[2]),
-            key[3] != REFERENCE_METHOD,
-            key,
-        ),
-    )
-    rows = rows.filter(**dict(zip(("suite", "part", "definition", "method_a"), first, strict=True)))
+    key = ("suite", "part", "definition", "method_a")
+
+    def place(of: tuple[Any, ...]) -> tuple[Any, ...]:
+        return [*parts, of[:2]].index(of[:2]), DEFINITIONS.index(of[2]), of[3] != REFERENCE_METHOD, of
+
+    first = min(rows.select(key).unique().rows(), key=place)
+    rows = rows.filter(**dict(zip(key, first, strict=True)))
     # Each pair in both directions: how far the first model is ahead of the second.
     turned = rows.rename({"model_a": "model_b", "model_b": "model_a"}).with_columns(
         difference=-pl.col("difference"), ci_low=-pl.col("ci_high"), ci_high=-pl.col("ci_low")
@@ -248,9 +225,8 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
 
 
 def _difference_text(row: Mapping[str, Any]) -> str:
-    points, low, high = (
-        None if row[name] is None else 100 * row[name] + 0.0 for name in ("difference", "ci_low", "ci_high")
-    )
+    numbers = (row[name] for name in ("difference", "ci_low", "ci_high"))
+    points, low, high = (None if number is None else 100 * number + 0.0 for number in numbers)
     p_value = p_text(row["p_holm"]) if row["p_holm"] < 0.001 else f"= {p_text(row['p_holm'])}"
     interval = "" if low is None else f"95% interval {low:.1f} to {high:.1f}, "
     tests = f" after Holm's correction for {row['n_tests']} tests" if row["n_tests"] > 1 else ""
@@ -277,14 +253,11 @@ MAX_ANSWERS = 5
 
 
 def _left_out(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
-    datasets = pl.concat([datasets_of(run).with_columns(model=pl.lit(run.model)) for run in runs])
+    datasets = pl.concat([_measured_datasets(run.metrics).with_columns(model=pl.lit(run.model)) for run in runs])
     left_out = datasets.join(comparison, on=DATASET, how="anti", maintain_order="left")
     models_of_dataset = left_out.group_by(DATASET, maintain_order=True).agg("model").sort(DATASET)
-    named = [
-        f"{place}, {dataset} (only in {', '.join(models)})"
-        for place, dataset, models in models_of_dataset.select(PLACE, "dataset", "model").rows()
-    ]
-    if named:
+    rows = models_of_dataset.select(PLACE, "dataset", "model").rows()
+    if named := [f"{place}, {dataset} (only in {', '.join(models)})" for place, dataset, models in rows]:
         yield f"Only datasets that all runs have are compared. Left out: {'; '.join(named)}."
 
 
@@ -292,8 +265,7 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
     measured = comparison.select("suite", "part", "method").unique().sort(pl.all())
     for run in runs:
         missing = measured.join(run.metrics, on=["suite", "part", "method"], how="anti", maintain_order="left")
-        named = [f"{method} in {place}" for place, method in missing.select(PLACE, "method").rows()]
-        if named:
+        if named := [f"{method} in {place}" for place, method in missing.select(PLACE, "method").rows()]:
             yield f"{run.model} has no results of {', none of '.join(named)}."
 
 
@@ -326,6 +298,5 @@ def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -
 
 
 def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    unknown = [run.model for run in runs if run.record.model.n_parameters is None]
-    if unknown:
+    if unknown := [run.model for run in runs if run.record.model.n_parameters is None]:
         yield f"Not in the figures by size, because their number of parameters was not recorded: {', '.join(unknown)}."

@@ -1,7 +1,7 @@
 """Collect the runs of a comparison, and check that they are comparable."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +43,10 @@ _NO_SETTINGS = ("paths", "hub", "repositories", "shots")
 """Options that say where data are, or have a place of their own among the settings."""
 
 
+ReadTable = Callable[[Path, str, Mapping[str, str]], pl.DataFrame]
+"""Reads a table of the measure stage from the folder of a run, its name and the digests of all tables."""
+
+
 @dataclass(frozen=True)
 class ComparedRun:
     """One of the runs that are compared."""
@@ -53,8 +57,11 @@ class ComparedRun:
     model: str  # name of the model; where two have the same name, followed by its form and then by the run's name
     record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS
-    table: Callable[[str], pl.DataFrame]
-    """Read a table of the measure stage. Raises StoreError where it is missing."""
+    read_table: ReadTable
+
+    def table(self, name: str) -> pl.DataFrame:
+        """Read a table of the measure stage. Raises StoreError where it is missing."""
+        return self.read_table(self.folder, name, self.record.tables)
 
     @property
     def definitions(self) -> list[str]:
@@ -65,14 +72,15 @@ class ComparedRun:
 def compared_runs(
     folders: Sequence[Path],
     records: Sequence[MeasuredRecord],
-    tables: Sequence[Callable[[str], pl.DataFrame]],
+    read_table: ReadTable,
     *,
     of_one_model: bool = False,
 ) -> list[ComparedRun]:
     """Return the runs of a comparison, in the order of the folders.
 
     Args:
-        folders, records, tables: of each run.
+        folders, records: of each run.
+        read_table: as for ComparedRun.
         of_one_model: whether runs may be of the same model, as with another engine or version of it.
 
     Runs may be of one model in several settings. Only definitions that all runs have are compared.
@@ -87,12 +95,10 @@ def compared_runs(
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     for folder, record in zip(folders, records, strict=True):
         require_every_query(record, str(folder))
-    runs = [
-        ComparedRun(number, folder, name, model, record, table("metrics"), table)
-        for number, (folder, name, model, record, table) in enumerate(
-            zip(folders, names, models, records, tables, strict=True), 1
-        )
-    ]
+    runs = []
+    for number, (folder, name, model, record) in enumerate(zip(folders, names, models, records, strict=True), 1):
+        metrics = read_table(folder, "metrics", record.tables)
+        runs.append(ComparedRun(number, folder, name, model, record, metrics, read_table))
     without = [run for run in runs if run.metrics.is_empty()]
     if without and (of_one_model or len(without) < len(runs)):
         suites = ", ".join(without[0].record.prompts.suites)
@@ -117,14 +123,12 @@ def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
 
 def _with_settings(records: Sequence[MeasuredRecord]) -> list[str]:
     """Return the names of models, followed by the settings that differ among runs of the same name."""
-    titles = [record.model.title for record in records]
-    return [
-        ", ".join(
-            [title, *(settings(record).get(name, f"no {name}") for name in different_settings(same) if name != TEXTS)]
-        )
-        for title, record in zip(titles, records, strict=True)
-        for same in [[other for other, name in zip(records, titles, strict=True) if name == title]]
-    ]
+    named = []
+    for record in records:
+        same = [other for other in records if other.model.title == record.model.title]
+        different = [name for name in different_settings(same) if name != TEXTS]
+        named.append(", ".join([record.model.title, *(settings(record).get(name, f"no {name}") for name in different)]))
+    return named
 
 
 def different_settings(records: Sequence[MeasuredRecord]) -> list[str]:

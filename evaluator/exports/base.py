@@ -135,15 +135,11 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
         if group.definition not in judged["definition"]:
             continue
         label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
-        answers = (
-            group.rows.select("position", "query_id", "demonstration_set", "prompt_id")
-            .with_columns(label_names=pl.lit(group.label_names))
-            .hstack(group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs))
-            .join(prompts, on="prompt_id", how="left", maintain_order="left")
-        )
-        of_labels = (pl.col("label_log_likelihoods").list.len() == group.n_labels) & (
-            pl.col("continuations").list.len() == group.n_labels
-        )
-        scored = [pl.when(of_labels).then(pl.col(name)) for name in ("continuations", "label_log_likelihoods")]
+        requests = group.rows.select("position", "query_id", "demonstration_set", "prompt_id")
+        requests = requests.with_columns(label_names=pl.lit(group.label_names))
+        results = group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs)
+        answers = requests.hstack(results).join(prompts, on="prompt_id", how="left", maintain_order="left")
+        texts = pl.col("continuations", "label_log_likelihoods")
+        scored = pl.when(pl.all_horizontal(texts.list.len() == group.n_labels)).then(texts)
         answers = answers.with_columns(scored).with_columns(pl.lit(None).alias(name) for name in unknown)
         yield AnsweredGroup(group.key, answers.select(ANSWERS.names()).cast(ANSWERS))

@@ -21,14 +21,12 @@ DETAILS = ("n_requests", "reduced_bias", "chance", "majority", "max_random", "tr
 
 def _files(run: ExportedRun) -> Iterator[ExportedFile]:
     stem = f"data/{COLLECTION}/{file_name(_developer(run))}/{file_name(run.model.rpartition('/')[2])}/{_uuid(run)}"
-    content = json_lines(_samples(run))
-    samples = ExportedFile(f"{stem}_samples.jsonl", content)
-    results: dict[str, Any] = _results(run)
+    content, results = json_lines(_samples(run)), _results(run)
     if content:
-        yield samples
+        yield ExportedFile(f"{stem}_samples.jsonl", content)
         results["detailed_evaluation_results"] = {
             "format": "jsonl",
-            "file_path": samples.name,
+            "file_path": f"{stem}_samples.jsonl",
             "hash_algorithm": "sha256",
             "checksum": hashlib.sha256(content).hexdigest(),
             "total_rows": content.count(b"\n"),
@@ -42,8 +40,7 @@ def _developer(run: ExportedRun) -> str:
 
 def _uuid(run: ExportedRun) -> uuid.UUID:
     """Return an id in the form of version 4, which the format wants; the same for the same scores and tables."""
-    definitions = sorted(set(run.metrics["definition"]))
-    identity = json_text([run.record.scores.fingerprint, run.record.tables, definitions])
+    identity = json_text([run.record.scores.fingerprint, run.record.tables, sorted(set(run.metrics["definition"]))])
     return uuid.UUID(hex=sha256(identity)[:32], version=4)
 
 
@@ -95,8 +92,12 @@ def _results(run: ExportedRun) -> dict[str, Any]:
 
 
 def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
-    prompts = run.record.prompts
-    settings = {"method": row["method"], "definition": row["definition"], "shots": prompts.shots}
+    settings = {"method": row["method"], "definition": row["definition"], "shots": run.record.prompts.shots}
+    uncertainty: dict[str, Any] = {"num_samples": row["n_queries"]}
+    if row["ci_low"] is not None:
+        interval = {"lower": row["ci_low"], "upper": row["ci_high"], "confidence_level": 0.95}
+        over = {"method": f"over {row['ci_over']}"} if row["ci_over"] else {}
+        uncertainty["confidence_interval"] = interval | over
     return {
         "evaluation_result_id": _result_id(row, row["metric"]),
         "evaluation_name": _evaluation_name(row),
@@ -112,11 +113,9 @@ def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
         "score_details": {
             "score": row["value"],
             "details": _strings({name: row[name] for name in DETAILS}),
-            "uncertainty": {"num_samples": row["n_queries"], **_interval(row)},
+            "uncertainty": uncertainty,
         },
-        "generation_config": {
-            "additional_details": settings | {"label_boundary": run.record.scores.label_boundary},
-        },
+        "generation_config": {"additional_details": settings | {"label_boundary": run.record.scores.label_boundary}},
     }
 
 
@@ -127,13 +126,6 @@ def _bounds(metric: str) -> dict[str, Any]:
     limits = METRICS[metric].limits(2)  # the same for any number of labels
     low, high = (limit if math.isfinite(limit) else f"{'-' * (limit < 0)}Infinity" for limit in limits)
     return {"score_type": "continuous", "min_score": low, "max_score": high}
-
-
-def _interval(row: dict[str, Any]) -> dict[str, Any]:
-    if row["ci_low"] is None:
-        return {}
-    interval = {"lower": row["ci_low"], "upper": row["ci_high"], "confidence_level": 0.95}
-    return {"confidence_interval": interval | ({"method": f"over {row['ci_over']}"} if row["ci_over"] else {})}
 
 
 def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
@@ -150,21 +142,14 @@ def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
             names, prompt = row["label_names"], row["prompt"]
             reference, answer = [names[row["gold"]]], names[row["pred"]]
             asked = {"raw": prompt, "reference": reference}
+            extracted = {"turn_idx": 0, "source": "output.raw", "extracted_value": answer}
             yield about | {
                 "sample_id": str(row["position"]),
                 "sample_hash": sha256(json.dumps(asked, sort_keys=True, separators=(",", ":"))),
                 "interaction_type": "single_turn",
                 "input": asked | {"choices": names},
                 "output": {"raw": [answer]},
-                "answer_attribution": [
-                    {
-                        "turn_idx": 0,
-                        "source": "output.raw",
-                        "extracted_value": answer,
-                        "extraction_method": "most probable label",
-                        "is_terminal": True,
-                    }
-                ],
+                "answer_attribution": [extracted | {"extraction_method": "most probable label", "is_terminal": True}],
                 "evaluation": {"score": float(row["correct"]), "is_correct": row["correct"]},
                 "metadata": _strings(
                     {"query_id": row["query_id"], "true_label_probability": row["true_label_prob"]}

@@ -90,11 +90,12 @@ def _responses(log_probs: Sequence[float]) -> list[list[str]]:
 
 
 def _results(run: ExportedRun) -> dict[str, Any]:
-    record, metrics = run.record, run.finite_metrics
-    of_datasets = pl.col("dataset") != MEAN_OVER_DATASETS
-    results = _task_metrics(metrics.filter(of_datasets))
-    groups = _task_metrics(metrics.filter(~of_datasets).with_columns(dataset=pl.lit("")))
-    shots = record.prompts.n_shots
+    record, is_mean, shots = run.record, pl.col("dataset") == MEAN_OVER_DATASETS, run.record.prompts.n_shots
+    metrics, means = run.finite_metrics.filter(~is_mean), run.finite_metrics.filter(is_mean)
+    results, groups = _task_metrics(metrics), _task_metrics(means.with_columns(dataset=pl.lit("")))
+    directions: dict[str, dict[str, bool]] = defaultdict(dict)
+    for row in metrics.iter_rows(named=True):
+        directions[_task(row)][_metric(row["metric"])] = not run.texts.lower_is_better(row["metric"])
     return {
         "results": results,
         "groups": groups,
@@ -102,7 +103,7 @@ def _results(run: ExportedRun) -> dict[str, Any]:
         "configs": {task: {"task": task, "output_type": "multiple_choice"} for task in results},
         "versions": dict.fromkeys(results, record.evaluator),
         **({"n-shot": dict.fromkeys(results, shots)} if shots is not None else {}),
-        "higher_is_better": _directions(run),
+        "higher_is_better": directions,
         "config": {
             "model": record.engine.name,
             "model_args": {"pretrained": run.model, "dtype": record.engine.dtype},
@@ -151,14 +152,7 @@ def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
         }
         if row["ci_low"] is not None:
             tasks[task][f"{name}_ci95,{filtered}"] = [row["ci_low"], row["ci_high"]]
-    return dict(tasks)
-
-
-def _directions(run: ExportedRun) -> dict[str, dict[str, bool]]:
-    directions: dict[str, dict[str, bool]] = defaultdict(dict)
-    for row in run.finite_metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).iter_rows(named=True):
-        directions[_task(row)][_metric(row["metric"])] = not run.texts.lower_is_better(row["metric"])
-    return dict(directions)
+    return tasks
 
 
 LM_EVAL = Format(

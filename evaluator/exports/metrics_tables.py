@@ -13,9 +13,10 @@ import polars as pl
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
 from evaluator.files.whole import csv_text
 from evaluator.redaction import printable
-from evaluator.report.methods import method_order
+from evaluator.report.methods import by_method
+from evaluator.report.notes import first_definition
 from evaluator.report.run_record import KIND_WARNINGS
-from evaluator.report.table import DEFINITIONS, GROUP, by_definition, dataset_order, row_name
+from evaluator.report.table import by_definition, dataset_order, row_name
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
@@ -50,24 +51,19 @@ class TextTable(NamedTuple):
 
 def text_tables(run: ExportedRun) -> Iterator[TextTable]:
     """Yield a table for each part, method and definition: values with 95% intervals, and the baselines of accuracy."""
-    headlines = run.metrics.filter(pl.col("metric").is_in([*filter(run.texts.is_headline, set(run.metrics["metric"]))]))
+    headlines = run.texts.headlines(run.metrics)
     datasets, first = dataset_order(headlines, run.record.prompts.datasets), None
-    groups = set(headlines.select(GROUP).rows())
-    for suite, part, method in sorted(groups, key=lambda group: (*group[:2], method_order(group[2]))):
-        results = headlines.filter(suite=suite, part=part, method=method)
+    for (suite, part, method), results in by_method(headlines):
         # Tables of a group have the same columns: the metrics that any definition measures.
         metrics = run.texts.in_order(results["metric"])
         arrows = ["↓" if run.texts.lower_is_better(name) else "↑" for name in metrics]
         titles = [f"{run.texts.title(name)} {arrow}" for name, arrow in zip(metrics, arrows, strict=True)]
         for definition, rows in by_definition(results, datasets):
             first = first or definition
-            yield TextTable(
-                title=f"{suite} / {part}, {method}, definition {definition}",
-                is_first=definition == first,
-                columns=("Dataset", *titles, *(BASELINES.values() if "accuracy" in metrics else ())),
-                rows=[_cells(row, metrics) for row in rows.iter_rows(named=True)],
-                has_mean=MEAN_OVER_DATASETS in rows["dataset"],
-            )
+            title = f"{suite} / {part}, {method}, definition {definition}"
+            columns = ("Dataset", *titles, *(BASELINES.values() if "accuracy" in metrics else ()))
+            cells = [_cells(row, metrics) for row in rows.iter_rows(named=True)]
+            yield TextTable(title, definition == first, columns, cells, MEAN_OVER_DATASETS in rows["dataset"])
 
 
 def _cells(row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
@@ -122,39 +118,24 @@ def comparison_files(comparison: pl.DataFrame) -> dict[str, ExportedFile]:
 
     The tables are those of the first definition, one for each part and method; means have their 95% intervals.
     """
-    accuracies = comparison.filter(metric="accuracy")
-    definition = min(accuracies["definition"].unique(), key=[*DEFINITIONS].index)
-    groups = accuracies.filter(definition=definition).partition_by("suite", "part", "method", as_dict=True)
     tables = []
-    for (suite, part, method), rows in sorted(
-        groups.items(), key=lambda group: (*group[0][:2], method_order(group[0][2]))
-    ):
+    for (suite, part, method), rows in by_method(first_definition(comparison.filter(metric="accuracy"))):
         datasets = [name for name in rows["dataset"].unique().sort() if name != MEAN_OVER_DATASETS]
         shown = datasets if len(datasets) == 1 else [*datasets, MEAN_OVER_DATASETS]
-        of_model = rows.sort("number").partition_by("model", maintain_order=True)
-        cells = [{row["dataset"]: row for row in each.iter_rows(named=True)} for each in of_model]
-        tables.append(
-            TextTable(
-                title=f"accuracy, {suite} / {part}, {method}, definition {definition}",
-                is_first=True,
-                columns=("Model", *(name.capitalize() if name == MEAN_OVER_DATASETS else name for name in shown)),
-                rows=[
-                    [
-                        each["model"][0],
-                        *(_number(by[name]["value"]) for name in shown[:-1]),
-                        _value(by[shown[-1]]),
-                    ]
-                    for each, by in zip(of_model, cells, strict=True)
-                ],
-            )
-        )
+        of_models = rows.sort("number").partition_by("model", maintain_order=True)
+        cells = [{row["dataset"]: row for row in of_model.iter_rows(named=True)} for of_model in of_models]
+        lines = []
+        for row in cells:
+            *others, last = (row[name] for name in shown)
+            lines.append([last["model"], *(_number(each["value"]) for each in others), _value(last)])
+        columns = ("Model", *(name.capitalize() if name == MEAN_OVER_DATASETS else name for name in shown))
+        title = f"accuracy, {suite} / {part}, {method}, definition {rows['definition'][0]}"
+        tables.append(TextTable(title, True, columns, lines))
     n = f"{comparison['model'].n_unique()} models"
     markdown = "\n\n".join(f"**{_markdown_text(table.title)}**\n\n{_markdown_table(table)}" for table in tables)
     latex = LATEX_HEAD + "\n".join(_latex_table(table, n) for table in tables)
-    return {
-        "markdown": ExportedFile("comparison.md", f"{markdown}\n".encode()),
-        "latex": ExportedFile("comparison.tex", latex.encode()),
-    }
+    files = {"markdown": ("comparison.md", f"{markdown}\n"), "latex": ("comparison.tex", latex)}
+    return {name: ExportedFile(path, text.encode()) for name, (path, text) in files.items()}
 
 
 def _markdown_text(text: str) -> str:
@@ -212,7 +193,6 @@ def _csv(run: ExportedRun) -> Iterator[ExportedFile]:
 def _model_index(run: ExportedRun) -> Iterator[ExportedFile]:
     from huggingface_hub import EvalResult, ModelCardData  # here, because it is slow to import
 
-    headlines = [name for name in run.texts.in_order(run.metrics["metric"]) if run.texts.is_headline(name)]
     results = [
         EvalResult(
             task_type="text-classification",
@@ -226,7 +206,7 @@ def _model_index(run: ExportedRun) -> Iterator[ExportedFile]:
             metric_args={name: row[name] for name in ("ci_low", "ci_high", "n_queries")},
             metric_value=row["value"],
         )
-        for row in run.finite_metrics.filter(pl.col("metric").is_in(headlines)).iter_rows(named=True)
+        for row in run.texts.headlines(run.finite_metrics).iter_rows(named=True)
     ]
     card = ModelCardData(model_name=run.model, eval_results=results)
     yield ExportedFile("model-index.yaml", f"{card.to_yaml()}\n".encode())

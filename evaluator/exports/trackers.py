@@ -12,8 +12,6 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
-import polars as pl
-
 from evaluator.errors import ConfigError
 from evaluator.exports.base import ExportedRun
 from evaluator.report.notes import first_definition
@@ -33,8 +31,7 @@ class Tracker:
     """A tracker of experiments whose own client writes a run to a folder."""
 
     summary: str
-    package: str  # that the client is imported from
-    extra: str  # of this package, that installs it
+    package: str  # that the client is imported from; the extra that installs it has the same name
     log: Callable[[ExportedRun, Path], Path]
     """Write a run below a folder, and return the path to name to the tracker's own command."""
 
@@ -43,7 +40,7 @@ class Tracker:
         if find_spec(self.package) is None:
             raise ConfigError(
                 f"This format is written by the package {self.package}, which is not installed: pip install "
-                f"'evaluator[{self.extra}]'."
+                f"'evaluator[{self.package}]'."
             )
 
 
@@ -80,8 +77,7 @@ def numbers(run: ExportedRun) -> dict[str, float]:
 
     An interval's ends and the baselines follow the name of their metric; what is not finite is left out.
     """
-    headlines = [name for name in set(run.metrics["metric"]) if run.texts.is_headline(name)]
-    rows = first_definition(run.metrics).filter(pl.col("metric").is_in(headlines))
+    rows = run.texts.headlines(first_definition(run.metrics))
     several = rows["suite"].n_unique() > 1
     found: dict[str, float | None] = {}
     for row in rows.sort("suite", "part", "dataset", "method", "metric").iter_rows(named=True):
@@ -147,9 +143,8 @@ def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
     found = client.get_experiment_by_name(PROJECT)
     location = None if own else (folder / MLFLOW_ARTIFACTS).absolute().as_uri()
     experiment = found.experiment_id if found else client.create_experiment(PROJECT, artifact_location=location)
-    started, finished = (
-        round(datetime.fromisoformat(at).timestamp() * 1000) for at in (run.record.started, run.record.finished)
-    )
+    times = (datetime.fromisoformat(at).timestamp() for at in (run.record.started, run.record.finished))
+    started, finished = (round(time * 1000) for time in times)
     logged = client.create_run(experiment, start_time=started, run_name=run.model).info.run_id
     params = [Param(name, str(value)) for name, value in settings(run).items() if value is not None]
     assert len(params) <= MLFLOW_MAX_PARAMS, "settings are few"
@@ -164,14 +159,8 @@ def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
 
 
 WANDB = Tracker(
-    summary="A run for Weights & Biases, offline: `wandb sync` uploads it.",
-    package="wandb",
-    extra="wandb",
-    log=_log_to_wandb,
+    summary="A run for Weights & Biases, offline: `wandb sync` uploads it.", package="wandb", log=_log_to_wandb
 )
 MLFLOW = Tracker(
-    summary="A run for MLflow: a database and files, or MLFLOW_TRACKING_URI.",
-    package="mlflow",
-    extra="mlflow",
-    log=_log_to_mlflow,
+    summary="A run for MLflow: a database and files, or MLFLOW_TRACKING_URI.", package="mlflow", log=_log_to_mlflow
 )

@@ -8,7 +8,7 @@ import polars as pl
 
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report import figures
-from evaluator.report.methods import method_order, method_summary, methods_section
+from evaluator.report.methods import by_method, method_summary, methods_section
 from evaluator.report.section import (
     Block,
     Filled,
@@ -28,7 +28,6 @@ from evaluator.report.table import (
     CORE_TITLES,
     DATASET,
     DEFINITIONS,
-    GROUP,
     MAJORITY_TESTED,
     TESTED,
     VERDICT_MARKS,
@@ -86,11 +85,6 @@ class PartResults:
         """Return a section about the results; `kind` ends its anchor and is its CSS class."""
         return Section(f"{self.anchor}-{kind}", title, content, subtitle=subtitle, kind=kind)
 
-    def chosen(self, *, headline: bool) -> pl.DataFrame:
-        """Return the metrics that are headlines, or all others."""
-        names = [name for name in set(self.metrics["metric"]) if self.texts.is_headline(name) == headline]
-        return self.metrics.filter(pl.col("metric").is_in(names))
-
 
 def classification_sections(
     run: MeasuredRun, *, texts: MetricTexts = CORE_TITLES, without_parts: Collection[str] = ()
@@ -103,11 +97,8 @@ def classification_sections(
         without_parts: parts that are left out.
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
-    groups = sorted(set(metrics.select(GROUP).rows()), key=lambda group: (*group[:2], method_order(group[2])))
     results = [
-        PartResults(suite, part, method, f"method-{number}", rows, texts)
-        for number, (suite, part, method) in enumerate(groups, 1)
-        for rows in [metrics.filter(suite=suite, part=part, method=method)]
+        PartResults(*key, f"method-{number}", rows, texts) for number, (key, rows) in enumerate(by_method(metrics), 1)
     ]
     # Consecutive results of one suite and part: its methods.
     parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
@@ -134,15 +125,12 @@ def _part_sections(
     first, *others = results
     place = f", {first.part}" if has_other_parts else ""
     if others:
-        methods = {one.method: one.anchor for one in results}
         metrics = pl.concat([one.metrics for one in results])
-        titles = {name: first.texts.title(name) for name in INTERVAL_FIGURES if name in set(metrics["metric"])}
-        differences = run.table("method_differences").filter(suite=first.suite, part=first.part)
         yield methods_section(
             metrics,
-            differences,
-            methods,
-            titles,
+            run.table("method_differences").filter(suite=first.suite, part=first.part),
+            {one.method: one.anchor for one in results},
+            {name: first.texts.title(name) for name in INTERVAL_FIGURES if name in set(metrics["metric"])},
             n_shots=run.record.prompts.n_shots,
             datasets=datasets_of(run),
             place=first.place,
@@ -176,21 +164,15 @@ def _result_sections(
     """Yield the sections of one method; without navigation there are no figures of intervals."""
     datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
     n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
-    headline = list(by_definition(results.chosen(headline=True), datasets))
-    further = list(by_definition(results.chosen(headline=False), datasets))
-    names = results.texts.in_order(results.chosen(headline=True)["metric"])
-    yield Section(
-        results.anchor,
-        "Results",
-        definition_groups(
-            (name, _results(results, name, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names))
-            for name, rows in headline
-        )
-        or [TEXTS["no_true_labels"]],
-        subtitle=subtitle,
-        kind="results",
-        navigation=navigation,
+    headlines, others = (results.texts.headlines(results.metrics, others=is_other) for is_other in (False, True))
+    headline, further = (list(by_definition(metrics, datasets)) for metrics in (headlines, others))
+    names = results.texts.in_order(headlines["metric"])
+    groups = definition_groups(
+        (name, _results(results, name, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names))
+        for name, rows in headline
     )
+    blocks = groups or [TEXTS["no_true_labels"]]
+    yield Section(results.anchor, "Results", blocks, subtitle=subtitle, kind="results", navigation=navigation)
     if navigation and headline:
         yield _intervals_section(results, headline, subtitle)
     bins, confusion = (in_group(run.table(name), results) for name in ("reliability", "confusion"))
@@ -200,9 +182,13 @@ def _result_sections(
         tables = {name: in_group(run.table(name), results) for name in ("coverage", "thresholds", "risk_coverage")}
         yield from coverage_sections(results.anchor, results.about, datasets, tables)
     if confusion.height:
-        yield _confusion_section(results, confusion, spaces, datasets, subtitle)
+        labels = dict(spaces.select("dataset", "label_names").iter_rows())
+        by_dataset = in_order(confusion, datasets).partition_by("dataset", as_dict=True, maintain_order=True)
+        matrices = [confusion_matrix(name, labels[name], counts) for (name,), counts in by_dataset.items()]
+        note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
+        yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices)], subtitle)
     if further:
-        yield _further_section(results, further)
+        yield _further_section(results, results.texts.in_order(others["metric"]), further)
 
 
 def in_group(table: pl.DataFrame, results: PartResults) -> pl.DataFrame:
@@ -227,10 +213,8 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     for name in names:
         columns.append(replace(metric_column(name, texts), bold=True))
         columns += baseline_columns(name) if name == "accuracy" else []
-    columns += [
-        Column("Labels", "n_labels"),
-        Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests"),
-    ]
+    queries = Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests")
+    columns += [Column("Labels", "n_labels"), queries]
     caption = TEXTS["results_caption"].format(
         results.about,
         definition,
@@ -253,9 +237,8 @@ def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
     text = f"{', '.join(judged)} of {plural(n_datasets, 'dataset')}".capitalize()
     tested = accuracies.filter(pl.col("p_holm").is_not_null())
     if tested.height:
-        text += (
-            f", at the {100 * TAIL_TO_TELL:g}% level after Holm's correction for {plural(tested['n_tests'][0], 'test')}"
-        )
+        n_tests = plural(tested["n_tests"][0], "test")
+        text += f", at the {100 * TAIL_TO_TELL:g}% level after Holm's correction for {n_tests}"
     text += "."
     no_better = of_datasets.filter(pl.col("value") <= pl.col("majority"))["dataset"].to_list()
     if no_better:
@@ -268,28 +251,29 @@ def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
 
 
 def _tests_table(tested: pl.DataFrame) -> Table:
-    return Table(
-        tested,
-        [
-            DATASET,
-            Column("p, uniform", "log10_tail", show=probability),
-            Column("after Holm", "p_holm", show=p_text),
-            replace(TESTED, note="", below=(), tip=None, data={}, style=""),
-            Column("p, majority", "p_majority", show=p_text),
-            Column("after Holm", "p_majority_holm", show=p_text),
-            replace(MAJORITY_TESTED, note="", below=(), tip=None, data={}, style=""),
-            Column("Lower bound", "accuracy_lower_bound"),
-            Column("Queries needed", "n_needed"),
-            ends_column("Bayesian interval", "credible_low", "credible_high"),
-        ],
-        style="metrics tests",
-        caption=TEXTS["tests_table_caption"].format(100 * ASSURANCE, POWER),
+    uniform, majority = (
+        replace(one, note="", below=(), tip=None, data={}, style="") for one in (TESTED, MAJORITY_TESTED)
     )
+    columns = [
+        DATASET,
+        Column("p, uniform", "log10_tail", show=probability),
+        Column("after Holm", "p_holm", show=p_text),
+        uniform,
+        Column("p, majority", "p_majority", show=p_text),
+        Column("after Holm", "p_majority_holm", show=p_text),
+        majority,
+        Column("Lower bound", "accuracy_lower_bound"),
+        Column("Queries needed", "n_needed"),
+        ends_column("Bayesian interval", "credible_low", "credible_high"),
+    ]
+    caption = TEXTS["tests_table_caption"].format(100 * ASSURANCE, POWER)
+    return Table(tested, columns, style="metrics tests", caption=caption)
 
 
-def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataFrame]]) -> Section:
+def _further_section(
+    results: PartResults, names: Sequence[str], further: Sequence[tuple[str, pl.DataFrame]]
+) -> Section:
     """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
-    names = results.texts.in_order(results.chosen(headline=False)["metric"])
     columns = [DATASET, *(metric_column(name, results.texts) for name in names)]
     of_scores = TEXTS["score_meaning"] if "brier_score" in names else ""
     of_mass = TEXTS["mass_meaning"] if "label_mass_median" in names else ""
@@ -306,11 +290,7 @@ def _further_section(results: PartResults, further: Sequence[tuple[str, pl.DataF
 
 def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]], subtitle: str) -> Section:
     """Build the section with figures of INTERVAL_FIGURES for each definition."""
-    keys = {
-        "value": "value and 95% interval",
-        "chance": "chance, 1 / labels",
-        "majority": "majority label (accuracy)",
-    }
+    keys = {"value": "value and 95% interval", "chance": "chance, 1 / labels", "majority": "majority label (accuracy)"}
 
     def pair(rows: pl.DataFrame) -> Panels:
         drawn = [(name, figures.interval_rows(_interval_rows(name, rows))) for name in INTERVAL_FIGURES if name in rows]
@@ -362,39 +342,18 @@ def _reliability_section(
     """Build the section with a reliability diagram for each dataset; `bins` are schemas.RELIABILITY."""
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
-    errors = {row["dataset"]: row["expected_calibration_error"]["value"] for row in cells}
+    errors = {row["dataset"]: f"ECE {number(row['expected_calibration_error']['value'])}" for row in cells}
+    by_dataset = in_order(bins, datasets).partition_by("dataset", as_dict=True, maintain_order=True)
     panels = [
-        Panel(
-            name,
-            [figures.reliability_figure(of_dataset.sort("bin"))],
-            f"ECE {number(errors[name])}" if errors.get(name) is not None else "",
-            name,
-        )
-        for of_dataset in in_order(bins, datasets).partition_by("dataset", maintain_order=True)
-        for name in [of_dataset["dataset"][0]]
+        Panel(name, [figures.reliability_figure(of_dataset.sort("bin"))], errors.get(name, ""), name)
+        for (name,), of_dataset in by_dataset.items()
     ]
     note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)
     return results.section("reliability", "Reliability", [note, Panels(panels)], subtitle)
 
 
-def _confusion_section(
-    results: PartResults, confusion: pl.DataFrame, spaces: pl.DataFrame, datasets: Sequence[str], subtitle: str
-) -> Section:
-    """Build the section with a confusion matrix for each dataset.
-
-    Args:
-        confusion: dataset, gold, pred and n_requests; a pair that is missing counts 0.
-        spaces: schemas.LABEL_SPACES of the part.
-    """
-    names = dict(spaces.select("dataset", "label_names").iter_rows())
-    by_dataset = confusion.partition_by("dataset", as_dict=True)
-    note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
-    matrices = [confusion_matrix(name, names[name], by_dataset[name,]) for name in datasets if (name,) in by_dataset]
-    return results.section("confusion", "Confusion matrices", [note, Matrices(matrices)], subtitle)
-
-
 def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:
-    """Return the confusion matrix of one dataset."""
+    """Return the confusion matrix of one dataset; a pair of labels that is missing in `confusion` counts 0."""
     counts = {(gold, pred): n for gold, pred, n in confusion.select("gold", "pred", "n_requests").iter_rows()}
 
     def cell(gold: int, pred: int, total: int) -> MatrixCell:

@@ -13,7 +13,7 @@ their dark counterparts, so a figure uses the colours that are named here.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
@@ -156,9 +156,8 @@ class Axis:
     has_grid: bool = True
 
 
-CONFIDENCE, ACCURACY = (
-    Axis(title=title, domain=(0, 1), ticks=(0, 0.5, 1), form=".1f") for title in ("confidence", "accuracy")
-)
+CONFIDENCE = Axis(title="confidence", domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
+ACCURACY, USED, NOISE = (replace(CONFIDENCE, title=title) for title in ("accuracy", "share that is used", "noise rate"))
 
 
 @dataclass(frozen=True)
@@ -282,8 +281,7 @@ def risk_coverage_figure(points: pl.DataFrame) -> Drawing:
         Mark("line", "share", "accuracy", size=1.5),
         Mark("band", "low", x2="share"),
     ]
-    share = Axis(title="share that is used", domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
-    return panel(marks, share, ACCURACY, data=points, rows=rows)
+    return panel(marks, USED, ACCURACY, data=points, rows=rows)
 
 
 def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
@@ -304,8 +302,7 @@ def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
         Mark("point", *at, size=46),
         Mark("band", "low", x2="high"),
     ]
-    x = Axis(title="noise rate", domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
-    return panel(marks, x, ACCURACY, data=points.with_columns(chance=pl.lit(chance)), rows=banded, guess=guess)
+    return panel(marks, NOISE, ACCURACY, data=points.with_columns(chance=pl.lit(chance)), rows=banded, guess=guess)
 
 
 def learning_curve_figure(points: pl.DataFrame) -> Drawing:
@@ -377,10 +374,7 @@ def _layer(mark: Mark, x: Axis, y: Axis) -> VegaSpec:
         channels["color"] = _field("colour", "nominal", scale=None)
     else:
         shape["color"] = mark.color
-    if mark.x:
-        channels["x"] = _channel(mark.x, x)
-    if mark.y:
-        channels["y"] = _channel(mark.y, y)
+    channels |= {name: _channel(at, axis) for name, at, axis in (("x", mark.x, x), ("y", mark.y, y)) if at}
     if mark.x2:
         channels["x2"] = {"field": mark.x2}
     if mark.y2 != "":

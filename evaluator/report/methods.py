@@ -1,8 +1,10 @@
 """Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
+from typing import Any
 
 import polars as pl
 from markupsafe import Markup
@@ -11,6 +13,7 @@ from evaluator.methods import METHODS
 from evaluator.report.section import Block, Group, Section, texts
 from evaluator.report.table import (
     DEFINITIONS,
+    GROUP,
     VERDICT_MARKS,
     Column,
     Row,
@@ -22,6 +25,7 @@ from evaluator.report.table import (
     plural,
     signed,
     signed_interval,
+    text_column,
 )
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import LEVEL
@@ -38,8 +42,13 @@ MEAN = f"on {MEAN_OVER_DATASETS}"
 
 def method_order(method: str) -> tuple[int, str]:
     """Return a sort key: methods in the order of METHODS, then others by name."""
-    registered = list(METHODS)
-    return (registered.index(method) if method in registered else len(registered), method)
+    return [*METHODS, method].index(method), method
+
+
+def by_method(metrics: pl.DataFrame) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
+    """Yield suite, part and method of each results table (table.GROUP), and its rows; methods are in their order."""
+    groups = metrics.partition_by(GROUP, as_dict=True, maintain_order=True)
+    yield from sorted(groups.items(), key=lambda group: (*group[0][:2], method_order(group[0][2])))
 
 
 def method_summary(method: str) -> str | None:
@@ -59,15 +68,15 @@ def difference_column(title: str, of: str, between: Callable[[Row], str] | None 
         sides = "" if between is None else f"{between(row)}: {row['difference']}, {row['n_queries']:,} queries; "
         return sides + test_tip(row)
 
+    def p_values(row: Row) -> str:
+        return f"p {p_text(row['p_value'])}, after Holm {p_text(row['p_holm'])}"
+
     return Column(
         title,
         "difference",
         show=signed,
         of=of,
-        below=(
-            lambda row: signed_interval(row["ci_low"], row["ci_high"]),
-            lambda row: f"p {p_text(row['p_value'])}, after Holm {p_text(row['p_holm'])}",
-        ),
+        below=(lambda row: signed_interval(row["ci_low"], row["ci_high"]), p_values),
         tip=tip,
         style=lambda row: f"number difference sign-{sign(row)}",
         data={"low": "ci_low", "high": "ci_high", "p": "p_value", "holm": "p_holm", "detectable": "min_detectable"},
@@ -119,14 +128,9 @@ def methods_section(
         for metric, title in titles.items():
             if (chosen := cells.filter(metric=metric)).height:
                 rows, has_best = method_rows(chosen, anchors, n_shots), chosen["cell"].struct.field("is_best").any()
-                table = Table(
-                    rows,
-                    _columns(rows, datasets),
-                    caption=_caption(metric, title, is_first=not tables, has_best=has_best),
-                    style="metrics methods",
-                    row_data={"method": "method"},
-                    data={"metric": metric},
-                )
+                caption, columns = _caption(metric, title, not tables, has_best), _columns(rows, datasets)
+                style, row_data = "metrics methods", {"method": "method"}
+                table = Table(rows, columns, caption=caption, style=style, row_data=row_data, data={"metric": metric})
                 tables.append(Group([table], f"The same of {title.lower()}", is_folded=True) if tables else table)
         if tables:
             groups.append(Group(tables, definition=definition, style="definition"))
@@ -156,15 +160,12 @@ def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
 def method_rows(cells: pl.DataFrame, anchors: Mapping[str, str], n_shots: object) -> pl.DataFrame:
     """Return a row for each method, with a column of structs for each dataset, named "on" and the dataset."""
     wide = cells.with_columns(pl.format("on {}", "dataset")).pivot(on="dataset", index="method", values="cell")
-    methods = pl.DataFrame(
-        {
-            "method": list(anchors),
-            "anchor": list(anchors.values()),
-            "place": [f"{place:03}" for place in range(1, len(anchors) + 1)],
-            "summary": [method_summary(name) for name in anchors],
-            "labelled": pl.Series([_labelled_examples(name, n_shots) for name in anchors], dtype=pl.Float64),
-        }
-    )
+    about = [
+        (name, anchor, f"{place:03}", method_summary(name), _labelled_examples(name, n_shots))
+        for place, (name, anchor) in enumerate(anchors.items(), 1)
+    ]
+    names = dict.fromkeys(("method", "anchor", "place", "summary"), pl.String) | {"labelled": pl.Float64}
+    methods = pl.DataFrame(about, schema=names, orient="row")
     rows = methods.join(wide, on="method", how="left", maintain_order="left")
     minus = pl.col(MEAN).struct.field("against") if MEAN in rows.columns else pl.lit(None)
     return rows.with_columns(minus=minus)
@@ -174,12 +175,8 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
     """Return the columns of a table of methods: means, then each dataset."""
     link = Markup('<a href="#{}">{}</a>')
     return [
-        Column(
-            "Method",
-            "place",
-            cell=lambda row: link.format(row["anchor"], row["method"]),
-            tip=lambda row: row["summary"],
-            style="",
+        text_column(
+            "Method", "place", cell=lambda row: link.format(row["anchor"], row["method"]), tip=itemgetter("summary")
         ),
         replace(_value_column("Mean", MEAN, "mean over datasets"), interval=("ci_low", "ci_high"), style="number mean"),
         difference_column("Minus vanilla", "minus"),
@@ -195,12 +192,7 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
             for name in datasets
             if f"on {name}" in rows.columns
         ),
-        Column(
-            "Labelled examples",
-            "labelled",
-            show=lambda n: "all" if math.isinf(n) else f"{n:,.0f}",
-            style="number labelled",
-        ),
+        Column("Labelled examples", "labelled", show=_labelled_text, style="number labelled"),
         Column("Requests", "n_requests", of=MEAN, note="queries", below="n_queries", style="number sizes"),
     ]
 
@@ -223,12 +215,16 @@ def _value_column(title: str, of: str, about: str) -> Column:
     return Column(title, "value", cell=cell, of=of, tip=tip, data={"low": "ci_low", "high": "ci_high"})
 
 
-def _caption(metric: str, title: str, *, is_first: bool, has_best: bool) -> str:
+def _caption(metric: str, title: str, is_first: bool, has_best: bool) -> str:
     if not is_first:
         return f"{title}, and below it the gain over vanilla, as in the table above."
     marks = ", ".join(f"{mark} {verdict}" for verdict, mark in VERDICT_MARKS.items())
     verdicts = f", with its verdict against guessing ({marks})" if metric == "accuracy" else ""
     return TEXTS["methods_caption"].format(title, verdicts, "" if has_best else "; here none is")
+
+
+def _labelled_text(n: float) -> str:
+    return "all" if math.isinf(n) else f"{n:,.0f}"
 
 
 def _labelled_examples(method: str, n_shots: object) -> float | None:

@@ -111,7 +111,8 @@ def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Itera
     parts = [part for suite, part in measured if run.prompts.parts[suite][part].prompts_differ]
     ordered = sorted(set(metrics["method"]), key=method_order)
     methods = [name for name in ordered if name in METHODS and METHODS[name].prompts.differ]
-    named = in_words([*_named("the part", parts), *_named("the method", methods)])
+    kinds = {"the part": parts, "the method": methods}
+    named = in_words([f"{kind}{'s' * (len(some) > 1)} {in_words(some)}" for kind, some in kinds.items() if some])
     if named:
         other = "released" if followed == "paper" else "paper"
         yield (
@@ -129,9 +130,8 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
     if missing.is_empty():
         return
     labels = missing.group_by("dataset", "method").agg(pl.col("label").sort())
-    for dataset, names, methods in (
-        labels.group_by("dataset", "label").agg(pl.col("method").sort()).sort("dataset", "label").iter_rows()
-    ):
+    of_methods = labels.group_by("dataset", "label").agg(pl.col("method").sort()).sort("dataset", "label")
+    for dataset, names, methods in of_methods.iter_rows():
         yield (
             f"{dataset}: none of the training prompts of {in_words(methods)} has {labels_in_words(names)}. Under paper "
             f"they give {pronoun(names)} no probability; under released the queries of this dataset have "
@@ -149,9 +149,8 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
     for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
         key = {name: row[name] for name in ("suite", "part", "dataset")}
-        answers = (
-            run.table("confusion").filter(method=REFERENCE_METHOD, **key).group_by("pred").agg(pl.sum("n_requests"))
-        )
+        confusion = run.table("confusion").filter(method=REFERENCE_METHOD, **key)
+        answers = confusion.group_by("pred").agg(pl.sum("n_requests"))
         pred, n = answers.sort("n_requests", "pred", descending=[True, False]).row(0)
         names = run.table("label_spaces").filter(**key)["label_names"][0]
         yield (
@@ -166,10 +165,6 @@ _OPTIONS = (
     "more --shots; an --instruction; label names that say more (--labels); or a larger model"
 )
 _ELSEWHERE = "more demonstrations, an instruction, label names that say more, or a larger model, and import its answers"
-
-
-def _named(kind: str, names: Sequence[str]) -> list[str]:
-    return [f"{kind}{'s' * (len(names) > 1)} {in_words(names)}"] if names else []
 
 
 def labels_in_words(names: Sequence[str]) -> str:
@@ -194,11 +189,8 @@ def label_mass_warnings(metrics: pl.DataFrame) -> Iterator[str]:
     """
     classified = metrics.filter(metric="accuracy").select("suite", "part").unique()
     medians = first_definition(metrics.filter(metric="label_mass_median"))
-    small = (
-        medians.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") < SMALL_LABEL_MASS)
-        .join(classified, on=["suite", "part"], how="semi")
-        .sort("suite", "part", "value", "dataset")
-    )
+    small = medians.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") < SMALL_LABEL_MASS)
+    small = small.join(classified, on=["suite", "part"], how="semi").sort("suite", "part", "value", "dataset")
     for (suite, part), rows in small.group_by("suite", "part", maintain_order=True):
         named = ", ".join(f"{name} (median {value:.2g})" for name, value in rows.select("dataset", "value").iter_rows())
         yield (

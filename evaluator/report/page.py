@@ -5,7 +5,6 @@ Write the page of a board: a table with filters and a plot, both drawn by assets
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from evaluator.files.whole import write_bytes
-from evaluator.report.section import Filled, Section
+from evaluator.report.section import Filled, Section, script_json
 from evaluator.report.table import plural
 
 STYLE, THEME, SCRIPT = (f"evaluator.report:assets/{file}" for file in ("page.css", "theme.js", "page.js"))
@@ -63,13 +62,8 @@ def render(template: str, variables: Mapping[str, object]) -> Markup:
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(loader=jinja2.FunctionLoader(_text), autoescape=True, **blocks)
     environment.filters["digest"] = _digest
     environment.globals["render"] = render
     return environment
@@ -99,17 +93,12 @@ def write_board_page(path: Path, content: Mapping[str, Any]) -> Path:
     """
     groups = {row["group"] for row in content["rows"] if row["rank"]}
     n_runs, n_rankings = plural(len(content["runs"]), "run"), plural(len(groups), "ranking")
-    header = Header(
-        kicker="In-context classification",
-        heading="Board",
-        subject=f"{n_runs}, {n_rankings}: a run is ranked only among runs with the same prompts, method and definition",
-    )
-    # A text of the data must not end the script element.
-    data = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    subject = f"{n_runs}, {n_rankings}: a run is ranked only among runs with the same prompts, method and definition"
+    header = Header(kicker="In-context classification", heading="Board", subject=subject)
     section = Section(
         "board",
         "Runs",
-        [Filled("board.html", {"data": Markup(data)})],  # noqa: S704  (escaped above)
+        [Filled("board.html", {"data": script_json(content)})],
         style="evaluator.report:assets/board.css",
         script="evaluator.report:assets/board.js",
     )

@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.report.methods import method_order
-from evaluator.report.section import Filled, MeasuredRun, Section
+from evaluator.report.section import Filled, MeasuredRun, Section, script_json
 from evaluator.report.table import DEFINITIONS, dataset_order
 from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
@@ -85,12 +85,9 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     marked = queries.with_columns(is_later=pl.col("part").is_in(later_parts))
     # What a turn takes: every dataset's first query, then every dataset's second, and so on.
     query = ["dataset", "query_id"]
-    by_query = (
-        marked.with_columns(pl.col("dataset").cast(pl.Categorical))
-        .group_by("is_later", *query)
-        .agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
-        .collect(engine="streaming")
-    )
+    of_queries = marked.with_columns(pl.col("dataset").cast(pl.Categorical)).group_by("is_later", *query)
+    sizes = of_queries.agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
+    by_query = sizes.collect(engine="streaming")
     n_rows = int(by_query["n_rows"].sum())
     n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
     # Of a dataset with millions of queries, the first are enough: a turn takes one number at least.
@@ -99,9 +96,9 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
     turn = ["is_later", "turn"]
-    sizes = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
+    by_turn = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
     # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
-    fits = sizes.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
+    fits = by_turn.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
     is_first = pl.int_range(pl.len()) == 0
     shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers", "limit")
     last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(pl.col("query_id").max())
@@ -182,7 +179,7 @@ def _dataset(
     rows = rows.sort(~pl.col("prompt_id").is_in(of_first.implode()), maintain_order=True)
     rows = rows.with_columns(prompt=pl.Series([pieces.of(one) for one in rows["prompt_id"]], dtype=pl.List(pl.Int64)))
     queries = rows.unique("query_id", keep="first", maintain_order=True).sort("query_id")
-    cut = queries.select(cut_text(pl.col("query")).fill_null(""))["query"]
+    cut, shown = queries.select(cut_text(pl.col("query")).fill_null(""))["query"], queries["prompt"].to_list()
     spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
     place = {space: number for number, space in enumerate(spaces)}
     runs = rows.partition_by(RUN, maintain_order=True, as_dict=True)
@@ -194,10 +191,7 @@ def _dataset(
         "space": [place[tuple(names)] for names in queries["label_names"].to_list()],
         "id": queries["query_id"].to_list(),
         "gold": queries["gold"].to_list(),
-        "text": [
-            prompt[-1] if prompt else pieces.number(text)
-            for prompt, text in zip(queries["prompt"].to_list(), cut, strict=True)
-        ],
+        "text": [prompt[-1] if prompt else pieces.number(text) for prompt, text in zip(shown, cut, strict=True)],
         "runs": [
             {"name": names[key], **_run(key, queries, of_run, answered, methods, numbers)}
             for key, of_run in runs.items()
@@ -255,15 +249,9 @@ def _asked(queries: pl.DataFrame, rows: pl.DataFrame, prompt_ids: pl.Series) -> 
 def _run_names(rows: pl.DataFrame) -> dict[tuple[Any, ...], str]:
     """Return the name of each kind of prompts: what tells it from others of its part, as "template, set 1"."""
     kinds = rows.select(RUN).unique(maintain_order=True)
-    tells = [
-        (pl.col("suite").n_unique().over("part") > 1, "{}", "suite"),
-        (pl.col("part").n_unique() > 1, "{}", "part"),
-        *(
-            (pl.col(column).n_unique().over("suite", "part") > 1, words, column)
-            for column, words in _VARIED.items()
-        ),
-    ]  # fmt: skip
-    words = [pl.when(differs).then(pl.format(text, pl.col(column))) for differs, text, column in tells]
+    n_different = {"suite": pl.col("suite").n_unique().over("part"), "part": pl.col("part").n_unique()}
+    n_different |= {column: pl.col(column).n_unique().over("suite", "part") for column in _VARIED}
+    words = [pl.when(n > 1).then(pl.format(_VARIED.get(name, "{}"), pl.col(name))) for name, n in n_different.items()]
     names = kinds.select(name=pl.concat_str(words, separator=", ", ignore_nulls=True))["name"]
     return {key: name or "all" for key, name in zip(kinds.rows(), names, strict=True)}
 
@@ -285,10 +273,10 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     queries, predictions = run.scan("queries"), run.scan("predictions")
     if not queries.select(pl.len()).collect().item():
         return None
-    measured = predictions.group_by("definition", "method").len().collect(engine="streaming")
-    definition = next(name for name in DEFINITIONS if name in {*measured["definition"]})
-    methods = sorted(measured.filter(definition=definition)["method"], key=method_order)
-    n_answers = int(measured.filter(definition=definition)["len"].sum())
+    counts = predictions.group_by("definition", "method").len().collect(engine="streaming")
+    definition = next(name for name in DEFINITIONS if name in {*counts["definition"]})
+    measured = counts.filter(definition=definition)
+    methods, n_answers = sorted(measured["method"], key=method_order), int(measured["len"].sum())
     kinds = {part: about.kind for parts in run.record.prompts.parts.values() for part, about in parts.items()}
     later = [part for part, kind in kinds.items() if kind == "diagnostic"]
     rows, n_rows, n_queries, is_known = chosen_rows(queries, n_answers, later)
@@ -298,17 +286,10 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Secti
     answers = of_definition.join(rows.lazy(), on=QUERIES_KEY, how="semi", nulls_equal=True)
     measured_by = {*run.table("metrics")["metric"]}
     has_probabilities = "accuracy" not in measured_by or "true_label_probability" in measured_by  # no imported labels
-    shown = list(
-        shown_queries(
-            rows,
-            _with_numbers(answers, numbers, has_probabilities=has_probabilities)
-            .collect(engine="streaming")
-            .sort(PREDICTIONS_KEY),
-            run.prompts(rows["prompt_id"].unique(maintain_order=True)),
-            methods,
-            numbers,
-        )
-    )
+    answers = _with_numbers(answers, numbers, has_probabilities=has_probabilities)
+    answered = answers.collect(engine="streaming").sort(PREDICTIONS_KEY)
+    prompts = run.prompts(rows["prompt_id"].unique(maintain_order=True))
+    shown = [*shown_queries(rows, answered, prompts, methods, numbers)]
     summary = {
         "definition": definition,
         "n_queries": n_queries,
@@ -352,6 +333,4 @@ def packed(datasets: Sequence[Mapping[str, Any]]) -> Markup:
         written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         compressed = zlib.compress(written.encode("utf-8", "backslashreplace"), 9)
         entries.append({"name": data["name"], "data": base64.b64encode(compressed).decode()})
-    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
-    # "</script>" in a name would end the element.
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704
+    return script_json(entries)

@@ -69,10 +69,13 @@ def _accuracy_panel(chance: float, n: Ints, tries: Ints) -> alt.LayerChart:
     contours = accuracy_contours(chance, n, tries)
     inside = contours.filter("inside")
     x, y = _log_axis(alt.X, "tries", tries), _log_axis(alt.Y, "n", n, title="examples")
+    ends = _labelled_ends(inside.group_by("level", maintain_order=True).last(), n)
+    # The level of each contour is just below the end of its line.
+    labels = alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9)
     layers = [
         _areas(contours, chance).encode(x=x, y=y, y2=alt.datum(int(n[0]))),
         _lines(inside).encode(x=x, y=y),
-        _level_labels(_labelled_ends(inside.group_by("level", maintain_order=True).last(), n)).encode(x=x, y=y),
+        labels.encode(text=alt.Text("level:Q", format=".3~f"), x=x, y=y),
     ]
     return _panel(layers, f"Expected accuracy, chance {chance:.4g}")
 
@@ -82,10 +85,8 @@ def _tail_panel(chance: float, n: Ints, tries: float) -> alt.LayerChart:
     contours = tail_contours(chance, n, tries)
     x = _log_axis(alt.X, "n", n, title="examples")
     y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1])
-    layers = [
-        _areas(contours, 0).encode(x=x, y=y, y2=alt.datum(0)),
-        _lines(contours.filter(pl.col("level").is_in(LABELLED_TAILS))).encode(x=x, y=y),
-    ]
+    lines = _lines(contours.filter(pl.col("level").is_in(LABELLED_TAILS)))
+    layers = [_areas(contours, 0).encode(x=x, y=y, y2=alt.datum(0)), lines.encode(x=x, y=y)]
     return _panel(layers, f"Tail, chance {chance:.4g}, {int(tries):,} {'tries' if tries > 1 else 'try'}")
 
 
@@ -104,12 +105,6 @@ def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
 
 def _lines(contours: pl.DataFrame) -> alt.Chart:
     return alt.Chart(contours).mark_line(color=INK, strokeWidth=0.8, aria=False).encode(detail="level:Q")
-
-
-def _level_labels(ends: pl.DataFrame) -> alt.Chart:
-    """Draw the level of each contour, just below the end of its line."""
-    text = alt.Text("level:Q", format=".3~f")
-    return alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9).encode(text=text)
 
 
 def _labelled_ends(ends: pl.DataFrame, n: Ints) -> pl.DataFrame:

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from evaluator.preflight.findings import detectable_text, label_text, template_text
 from evaluator.record import EngineRecord, MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report.figures import throughput_figure, time_line
-from evaluator.report.section import Filled, Group, List, Panel, Panels, Section, texts
-from evaluator.report.table import Column, Table, line, plural, significant, text_column
+from evaluator.report.section import Block, Filled, Group, List, Panel, Panels, Section, texts
+from evaluator.report.table import Column, Row, Table, line, plural, significant, text_column
 
 KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -130,11 +130,9 @@ def token_summary(run: MeasuredRecord) -> str:
         sentences.append(f"Earlier runs had scored {run.scores.reused_prompts:,} of them.")
     if sent := run.scores.prompt_tokens:
         cached = run.scores.cached_tokens
-        sentences.append(
-            "The engine does not tell how many of the tokens sent came from a prefix cache."
-            if cached is None
-            else f"{cached / sent:.1%} of the tokens sent came from the prefix cache."
-        )
+        unknown = "The engine does not tell how many of the tokens sent came from a prefix cache."
+        known = f"{(cached or 0) / sent:.1%} of the tokens sent came from the prefix cache."
+        sentences.append(unknown if cached is None else known)
     if run.scores.tokens_per_s:
         arithmetic = arithmetic_rate(run.scores.throughput)
         at = f", at {arithmetic}" if arithmetic else ""
@@ -160,8 +158,7 @@ def _form(run: MeasuredRecord) -> str:
 def _block(engine: EngineRecord) -> str:
     if not engine.counts_cached_tokens:
         return "not known"
-    tokens = engine.prefix_block_tokens
-    return "none, no prefix cache" if tokens is None else f"{tokens:,} tokens"
+    return f"{engine.prefix_block_tokens:,} tokens" if engine.prefix_block_tokens else "none, no prefix cache"
 
 
 def _count(value: int | None) -> str | None:
@@ -189,10 +186,8 @@ def about_section(record: MeasuredRecord) -> Section:
 
 def accepted_warnings(record: PreflightRecord | None) -> list[str]:
     """Return a warning for each finding that would have stopped the run, had the command not named it."""
-    if record is None:
-        return []
-    accepted = [one for one in record.findings if one.level == "stop" and one.name in record.accepted]
-    return [f"Accepted with --accept {one.name}: {one.about}" for one in accepted]
+    stopping = [one for one in record.findings if one.level == "stop" and one.name in record.accepted] if record else []
+    return [f"Accepted with --accept {one.name}: {one.about}" for one in stopping]
 
 
 def cost_section(record: MeasuredRecord) -> Section | None:
@@ -205,28 +200,17 @@ def cost_section(record: MeasuredRecord) -> Section | None:
 def _tokens_section(record: MeasuredRecord) -> Section:
     """Build the section of the tokens of prompts and those computed."""
     bar = Markup('<span style="--share: {:.2f}%"></span>')
-    table = Table(
-        token_counts(record),
-        (
-            text_column("Count", "name", below="meaning"),
-            Column("Tokens", "tokens"),
-            Column("× floor", "times_floor"),
-            Column("", "share", show=lambda share: bar.format(100 * share), style="bar"),
-        ),
-        style="metrics tokens",
-        row_data={"count": "name"},
-        absent="Token counts were not recorded.",
+    columns = (
+        text_column("Count", "name", below="meaning"),
+        Column("Tokens", "tokens"),
+        Column("× floor", "times_floor"),
+        Column("", "share", show=lambda share: bar.format(100 * share), style="bar"),
     )
-    return Section(
-        "tokens",
-        "Tokens computed",
-        (
-            *([] if table.rows.is_empty() else [token_summary(record)]),
-            table,
-            *_throughput_sections(record.scores.throughput),
-        ),
-        navigation="Tokens",
-    )
+    counts, absent = token_counts(record), "Token counts were not recorded."
+    table = Table(counts, columns, style="metrics tokens", row_data={"count": "name"}, absent=absent)
+    summary = [] if counts.is_empty() else [token_summary(record)]
+    blocks: list[Block] = [*summary, table, *_throughput_sections(record.scores.throughput)]
+    return Section("tokens", "Tokens computed", blocks, navigation="Tokens")
 
 
 def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
@@ -239,30 +223,23 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
         | {column: getattr(receipt, column) for column in (*counts, *drifts)}
         for name, receipt in receipts.items()
     ]
-    table = Table(
-        pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64}),
-        (
-            text_column("Scored again with", "name", below="determinism"),
-            Column("Prompts", "prompts", note="batches", below="batches"),
-            *(Column(title, name, show=significant, style="number drift") for name, title in drifts.items()),
-            Column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
-            Column(
-                "Changed",
-                cell=lambda row: "not compared" if row["verdicts"] is None else str(row["n_changed"]),
-                note="verdicts",
-                below=(line("verdicts", lambda n: f"of {n}"),),
-            ),
-        ),
-        row_data={"receipt": "name"},
+
+    def changed(row: Row) -> str:
+        return "not compared" if row["verdicts"] is None else str(row["n_changed"])
+
+    columns = (
+        text_column("Scored again with", "name", below="determinism"),
+        Column("Prompts", "prompts", note="batches", below="batches"),
+        *(Column(title, name, show=significant, style="number drift") for name, title in drifts.items()),
+        Column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
+        Column("Changed", cell=changed, note="verdicts", below=(line("verdicts", "of {}".format),)),
     )
+    shown = pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64})
+    lines = (f"{name}: {'; '.join(one.changed_verdicts)}." for name, one in receipts.items() if one.changed_verdicts)
     return Section(
         "receipt",
         "Numerical receipt",
-        (
-            TEXTS["receipt_content"],
-            table,
-            *(f"{name}: {'; '.join(one.changed_verdicts)}." for name, one in receipts.items() if one.changed_verdicts),
-        ),
+        (TEXTS["receipt_content"], Table(shown, columns, row_data={"receipt": "name"}), *lines),
         subtitle="a sample of the prompts, scored again",
         kind="receipt",
         navigation="Receipt",
@@ -295,46 +272,33 @@ def determinism(receipt: ReceiptRecord) -> str:
 
 def record_section(record: MeasuredRecord) -> Section:
     """Build the section of the command and all other facts of the record."""
-    chat = record.scores.chat
-    conversation = [Group([_lines(chat.example)], "A prompt with a label, as the model gets it")] if chat else []
-    groups = [Group([_facts(group)], title) for title, group in record_facts(record).items()]
-    seconds = {title: record.elapsed_s[stage] for stage, title in STAGES.items() if stage in record.elapsed_s}
-    drawn = [Group([Panels([Panel("", [time_line(seconds)])])], "Time that the command waited for each stage")]
-    return Section(
-        "record",
-        "The record in full",
-        (
-            _lines(record.command) if record.command else "The command was not recorded.",
-            *conversation,
-            Group(groups, style="columns"),
-            *(drawn if seconds else []),
-        ),
-        kind="record",
-        navigation="Record",
+    blocks: list[Block] = ["The command was not recorded."]
+    if record.command:
+        blocks = [Filled("lines.html", {"lines": record.command})]
+    if chat := record.scores.chat:
+        lines = Filled("lines.html", {"lines": chat.example})
+        blocks.append(Group([lines], "A prompt with a label, as the model gets it"))
+    blocks.append(
+        Group([Group([_facts(group)], title) for title, group in record_facts(record).items()], style="columns")
     )
+    if seconds := {title: record.elapsed_s[stage] for stage, title in STAGES.items() if stage in record.elapsed_s}:
+        drawn = Panels([Panel("", [time_line(seconds)])])
+        blocks.append(Group([drawn], "Time that the command waited for each stage"))
+    return Section("record", "The record in full", blocks, kind="record", navigation="Record")
 
 
 def _facts(rows: Facts) -> Filled:
     return Filled("facts.html", {"facts": rows})
 
 
-def _lines(lines: str) -> Filled:
-    return Filled("lines.html", {"lines": lines})
-
-
 def _preflight_section(record: PreflightRecord) -> Section:
     """Build the folded section of findings, labels, classes and detectable differences."""
-    rows = [
-        {
-            "dataset": name,
-            "queries": checked.queries,
-            "classes": ", ".join(f"{label} {n:,}" for label, n in checked.class_queries.items())
-            or "each query has its own",
-            "labels": ", ".join(map(label_text, checked.labels)) or None,
-            "detectable": detectable_text(checked),
-        }
-        for name, checked in record.datasets.items()
-    ]
+    rows = []
+    for name, checked in record.datasets.items():
+        classes = ", ".join(f"{label} {n:,}" for label, n in checked.class_queries.items()) or "each query has its own"
+        about = {"classes": classes, "labels": ", ".join(map(label_text, checked.labels)) or None}
+        about["detectable"] = detectable_text(checked)
+        rows.append({"dataset": name, "queries": checked.queries, **about})
     columns = (
         text_column("Dataset", "dataset"),
         Column("Queries", "queries"),
@@ -342,18 +306,14 @@ def _preflight_section(record: PreflightRecord) -> Section:
         text_column("Tokens of the labels", "labels", style="text"),
         text_column("Smallest detectable difference of two accuracies", "detectable", style="text"),
     )
+    facts: Facts = {"Tokens in front of a prompt": str(record.tokens_in_front), "Chat template": template_text(record)}
+    facts["Context"] = context_text(record.context_tokens)
     found = plural(len(record.findings), "finding") if record.findings else "nothing was found"
     return Section(
         "preflight",
         "Checked before the run",
         (
-            _facts(
-                {
-                    "Tokens in front of a prompt": str(record.tokens_in_front),
-                    "Chat template": template_text(record),
-                    "Context": context_text(record.context_tokens),
-                }
-            ),
+            _facts(facts),
             List([f"{one.level.capitalize()}, {one.name}: {one.about}" for one in record.findings]),
             Table(pl.DataFrame(rows), columns),
         ),
@@ -367,17 +327,12 @@ def _throughput_sections(throughput: ThroughputRecord) -> Sequence[Section]:
     if len(throughput.period_requests_per_s) < 2:
         return ()
     # Some engines do not tell which tokens were computed.
-    rates = {
-        "prompts/s": throughput.period_requests_per_s,
-        "tokens computed/s": throughput.period_computed_tokens_per_s,
-    }
+    requests, computed = throughput.period_requests_per_s, throughput.period_computed_tokens_per_s
+    rates = {"prompts/s": requests, "tokens computed/s": computed}
     arithmetic = arithmetic_rate(throughput)
     tokens = throughput.computed_tokens_per_s
-    summary = (
-        f"Over {throughput.elapsed_s:,.1f} s: {throughput.requests_per_s:,.1f} prompts/s"
-        + (f", {tokens:,.0f} tokens computed/s" if tokens else "")
-        + (f", {arithmetic}" if arithmetic else "")
-        + TEXTS["throughput_summary"]
-    )
+    summary = f"Over {throughput.elapsed_s:,.1f} s: {throughput.requests_per_s:,.1f} prompts/s"
+    summary += f", {tokens:,.0f} tokens computed/s" if tokens else ""
+    summary += (f", {arithmetic}" if arithmetic else "") + TEXTS["throughput_summary"]
     panels = [Panel("", [throughput_figure(rate, throughput.period_s, unit)]) for unit, rate in rates.items() if rate]
     return [Section("throughput", "Throughput over time", (summary, Panels(panels)), is_folded=True)]

@@ -1,5 +1,6 @@
 """Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
@@ -37,6 +38,12 @@ class MeasuredRun(Protocol):
 def texts(package: str) -> Mapping[str, Markup]:
     """Return the texts of a package's pages, assets/texts.toml: HTML, with {} for values, which `format` escapes."""
     return {name: Markup(html) for name, html in shipped_toml(package, "texts").items()}  # noqa: S704  (a file of a package)
+
+
+def script_json(content: object) -> Markup:
+    """Return JSON for a script element, which no text of the data ends."""
+    written = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(written.replace("<", "\\u003c"))  # noqa: S704  (escaped)
 
 
 @dataclass(frozen=True)

@@ -226,19 +226,11 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
     lines = [line(column.below, plain)] if isinstance(column.below, str) else column.below
     below += [shown for show in lines if (shown := show(fields))]
     ends = dict(zip(("low", "high"), column.interval, strict=True)) if column.interval else {}
-    data = {name: fields[source] for name, source in {**ends, **column.data}.items()}
-    attributes = {
-        "class": (column.style if isinstance(column.style, str) else column.style(fields)) or None,
-        **of_dataset,
-        **_attributes(
-            {
-                "number": f"{column.of} {column.value}".strip() or None,
-                "value": value,
-                **data,
-                "tip": column.tip(fields) if column.tip else None,
-            }
-        ),
-    }
+    data = {"number": f"{column.of} {column.value}".strip() or None, "value": value}
+    data |= {name: fields[source] for name, source in {**ends, **column.data}.items()}
+    data |= {"tip": column.tip(fields) if column.tip else None}
+    style = column.style if isinstance(column.style, str) else column.style(fields)
+    attributes = {"class": style or None, **of_dataset, **_attributes(data)}
     shown = column.cell(fields) if column.cell else column.show(value)
     is_bold = column.bold(fields) if callable(column.bold) else column.bold
     return ShownCell(shown, below, is_bold, attributes)
@@ -293,6 +285,11 @@ class MetricTexts:
 
     def is_headline(self, metric: str) -> bool:
         return metric not in self.named or self.named[metric].is_headline
+
+    def headlines(self, metrics: pl.DataFrame, *, others: bool = False) -> pl.DataFrame:
+        """Return the rows of schemas.METRICS that are headlines, or all others."""
+        names = [name for name in set(metrics["metric"]) if self.is_headline(name) != others]
+        return metrics.filter(pl.col("metric").is_in(names))
 
     def in_order(self, metrics: Iterable[str]) -> tuple[str, ...]:
         present = set(metrics)
@@ -390,9 +387,9 @@ def mean_items(cells: Mapping[str, Row], texts: MetricTexts) -> list[dict[str, o
         if metric == "accuracy":
             lines.append(f"chance {number(cell['chance'])}, majority label {number(cell['majority'])}")
             if verdict := cell["verdict"]:
+                uniform, majority = p_text(cell["p_holm"]), p_text(cell["p_majority_holm"])
                 lines.append(f"{VERDICT_MARKS[verdict]} {verdict}")
-                p_values = p_text(cell["p_holm"]), p_text(cell["p_majority_holm"])
-                lines.append("against uniform guessing p {}, against the majority label p {}".format(*p_values))
+                lines.append(f"against uniform guessing p {uniform}, against the majority label p {majority}")
         elif metric == "true_label_probability" and "accuracy" in cells:
             lines.append(f"chance {number(cells['accuracy']['chance'])}")
         else:
@@ -476,18 +473,19 @@ def baseline_columns(of: str) -> list[Column]:
             f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
         )
 
-    return [
-        Column(title="Chance", value="chance", of=of, data={"chance": "chance", "random": "max_random"}),
-        Column(title="Majority", value="majority", of=of, data={"majority": "majority"}),
-        replace(
-            POSITION,
-            title="Verdict",
-            cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
-            of=of,
-            below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
-            tip=tip,
-            data={"verdict": "verdict", "tries": "tries"},
-        ),
-        replace(TESTED, title="Uniform", of=of),
-        replace(MAJORITY_TESTED, title="Majority", of=of, style="against-majority"),
-    ]
+    verdict = replace(
+        POSITION,
+        title="Verdict",
+        cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
+        below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
+        tip=tip,
+        data={"verdict": "verdict", "tries": "tries"},
+    )
+    columns = (
+        Column(title="Chance", value="chance", data={"chance": "chance", "random": "max_random"}),
+        Column(title="Majority", value="majority", data={"majority": "majority"}),
+        verdict,
+        replace(TESTED, title="Uniform"),
+        replace(MAJORITY_TESTED, title="Majority", style="against-majority"),
+    )
+    return [replace(column, of=of) for column in columns]

@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.metrics.thresholds import Threshold, ThresholdReport
 from evaluator.report import figures
-from evaluator.report.section import Panel, Panels, Section, texts
+from evaluator.report.section import Block, Panel, Panels, Section, texts
 from evaluator.report.table import (
     DATASET,
     Column,
@@ -108,8 +108,8 @@ def _routing_lines(routing: Routing) -> Iterator[str]:
     small, large = (signed_interval(*ends) for ends in (routing.versus_small, routing.versus_large))
     alone = f"always small costs {routing.cost_small:.4g} (difference {small})"
     yield f"  {alone}, always large {routing.cost_large:.4g} ({large}), a perfect router {routing.cost_oracle:.4g}"
-    right = percent(routing.accuracy_small), percent(routing.accuracy_large)
-    yield "  always small is right in {}, always large in {}".format(*right)
+    right_small, right_large = percent(routing.accuracy_small), percent(routing.accuracy_large)
+    yield f"  always small is right in {right_small}, always large in {right_large}"
 
 
 def coverage_sections(
@@ -123,9 +123,8 @@ def coverage_sections(
         datasets: in the order of the page.
         tables: schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE by name.
     """
-    coverage, thresholds, curves = (
-        in_order(tables[name], datasets) for name in ("coverage", "thresholds", "risk_coverage")
-    )
+    names = ("coverage", "thresholds", "risk_coverage")
+    coverage, thresholds, curves = (in_order(tables[name], datasets) for name in names)
     if coverage.is_empty():
         return
     area, excess, temperature = (
@@ -142,17 +141,12 @@ def coverage_sections(
     answers = Column("Answers", "n", note="needed", below="rows_needed")
     promised = [DATASET, target, named, used, right, possible, answers]
     panels = [
-        Panel(rows["dataset"][0], [figures.risk_coverage_figure(rows)], dataset=rows["dataset"][0])
-        for rows in curves.partition_by("dataset", maintain_order=True)
+        Panel(name, [figures.risk_coverage_figure(rows)], dataset=name)
+        for (name,), rows in curves.partition_by("dataset", as_dict=True, maintain_order=True).items()
     ]
-    yield Section(
-        f"{anchor}-coverage",
-        "Coverage and thresholds",
-        [
-            Table(coverage, columns, caption=TEXTS["coverage_caption"]),
-            Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
-            Panels(panels),
-        ],
-        subtitle=about,
-        kind="coverage",
-    )
+    blocks: list[Block] = [
+        Table(coverage, columns, caption=TEXTS["coverage_caption"]),
+        Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
+        Panels(panels),
+    ]
+    yield Section(f"{anchor}-coverage", "Coverage and thresholds", blocks, subtitle=about, kind="coverage")

@@ -64,18 +64,17 @@ def total_error_sections(
         datasets: the order of rows.
         texts: titles of metrics.
     """
-    totals, components, designs = (
-        _titled(run.table(name), datasets, texts) for name in ("total_error", "variance_components", "design_study")
-    )
+    names = ("total_error", "variance_components", "design_study")
+    totals, components, designs = (_titled(run.table(name), datasets, texts) for name in names)
     if components.is_empty():
         return
     # Designs are those of the mean over datasets, or of a single dataset.
     designs = designs.filter(dataset=MEAN_OVER_DATASETS if len(datasets) > 1 else datasets[0])
     measured = set(components["definition"])
+    definitions = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
     tables, several = (totals, components, designs), len(datasets) > 1
-    names = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
     groups = definition_groups(
-        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several)) for name in names
+        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several)) for name in definitions
     )
     yield Section(
         "total-error",
@@ -90,9 +89,8 @@ def total_error_sections(
 def _titled(rows: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts) -> pl.DataFrame:
     """Return rows with titles of metrics, by part, method, shots and metric; without the mean of a single dataset."""
     kept = rows if len(datasets) > 1 else rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
-    ordered = in_order(kept, datasets).sort(
-        "part", "method", pl.col("n_shots").fill_null(0), "metric", maintain_order=True
-    )
+    by = ("part", "method", pl.col("n_shots").fill_null(0), "metric")
+    ordered = in_order(kept, datasets).sort(*by, maintain_order=True)
     titles = {metric: texts.title(metric) for metric in set(ordered["metric"])}
     return ordered.with_columns(title=pl.col("metric").replace(titles))
 
@@ -104,8 +102,7 @@ def _blocks(totals: pl.DataFrame, components: pl.DataFrame, designs: pl.DataFram
     caption = TEXTS["components_caption"]
     folded = [Table(components, COMPONENTS, caption=caption, data={"table": "variance-components"})]
     if designs.height:
-        caption = TEXTS["designs_caption"] + (
-            " Numbers are of each dataset, prompts of all together." if several else ""
-        )
+        of_several = " Numbers are of each dataset, prompts of all together." if several else ""
+        caption = TEXTS["designs_caption"] + of_several
         folded.append(Table(designs, DESIGNS, caption=caption, data={"table": "design-study"}))
     yield Group(folded, "What the error is made of, and what more prompts would change", is_folded=True)

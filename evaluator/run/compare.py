@@ -1,7 +1,6 @@
 """`evaluator compare` and `evaluator gate`: compare several runs, write tables and a page; decide by a policy."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +29,9 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.files.whole import remove_tables, write_table, writing_to
 from evaluator.progress import Progress, Stage
-from evaluator.record import measured_record
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, read_run
+from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder
 from evaluator.suites import SUITES, families_of, metric_texts
 from evaluator.suites.base import Comparison
 
@@ -59,7 +57,8 @@ def compare(
     cannot be compared, before anything is written.
     """
     runs = read_runs(folders) if base is None else _runs_and_base(folders, base)
-    suite_comparisons = _suite_comparisons(runs)
+    common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
+    suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
@@ -71,57 +70,39 @@ def compare(
         [run.model for run in runs], results, comparison, shared_sets_of(runs), is_against=base is not None
     )
     differences = paired_differences(estimated)
-    against = {} if base is None else {"against": against_table([run.model for run in runs], results, differences)}
     answer = comparison_answer(runs, differences) if base is None else ""
-    margins = {} if margin is None else {"equivalence": equivalence_table(estimated, margin)}
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
-    headlines = comparison.filter(pl.col("metric").is_in([*filter(texts.is_headline, set(comparison["metric"]))]))
-    once = _first_settings(headlines, runs)
+    headlines = texts.headlines(comparison)
+    # Correlations and line fits count a model once, in the first of its settings.
+    weights = [run.record.model.weights_fingerprint for run in runs]
+    once = headlines.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
     points = scaling_points(once, differences)
-    tables = {
-        "comparison": comparison,
-        "differences": differences,
-        "rank_correlations": rank_correlations(once),
-        "scaling": scaling_lines(points),
-        **margins,
-        **against,
-        **{name: table for added in suite_comparisons for name, table in added.tables.items()},
-    }
+    ranks, lines = rank_correlations(once), scaling_lines(points)
+    own = {"comparison": comparison, "differences": differences, "rank_correlations": ranks, "scaling": lines}
+    if margin is not None:
+        own["equivalence"] = equivalence_table(estimated, margin)
+    if base is not None:
+        own["against"] = against_table([run.model for run in runs], results, differences)
+    tables = own | {name: table for added in suite_comparisons for name, table in added.tables.items()}
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
         _write_tables(out, tables)
-        data = ComparisonData(
-            runs=runs,
-            comparison=headlines,
-            differences=differences,
-            rank_correlations=tables["rank_correlations"],
-            points=points,
-            lines=tables["scaling"],
-            texts=texts,
-            **margins,
-            **against,
-        )
+        data = ComparisonData(runs=runs, headlines=headlines, tables=own, points=points, texts=texts)
         page = _write_page(out, data, suite_comparisons, notes, answer)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
-    lines = [answer] if base is None else against_lines(against["against"], base.name)
-    return Compared(page, notes, tables, "\n".join(lines))
+    answers = [answer] if base is None else against_lines(own["against"], base.name)
+    return Compared(page, notes, tables, "\n".join(answers))
 
 
 def _write_page(
     out: Path, data: ComparisonData, added: Sequence[Comparison], notes: Sequence[str], answer: str
 ) -> Path:
     """Write the page: sections of suites, then those of all suites; results before sections that are folded."""
-    sections = [section for each in added for section in each.sections]
-    sections += [*comparison_sections(data), runs_section(data, notes)]
-    sections.sort(key=lambda section: section.is_folded)
+    of_suites = (section for each in added for section in each.sections)
+    every = (*of_suites, *comparison_sections(data), runs_section(data, notes))
+    sections = sorted(every, key=lambda section: section.is_folded)
     title = f"{len(data.runs)} models compared: in-context classification"
     return write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
-
-
-def _first_settings(rows: pl.DataFrame, runs: Sequence[ComparedRun]) -> pl.DataFrame:
-    """Return the rows of each model in the first of its settings: correlations and line fits count a model once."""
-    weights = [run.record.model.weights_fingerprint for run in runs]
-    return rows.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
 
 
 def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:
@@ -151,17 +132,8 @@ def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
 
 def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[ComparedRun]:
     """Read the measured runs in folders. Raises as compared_runs does, and StoreError for a folder without one."""
-    records = [measured_record(read_run(folder), str(folder)) for folder in folders]
-    tables = [
-        partial(read_table, folder, digests=record.tables) for folder, record in zip(folders, records, strict=True)
-    ]
-    return compared_runs(folders, records, tables, of_one_model=of_one_model)
-
-
-def _suite_comparisons(runs: Sequence[ComparedRun]) -> list[Comparison]:
-    """Return the tables that the suites of all runs add to the comparison."""
-    common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
-    return [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
+    records = [RunFolder(folder).measured for folder in folders]
+    return compared_runs(folders, records, read_table, of_one_model=of_one_model)
 
 
 def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> Stage[list[pl.DataFrame]]:
