@@ -8,7 +8,7 @@ Keep a model loaded between calls, and its answers for as long as the process li
 import atexit
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
@@ -99,6 +99,7 @@ _PART = next(iter(SUITES[_SUITE].parts))
 _IN_MEMORY = DataOptions(paths=(Path("X"),))  # the argument; no file is read
 
 
+@dataclass(eq=False, repr=False)
 class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify texts by a language model that is shown some labelled ones in its prompt.
 
@@ -139,40 +140,22 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> classifier.predict_proba(["A film to forget."])  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        model: str = "embedded",
-        *,
-        shots: int = 4,
-        n_sets: int = 1,
-        method: str = "vanilla",
-        label_names: Mapping[Any, str] | None = None,
-        template: MetaTemplate | None = None,
-        instruction: str | None = None,
-        engine: str | None = None,
-        dtype: Dtype = "auto",
-        label_boundary: LabelBoundary | None = None,
-        chat_template: str | None = None,
-        chat_demonstrations: ChatDemonstrations = "turns",
-        system_instruction: str | None = None,
-        random_state: Any = 0,
-        progress: bool = False,
-    ) -> None:
-        self.model = model
-        self.shots = shots
-        self.n_sets = n_sets
-        self.method = method
-        self.label_names = label_names
-        self.template = template
-        self.instruction = instruction
-        self.engine = engine
-        self.dtype = dtype
-        self.label_boundary = label_boundary
-        self.chat_template = chat_template
-        self.chat_demonstrations = chat_demonstrations
-        self.system_instruction = system_instruction
-        self.random_state = random_state
-        self.progress = progress
+    model: str = "embedded"
+    _: KW_ONLY
+    shots: int = 4
+    n_sets: int = 1
+    method: str = "vanilla"
+    label_names: Mapping[Any, str] | None = None
+    template: MetaTemplate | None = None
+    instruction: str | None = None
+    engine: str | None = None
+    dtype: Dtype = "auto"
+    label_boundary: LabelBoundary | None = None
+    chat_template: str | None = None
+    chat_demonstrations: ChatDemonstrations = "turns"
+    system_instruction: str | None = None
+    random_state: Any = 0
+    progress: bool = False
 
     def fit(self, X: Any, y: Any) -> "InContextClassifier":  # noqa: N803  # scikit-learn's name
         """Draw the demonstrations from labelled examples; no model is loaded.
@@ -192,18 +175,17 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, gold = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class, {self.classes_.item()!r}; a classifier needs two or more.")
-        dataset = self._training_dataset(_examples(rows, gold), ("text",) if is_text else self._column_names())
+        numbered = () if is_text else tuple(f"x{number}" for number in range(self.n_features_in_))
+        fields = ("text",) if is_text else tuple(getattr(self, "feature_names_in_", numbered))
+        dataset = self._training_dataset(_examples(rows, gold), fields)
         if 0 < methods_of(config.suites)[self.method].labelled_examples(self.shots) < math.inf:
             dataset = SUITES[_SUITE].take(dataset, config)
         else:
             dataset = replace(dataset, calibration=dataset.demonstration)  # none is needed, so all rows can be shown
         self._dataset, self._demonstration_ids = dataset, self._draw(dataset.demonstration["gold"])
+        shown, sets = dataset.demonstration[self._demonstration_ids.ravel()], np.arange(self.n_sets)
         self.demonstrations_ = pl.DataFrame(
-            {
-                "set": np.repeat(np.arange(self.n_sets), self.shots),
-                "texts": dataset.demonstration["texts"].gather(self._demonstration_ids.ravel()),
-                "label": self.classes_[dataset.demonstration["gold"].to_numpy()[self._demonstration_ids.ravel()]],
-            }
+            {"set": sets.repeat(self.shots), "texts": shown["texts"], "label": self.classes_[shown["gold"].to_numpy()]}
         )
         return self
 
@@ -216,17 +198,11 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = self._validated(X, reset=False)
         queries = _examples(rows, np.zeros(len(rows), dtype=np.int64))
-        dataset = replace(
-            self._dataset,
-            test=queries,
-            fingerprint=fingerprint(self._dataset.fingerprint, queries["texts"].to_list()),
-        )
+        identity = fingerprint(self._dataset.fingerprint, queries["texts"].to_list())
+        dataset = replace(self._dataset, test=queries, fingerprint=identity)
         demonstration_set, query_id = (index.ravel() for index in np.indices((self.n_sets, queries.height)))
-        plan = PromptPlan(
-            demonstration_set=demonstration_set,
-            query_id=query_id,
-            demonstration_ids=self._demonstration_ids[demonstration_set],
-        )
+        shown = self._demonstration_ids[demonstration_set]
+        plan = PromptPlan(demonstration_set=demonstration_set, query_id=query_id, demonstration_ids=shown)
         answers = self._answers(dataset, pl.concat(requests(dataset, plan)).with_columns(part=pl.lit(_PART)))
         probabilities = np.array(answers.sort("position")["label_probs"].to_list())
         return np.asarray(probabilities.reshape(self.n_sets, queries.height, -1).mean(axis=0))
@@ -290,10 +266,6 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             chat=None if self.chat_template is None else chat,
         )
 
-    def _column_names(self) -> tuple[str, ...]:
-        numbered = [f"x{number}" for number in range(self.n_features_in_)]
-        return tuple(getattr(self, "feature_names_in_", numbered))
-
     def _training_dataset(self, examples: pl.DataFrame, fields: tuple[str, ...]) -> ClassificationDataset:
         """Return the examples as demonstrations. Raises ConfigError or TemplateError for names or fields that lack."""
         classes = self.classes_.tolist()
@@ -319,10 +291,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _draw(self, gold: pl.Series) -> Ints:
         """Draw demonstration sets, labels in turn: rows of the demonstration split, [n_sets, shots]."""
         if self.shots > len(gold):
-            raise InputError(
-                f"{self.shots} shots were asked for, and n_samples={len(gold)} can be "
-                f"demonstrations. Choose shots from 0 to {len(gold)}."
-            )
+            asked = f"{self.shots} shots were asked for, and n_samples={len(gold)} can be demonstrations"
+            raise InputError(f"{asked}. Choose shots from 0 to {len(gold)}.")
         return own_demonstrations(
             "balanced",
             gold.to_numpy(),

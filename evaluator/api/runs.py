@@ -18,8 +18,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluator.cli.compare import compare as compare_command
 from evaluator.cli.options import model_configs, run_config
+from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.errors import ConfigError, StoreError, unknown_name
@@ -32,8 +32,8 @@ from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
 from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
-from evaluator.run.folder import open_built
-from evaluator.run.report import PAGE, MeasuredFolder, summary_lines
+from evaluator.run.folder import MeasuredFolder, open_built
+from evaluator.run.report import PAGE, summary_lines
 from evaluator.run_log import started_as
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -165,13 +165,11 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         options[name] = _written(options[name], folder)
     given, words = _given(run_command, suites, folder, options)
     with started_as(["run", *words]):
-        config, models = run_config(given), model_configs(given)
-        if len(models) > 1:
+        config, (model, *others) = run_config(given), model_configs(given)
+        if others:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
-        stages = pipeline.run(
-            config, models[0], folder, data=given["store"], accept=given["accept"], force=given["force"]
-        )
-        finished = _finished(stages, progress)
+        more = {"data": given["store"], "accept": given["accept"], "force": given["force"]}
+        finished = _finished(pipeline.run(config, model, folder, **more), progress)
     return Run(finished.run, finished.page, kept)
 
 
@@ -200,20 +198,17 @@ def compare_runs(
     return Comparison(folder, compared, kept)
 
 
-class _TemporaryFolder:
-    """A folder that is removed with this object, without a warning."""
-
-    def __init__(self) -> None:
-        self.path = Path(mkdtemp(prefix="evaluator-"))
-        finalize(self, rmtree, self.path, ignore_errors=True)
+class _Keeper:
+    """Keeps a temporary folder in existence."""
 
 
 def _folder(out: str | Path | None) -> tuple[Path, object]:
-    """Return a folder, and the object that keeps it in existence."""
+    """Return a folder; a temporary one is removed with the other object, without a warning."""
     if out is not None:
         return Path(out).expanduser(), None
-    temporary = _TemporaryFolder()
-    return temporary.path, temporary
+    folder, keeper = Path(mkdtemp(prefix="evaluator-")), _Keeper()
+    finalize(keeper, rmtree, folder, ignore_errors=True)
+    return folder, keeper
 
 
 def _written(data: Any, folder: Path) -> Any:

@@ -19,11 +19,8 @@ from typing import Any, TextIO, cast
 import click
 
 from evaluator import __version__
-from evaluator.cli.compare import MISTAKE_IN_GATE, board, compare, gate
-from evaluator.cli.runs import clean, doctor, export, list_runs, receipt, show, threshold, verify
-from evaluator.cli.stages import ask, build, measure, preflight, report, run, score
+from evaluator.cli import runs, stages, without_models
 from evaluator.cli.terminal import LossyStream, echo
-from evaluator.cli.without_models import datasets, engines, import_answers, methods, random_baseline, reproduce, suites
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.process import ensure_home
 from evaluator.redaction import without_secrets
@@ -48,10 +45,7 @@ def cli() -> None:
     """Evaluate how well a language model classifies in context."""
 
 
-for command in (
-    run, list_runs, show, clean, preflight, build, score, measure, report, verify, receipt, doctor, compare, board,
-    gate, threshold, export, ask, import_answers, random_baseline, reproduce, suites, datasets, methods, engines,
-):  # fmt: skip
+for command in (*stages.COMMANDS, *runs.COMMANDS, *without_models.COMMANDS):
     cli.add_command(command)
 
 
@@ -184,7 +178,7 @@ def _message(error: BaseException) -> str | None:
 def _mistake() -> int:
     """Return the exit code of a mistake, which gate does not use for an outcome; of `gate --watch` it is 2."""
     is_watch = any(word.partition("=")[0] == "--watch" for word in sys.argv)
-    return MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] and not is_watch else 2
+    return runs.MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] and not is_watch else 2
 
 
 def _interrupted(interrupts: Sequence[int]) -> int:

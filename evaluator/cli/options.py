@@ -212,12 +212,13 @@ def suite_parameters(
     """Yield the options of suites, all if none are named, that the command does not define; suites can share one."""
     for name, by_suite in fields_by_option(stage, suites or None).items():
         if name not in defined:
-            helps = dict.fromkeys(declared.field.metadata["help"] for declared in by_suite.values())
-            first = next(iter(by_suite.values()))
-            words = dict.fromkeys(word for each in by_suite.values() for word in _words(each.kind))
+            first, *_ = every = [*by_suite.values()]
+            helps = dict.fromkeys(declared.field.metadata["help"] for declared in every)
+            words = dict.fromkeys(word for declared in every for word in _words(declared.kind))
             types = {"type": click.Choice([*words])} if words else {}
-            text = f"{', '.join(by_suite)}: {' '.join(helps)}"
-            yield click.Option([first.flag], help=text, **_settings(first) | types)
+            yield click.Option(
+                [first.flag], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first) | types
+            )
 
 
 def _words(kind: Any) -> tuple[str, ...]:

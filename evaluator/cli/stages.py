@@ -172,3 +172,6 @@ def _confirmed() -> bool:
         return click.confirm("Send them?")
     except click.Abort:  # nobody is there to answer
         return False
+
+
+COMMANDS = (run, preflight, build, score, measure, report, ask)

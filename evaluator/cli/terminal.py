@@ -99,13 +99,8 @@ def _draw_bars(stage: Stage[T], console: "Console") -> T:
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    columns = (
-        TextColumn("{task.description:20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
+    title, note = TextColumn("{task.description:20}"), TextColumn("{task.fields[note]}")
+    columns = (title, BarColumn(), MofNCompleteColumn(), note, TimeElapsedColumn())
     tasks: dict[str, TaskID] = {}
     lines = _Lines(console, ends_are_shown=False)
     with Bars(*columns, console=console) as bars, _repeating(lines):

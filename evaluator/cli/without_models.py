@@ -45,9 +45,8 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
 def _reproductions() -> Iterator[tuple[str, str]]:
     for name, load in REPRODUCTIONS.items():
         reproduction = load()
-        files = ", ".join(file.name for file in reproduction.files)
-        needs = f"Needs {files}" if files else "Needs no data"
-        yield name, f"{reproduction.title}. {needs} ({reproduction.source})."
+        files = ", ".join(file.name for file in reproduction.files) or "no data"
+        yield name, f"{reproduction.title}. Needs {files} ({reproduction.source})."
 
 
 @click.command(cls=ListingCommand, title="Names", rows=_reproductions)
@@ -120,8 +119,8 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
         n, best_of = _single("n", sizes), _single("tries", given["tries"] or (1,))
         summary = summarise(n, counts or _single("chance", given["chance"] or ()), best_of, correct)
         fields = asdict(summary)
-        result = fields.pop("result") or {}
-        echo(json.dumps(fields | result, indent=2) if as_json else summary_text(summary))
+        fields |= fields.pop("result") or {}
+        echo(json.dumps(fields, indent=2) if as_json else summary_text(summary))
         return
     if correct is not None:
         raise ConfigError("--correct belongs to one number of examples and tries, not to a table or figure.")
@@ -143,9 +142,8 @@ def _single(name: str, values: Sequence[float]) -> float:
             f"--{name} is missing: without --table or --plot, --n and --chance (or --choices) are needed."
         )
     if len(values) > 1:
-        raise ConfigError(
-            f"--{name} takes one number without --table or --plot, received {','.join(map('{:g}'.format, values))!r}."
-        )
+        received = ",".join(map("{:g}".format, values))
+        raise ConfigError(f"--{name} takes one number without --table or --plot, received {received!r}.")
     return values[0]
 
 
@@ -183,7 +181,9 @@ def engines() -> None:
 
 
 def _show(rows: Iterable[tuple[str, str]]) -> None:
-    lines = list(rows)
-    width = max(len(name) for name, _ in lines)
-    for name, summary in lines:
-        echo(f"{name:{width}}  {summary}".rstrip())
+    lines = dict(rows)
+    width = max(map(len, lines))
+    echo(*(f"{name:{width}}  {summary}".rstrip() for name, summary in lines.items()))
+
+
+COMMANDS = (import_answers, random_baseline, reproduce, suites, datasets, methods, engines)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from markupsafe import escape
 from scipy.stats import binom
 
-from evaluator.cli.compare import compare
+from evaluator.cli.runs import compare
 from evaluator.compare import schema as schemas
 from evaluator.compare.results import _needed_text
 from evaluator.errors import ConfigError
