@@ -22,7 +22,7 @@ from evaluator.config import LabelBoundary, ModelConfig, RunConfig
 from evaluator.progress import finish
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.run import pipeline
-from evaluator.run.report import MeasuredFolder
+from evaluator.run.folder import MeasuredFolder
 from evaluator.suites import SUITES
 
 DATASETS = ("sst5",)

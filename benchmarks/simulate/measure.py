@@ -74,7 +74,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     assert start(Command(cores()[: point.n_cores], ["run", *point.words, *options]), out).wait() == 0, "the run failed"
     whole_s = time.perf_counter() - begun
     folder = open_built(out)
-    tables = open_scored(folder, out)
+    tables = open_scored(folder)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
     block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source, step_settings())
     assert block_tokens, "on a CPU vLLM is told it"

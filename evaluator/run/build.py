@@ -58,24 +58,27 @@ class Built(NamedTuple):
 
     def without(self, left_out: Mapping[str, str]) -> "Built":
         """Return the run without these datasets, each with the reason."""
-        return self._replace(
-            store=self.store.without(left_out),
-            datasets={name: dataset for name, dataset in self.datasets.items() if name not in left_out},
-            left_out={**self.left_out, **left_out},
-        )
+        datasets = {name: dataset for name, dataset in self.datasets.items() if name not in left_out}
+        every = {**self.left_out, **left_out}
+        return self._replace(store=self.store.without(left_out), datasets=datasets, left_out=every)
 
 
 def measured_parts(config: RunConfig) -> dict[str, dict[str, PartRecord]]:
     """Return the chosen parts of each suite, with the definitions that each is measured under."""
     scored = scored_definitions(config.definitions)
-    measured: dict[str, dict[str, PartRecord]] = {suite: {} for suite in config.suites}
-    for suite in config.suites:
-        for name, part in chosen_parts(SUITES[suite], config).items():
-            possible = [config.prompt_definition] if part.prompts_differ else SUITES[suite].definitions
+    measured: dict[str, dict[str, PartRecord]] = {}
+    for suite_name, suite in _suites(config).items():
+        measured[suite_name] = {}
+        for name, part in chosen_parts(suite, config).items():
+            possible = [config.prompt_definition] if part.prompts_differ else suite.definitions
             definitions = [definition for definition in scored if definition in possible]
             record = PartRecord(kind=part.kind, definitions=definitions, prompts_differ=part.prompts_differ)
-            measured[suite][name] = record
+            measured[suite_name][name] = record
     return measured
+
+
+def _suites(config: RunConfig) -> dict[str, Suite]:
+    return {name: SUITES[name] for name in config.suites}
 
 
 def check_config(config: RunConfig) -> None:
@@ -94,28 +97,25 @@ def check_config(config: RunConfig) -> None:
                 "the method out (--methods)."
             )
         raise ConfigError(unknown_name("There is no method", name, methods))
-    for name in config.suites:
-        if SUITES[name].is_exclusive and len(config.suites) > 1:
+    suites = _suites(config)
+    for name, suite in suites.items():
+        if suite.is_exclusive and len(suites) > 1:
             raise ConfigError(
                 f"{name} must be the only suite of a run, because it has other prompts and options; got "
                 f"{', '.join(config.suites)}. Run the other suites in another command."
             )
-        SUITES[name].plan.check(config)
-    _check_parts(config)
-    _check_methods(config)
-
-
-def _check_parts(config: RunConfig) -> None:
-    parts = dict.fromkeys(part for name in config.suites for part in SUITES[name].parts)
+        suite.plan.check(config)
+    parts = dict.fromkeys(part for suite in suites.values() for part in suite.parts)
     for part in config.parts or ():
         if part not in parts:
             raise ConfigError(unknown_name("There is no part", part, parts, where=f" in {', '.join(config.suites)}"))
+    _check_methods(config, suites)
 
 
-def _check_methods(config: RunConfig) -> None:
-    definitions = {definition for name in config.suites for definition in SUITES[name].definitions}
-    kinds = {part.kind for name in config.suites for part in chosen_parts(SUITES[name], config).values()}
-    suites_with_shots = [suite for suite in config.suites if "shots" in option_fields(SUITES[suite].options)]
+def _check_methods(config: RunConfig, suites: Mapping[str, Suite]) -> None:
+    definitions = {definition for suite in suites.values() for definition in suite.definitions}
+    kinds = {part.kind for suite in suites.values() for part in chosen_parts(suite, config).values()}
+    suites_with_shots = [name for name, suite in suites.items() if "shots" in option_fields(suite.options)]
     for name, method in chosen_methods(config).items():
         if not kinds & {*method.part_kinds}:
             raise ConfigError(
@@ -125,7 +125,7 @@ def _check_methods(config: RunConfig) -> None:
             )
         # Methods add prompts with one number of demonstrations; suites with an option `shots` can have several.
         adds_prompts = method.prompts != MethodPrompts() and "choice" not in method.part_kinds
-        if suites_with_shots and adds_prompts and name not in SUITES[suites_with_shots[0]].own_methods:
+        if suites_with_shots and adds_prompts and name not in suites[suites_with_shots[0]].own_methods:
             raise ConfigError(
                 f"The method {name} writes prompts of its own with one number of demonstrations, and "
                 f"{suites_with_shots[0]} takes several. Leave the method out (--methods)."
@@ -170,25 +170,20 @@ def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
     """Return the configuration with as many demonstrations as the datasets have labels, MAX_SHOWN at most."""
     if not config.shots_by_labels:
         return config
-    n_labels: list[int] = []
-    for dataset in datasets:
-        if isinstance(dataset, ClassificationDataset):
-            n_labels.append(len(dataset.verbalizer.label_names))
-        elif isinstance(dataset, MultipleChoiceDataset):
-            n_labels.append(len(dataset.examples["choices"][0]))
+    classified = [dataset for dataset in datasets if isinstance(dataset, ClassificationDataset)]
+    n_labels = [len(dataset.verbalizer.label_names) for dataset in classified]
+    n_labels += [len(each.examples["choices"][0]) for each in datasets if isinstance(each, MultipleChoiceDataset)]
     return replace(config, n_shots=min(max(n_labels, default=config.n_shots), MAX_SHOWN), shots_by_labels=False)
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
     tables, failures = defaultdict[str, list[pl.DataFrame]](list), Failures(len(datasets))
-    rows: list[pl.LazyFrame] = []
+    rows, suites = list[pl.LazyFrame](), _suites(config)
     with ExitStack() as files:
         for done, dataset in enumerate(datasets.values()):
             yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
             try:
-                requests = {
-                    name: SUITES[name].requests(SUITES[name].take(dataset, config), config) for name in config.suites
-                }
+                requests = {name: suite.requests(suite.take(dataset, config), config) for name, suite in suites.items()}
                 # A dataset that fails adds no rows, and its files are closed.
                 with ExitStack() as dataset_files:
                     scans = [
@@ -252,7 +247,7 @@ class Failures:
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
     """Return the datasets of a run by name, and for each that cannot be loaded the reason."""
-    every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
+    every_row = any(suite.plan.queries_every_row(config) for suite in _suites(config).values())
     sources = dataset_sources(config.datasets, config.data)
     datasets: dict[str, AnyDataset] = {}
     failures = Failures(len(sources))
@@ -283,19 +278,12 @@ def method_contexts(
     name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig
 ) -> Iterator[tuple[str, Method, MethodContext]]:
     """Yield each part of a suite that has rows with each method of the run that predicts parts of its kind."""
-    methods = chosen_methods(config).values()
+    suite, methods = SUITES[name], chosen_methods(config).values()
     present = {*rows.select(pl.col("part").unique()).collect()["part"]}
-    for part_name, part in chosen_parts(SUITES[name], config).items():
+    for part_name, part in chosen_parts(suite, config).items():
         for method in methods:
             if part.kind in method.part_kinds and part_name in present:
-                yield part_name, method, MethodContext(SUITES[name].take(dataset, config), rows, part_name, config)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return file_digest(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
+                yield part_name, method, MethodContext(suite.take(dataset, config), rows, part_name, config)
 
 
 def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
@@ -304,7 +292,12 @@ def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
     These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
     and the code that builds prompts, that of methods of other packages included; but not the paths of files.
     """
-    files = [_digest(path) for name in config.suites for path in SUITES[name].plan.files(config)]
+    files = []
+    for path in [path for suite in _suites(config).values() for path in suite.plan.files(config)]:
+        try:
+            files.append(file_digest(path))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
     files += [PLUG_INS[name].identity for name in config.methods if name in PLUG_INS]
     return fingerprint(
         source_fingerprint(*BUILT_BY), identity(config), [dataset.fingerprint for dataset in datasets], files

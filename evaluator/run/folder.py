@@ -1,8 +1,9 @@
 """Open a run's output folder: its record, stores, scores and tables. Includes the public read functions for scripts."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from shlex import join
@@ -13,14 +14,15 @@ import polars as pl
 from evaluator.config import RunConfig
 from evaluator.errors import ConfigError, StoreError, WriteError
 from evaluator.files.json_files import from_builtins
-from evaluator.files.whole import file_digest, reason, scan_parquet, table_path
+from evaluator.files.whole import file_digest, reason, scan_parquet, table_path, writing_to
 from evaluator.imports.answers import IMPORTED
-from evaluator.record import RunRecord, ScoresRecord, no_scores
+from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores
 from evaluator.run.build import Built
-from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run
+from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run, require_run
 from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
 from evaluator.store.prompt_store import PromptStore, require_store
+from evaluator.store.tables import compact_copy
 from evaluator.suites import SUITES, TABLES, methods_of
 from evaluator.tokens.table import require_tokens
 
@@ -28,9 +30,25 @@ from evaluator.tokens.table import require_tokens
 class BuiltFolder(NamedTuple):
     """A run with a complete prompt store."""
 
+    out: Path
     record: RunRecord
     data: Path  # folder of prompts and scores
     built: Built
+
+    @property
+    def scores(self) -> ScoresRecord:
+        """Return the record of the run's scores. Raises StoreError if nothing was scored."""
+        if self.record.scores is None:
+            raise StoreError(no_scores(self.record, str(self.out)))
+        return self.record.scores
+
+    def refuse_imported_answers(self) -> None:
+        """Raise ConfigError for a run of `evaluator import`: its prompts are not stored."""
+        if self.record.model is not None and self.record.model.kind == "imported":
+            raise ConfigError(
+                f"{self.out} holds imported answers. Their prompts are not stored, so no model can score them: make a "
+                "run with `evaluator run`."
+            )
 
 
 def open_built(out: Path) -> BuiltFolder:
@@ -41,12 +59,23 @@ def open_built(out: Path) -> BuiltFolder:
         raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
     data = out / record.data
     config = config_from_json(prompts.config, where=str(out / RUN_FILE))
-    _require_known_names(config, out / RUN_FILE)
+    names = {"suite": (config.suites, {*SUITES, IMPORTED}), "method": (config.methods, {*methods_of(config.suites)})}
+    for kind, (given, known) in names.items():
+        if unknown := [name for name in given if name not in known]:
+            raise StoreError(f"{out / RUN_FILE} is of another version: this one has no {kind} {', '.join(unknown)}.")
     hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
     built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), prompts.parts)
     with suppress(WriteError):
         mark_user(out, data)  # a run that was moved is known at its new place from now on
-    return BuiltFolder(record, data, built.without(prompts.left_out))
+    return BuiltFolder(out, record, data, built.without(prompts.left_out))
+
+
+@contextmanager
+def opened_run(out: Path) -> Iterator[BuiltFolder]:
+    """Open the prompts of a run, and lock its folder meanwhile. Raises as open_built and writing_to do."""
+    require_run(out)  # before the lock, which would make the folder
+    with writing_to(out):
+        yield open_built(out)
 
 
 def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
@@ -63,20 +92,13 @@ def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
     return replace(config, suite_options=options)
 
 
-def _require_known_names(config: RunConfig, path: Path) -> None:
-    methods = methods_of(config.suites)
-    for field, given, known in (("suite", config.suites, {*SUITES, IMPORTED}), ("method", config.methods, {*methods})):
-        if unknown := [name for name in given if name not in known]:
-            raise StoreError(f"{path} is of another version: this one has no {field} {', '.join(unknown)}.")
-
-
-def open_scored(folder: BuiltFolder, out: Path) -> list[ScoredStore]:
+def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
     """Open the scored stores of a run: that of the first round, then that of the second if there is one.
 
     Raises StoreError if nothing was scored, and for scores that are damaged or not those that the run recorded.
     """
-    scores = scores_section(folder.record, out)
-    hint = f"Run `{score_command(folder.record, out)}`: what is intact is kept."
+    scores = folder.scores
+    hint = f"Run `{score_command(folder.record, folder.out)}`: what is intact is kept."
     parts = []
     for paths in DataFolder(folder.data).scored(scores):
         is_first = paths.store.name == folder.built.store.fingerprint
@@ -109,26 +131,25 @@ def command_for(*words: str | Path) -> str:
     return join(["evaluator", *map(str, words)])
 
 
-def scores_section(record: RunRecord, out: Path) -> ScoresRecord:
-    """Return the record of a run's scores. Raises StoreError if nothing was scored."""
-    if record.scores is None:
-        raise StoreError(no_scores(record, str(out)))
-    return record.scores
-
-
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
     """Read every request of a run with its prompt: the columns of schemas.REQUESTS, and prompt, ask and continuations.
 
     Rows are in the benchmark's order; those of the second round come last. Raises StoreError if nothing was built.
     """
     folder = open_built(Path(out))
-    names = folder.record.scores.stores[1:] if folder.record.scores else []
-    hint = f"Run `{score_command(folder.record, Path(out))}`."
-    second = [require_store(folder.data / "store" / name, hint) for name in names]
-    stores: list[PromptStore] = [folder.built.store, *second]
-    if folder.record.scores:
-        stores = [store.without(folder.record.scores.left_out) for store in stores]
+    stores = _stores(folder.built.store, folder.record, Path(out))
     return pl.concat(store.requests_with_prompts() for store in stores)
+
+
+def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[PromptStore]:
+    """Yield the prompts of the first round, then those of the second if there is one, without datasets left out."""
+    if record.scores is None:
+        yield first
+        return
+    later = [name for name in record.scores.stores if name != first.fingerprint]
+    hint = f"Run `{score_command(record, out)}`."
+    for store in (first, *(require_store(out / record.data / "store" / name, hint) for name in later)):
+        yield store.without(record.scores.left_out)
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
@@ -137,7 +158,7 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
     Requests that are not scored yet are left out. Raises StoreError if nothing was scored.
     """
     folder = open_built(Path(out))
-    parts = open_scored(folder, Path(out))
+    parts = open_scored(folder)
     rows = scored_run(folder.built, parts).scored.rows
     prompts = pl.concat(part.store.prompts() for part in parts).unique("prompt_id", keep="first", maintain_order=True)
     return rows.join(prompts, on="prompt_id", how="left", maintain_order="left")
@@ -185,10 +206,32 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
     return rows
 
 
-def refuse_imported_answers(record: RunRecord, out: Path) -> None:
-    """Raise ConfigError for a run of `evaluator import`: its prompts are not stored."""
-    if record.model is not None and record.model.kind == "imported":
-        raise ConfigError(
-            f"{out} holds imported answers. Their prompts are not stored, so no model can score them: "
-            "make a run with `evaluator run`."
-        )
+class MeasuredFolder:
+    """A report.section.MeasuredRun in an output folder. Tables are read once."""
+
+    def __init__(self, out: Path, record: RunRecord, store: PromptStore) -> None:
+        self.out, self._store = out, store
+        self.record: MeasuredRecord = measured_record(record, str(out))
+        self._tables = dict[str, pl.DataFrame]()
+
+    def table(self, name: str) -> pl.DataFrame:
+        """Return a table of the measure stage. Raises StoreError if it is missing or not the one that was written."""
+        if name not in self._tables:
+            self._tables[name] = read_table(self.out, name, self.record.tables)
+        return self._tables[name]
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return a scan of a table that need not fit into memory. Raises as `table` does."""
+        return self._tables[name].lazy() if name in self._tables else scan_table(self.out, name, self.record.tables)
+
+    def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
+        """Return a table that a suite wrote with its prompts."""
+        return self._store.table(name, schema).collect()
+
+    def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
+        """Return prompt_id, prompt and spans of the given prompts, as far as the run built them in either round."""
+        wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
+        stores = _stores(self._store, self.record, self.out)
+        shards = chain.from_iterable(store.prompts_by_shard() for store in stores)
+        found = [compact_copy(rows.select("prompt_id", "prompt", "spans").filter(wanted)) for rows in shards]
+        return pl.concat(found).unique("prompt_id", keep="first", maintain_order=True)

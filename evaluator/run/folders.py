@@ -101,9 +101,8 @@ def identity(config: RunConfig) -> dict[str, Any]:
     content["suite_options"] = {
         # Without paths, and without None in their place: a file counts the same whether it was named or is a default.
         name: {key: value for key, value in written.items() if not isinstance(getattr(options, key), Path | None)}
-        for (name, options), written in zip(
-            config.suite_options.items(), content["suite_options"].values(), strict=True
-        )
+        for name, written in content["suite_options"].items()
+        for options in [config.suite_options[name]]
     }
     return {key: value for key, value in content.items() if key not in ("datasets", "data", "until")}
 
@@ -179,10 +178,8 @@ class DataFolder:
 class RunFolder:
     """A run on disk; its record is read once."""
 
-    def __init__(self, out: Path, record: RunRecord | None = None) -> None:
+    def __init__(self, out: Path) -> None:
         self.out = out
-        if record is not None:
-            self.record = record
 
     @cached_property
     def record(self) -> RunRecord:

@@ -21,6 +21,7 @@ from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
 from evaluator.scores.table import (
+    Kind,
     ScoreTable,
     prompt_scores,
     prompt_states,
@@ -46,6 +47,15 @@ class ScoredStore:
     tokens: TokenTable
     scores: ScoreTable
 
+    def results(self, kind: Kind) -> pl.LazyFrame:
+        """Return schemas.SCORES or HIDDEN_STATES of the prompts that have some."""
+        results_of = prompt_scores if kind == "scores" else prompt_states
+        return results_of(self.tokens.tokens(), self.scores.read(kind))
+
+    def requests(self, kind: Kind) -> pl.LazyFrame:
+        """Return the requests that have results of a kind, with these."""
+        return self.store.requests().join(self.results(kind), on=PROMPTS_KEY, how="inner", maintain_order="left")
+
 
 def scored_run(
     built: Built,
@@ -64,14 +74,8 @@ def scored_run(
     """
     first = stores[0]
     scored = ScoredRequests(
-        rows=pl.concat(
-            _with_requests(each.store, prompt_scores(each.tokens.tokens(), each.scores.read("scores")))
-            for each in stores
-        ),
-        states=pl.concat(
-            _with_requests(each.store, prompt_states(each.tokens.tokens(), each.scores.read("states")))
-            for each in stores
-        ),
+        rows=pl.concat(each.requests("scores") for each in stores),
+        states=pl.concat(each.requests("states") for each in stores),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
         parts={
@@ -80,18 +84,10 @@ def scored_run(
             for name, part in suite.items()
         },
     )
+    config, methods = built.config, chosen_methods(built.config)
     return ScoredRun(
-        config=built.config,
-        store=built.store,
-        scored=scored,
-        methods=chosen_methods(built.config),
-        model=model,
-        options=options or {},
+        config=config, store=built.store, scored=scored, methods=methods, model=model, options=options or {}
     )
-
-
-def _with_requests(store: PromptStore, results: pl.LazyFrame) -> pl.LazyFrame:
-    return store.requests().join(results, on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
 def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
@@ -103,11 +99,10 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
         run = run.of_prompts(pl.concat(rounds(run)).unique())
     for each in stores:
         requests, prompts = each.store.requests(), run.of_run(each.store.prompts())
-        tokens, is_state = each.tokens.tokens(), pl.col("ask") == "state"
-        scores = prompt_scores(tokens, each.scores.read("scores"))
+        scores, is_state = each.results("scores"), pl.col("ask") == "state"
         require_complete(requests, prompts.filter(~is_state), scores)
         warn_if_equal(scores)
-        require_states(requests, prompts.filter(is_state), prompt_states(tokens, each.scores.read("states")))
+        require_states(requests, prompts.filter(is_state), each.results("states"))
     return run
 
 
@@ -157,18 +152,16 @@ def measure_run(
                 given = pl.concat_str("ci_given", pl.lit(STOPPED), separator=", ", ignore_nulls=True)
                 table = table.with_columns(ci_given=given)
             digests[name] = write_table(out, name, table)
-        has_predictions = "predictions" in digests
         path = table_path(out, "predictions")
-        predictions = scan_parquet(path) if has_predictions else pl.LazyFrame(schema=PREDICTIONS)
+        predictions = scan_parquet(path) if "predictions" in digests else pl.LazyFrame(schema=PREDICTIONS)
         texts = query_texts(pl.concat(each.store.prompts() for each in stores))
         with kept(queries_table(run.scored, texts, predictions, out), out, QUERIES) as queries:
             keep("queries", queries)
     remove_tables(out, record.measures.tables if record.measures else {}, digests)
-    chosen = {name: given for name, given in options.items() if given != type(given)()}
     measures = MeasuresRecord(
         scores=record.scores.fingerprint,
         tables=dict(sorted(digests.items())),
-        options=to_builtins(chosen),
+        options=to_builtins({name: given for name, given in options.items() if given != type(given)()}),
         decisions=list(decisions(until, run.config.until)),
         is_stopped=is_stopped,
     )

@@ -18,45 +18,19 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.files.whole import scan_parquet, table_path, writing_to
 from evaluator.preflight.findings import check_accepted, require_accepted, warn
 from evaluator.progress import Progress, Stage
-from evaluator.record import (
-    RunRecord,
-    ScoresRecord,
-)
+from evaluator.record import RunRecord, ScoresRecord
 from evaluator.report.figures import load_compiler
 from evaluator.report.notes import throughput_line
+from evaluator.run import stage_records
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.folder import open_built, open_scored, refuse_imported_answers, scores_section
-from evaluator.run.folders import MODELS, mark_user, model_runs, require_run, write_run
+from evaluator.run.folder import MeasuredFolder, open_scored, opened_run
+from evaluator.run.folders import MODELS, mark_user, model_runs, write_run
 from evaluator.run.measure import measure_run
-from evaluator.run.preflight import Labels, check_built, split_labels, with_accepted
-from evaluator.run.report import MeasuredFolder, report_run
-from evaluator.run.resolved_models import (
-    ResolvedModel,
-    model_folders,
-    of_one_load,
-    resolve_model,
-    resolve_models,
-)
-from evaluator.run.score import (
-    LOGS,
-    Scored,
-    begin_hashing,
-    begin_loading,
-    check_capabilities,
-    score_run,
-    scores_folder,
-)
+from evaluator.run.preflight import check_built, split_labels
+from evaluator.run.report import report_run
+from evaluator.run.resolved_models import ResolvedModel, model_folders, of_one_load, resolve_model, resolve_models
+from evaluator.run.score import LOGS, Scored, begin_hashing, begin_loading, check_capabilities, score_run, scores_folder
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
-from evaluator.run.stage_records import (
-    check_comparison,
-    check_configuration,
-    check_datasets,
-    check_model,
-    finished_run,
-    prompts_record,
-    record_build,
-    record_scores,
-)
 from evaluator.run.until import check_base, check_until
 from evaluator.run_log import now, seconds_since
 
@@ -111,7 +85,11 @@ def run(
     compared by; DatasetError, TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
-    _check_options(config, configs, accept)
+    check_config(config)
+    check_until(config)
+    check_accepted(accept)
+    for model in configs:
+        check_capabilities(config, model)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
@@ -121,64 +99,40 @@ def run(
             yield from begin_loading(load.runs[0].model, data, load.loader)
         records, built = yield from _build_and_check(config, runs, out, data, accept)
 
-        def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
-            tokenised_s, keep_loaded = records[each.folder].elapsed_s["tokenise"], each is not load.runs[-1]
-            return score_run(built, each.model, data, load.loader, keep_loaded=keep_loaded, tokenised_s=tokenised_s)
-
-        def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
-            record = record_scores(records[each.folder], scored, each.model.record, each.folder)
-            return measure_and_report(record, scored, each.folder, is_speed_shown=len(runs) > 1)
-
-        def of_load(load: Load[_ModelRun]) -> Stage[list[Finished]]:
-            finished = []
+        def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
+            pages = []
             for each in load.runs:
+                record, keep_loaded = records[each.folder], each is not load.runs[-1]
                 with _writing_below(out, each.folder):
-                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-            return finished
+                    scored = yield from score_run(
+                        built, each.model, data, load.loader, keep_loaded, record.elapsed_s["tokenise"]
+                    )
+                    record = stage_records.record_scores(record, scored, each.model.record, each.folder)
+                    pages.append((yield from measure_and_report(record, scored, each.folder, len(runs) > 1)))
+            return pages
 
-        if any(load.loader.place for load in loads):
-            finished = [*chain.from_iterable((yield from side_by_side(loads, of_load)))]
-        else:
-            finished = []
-            for load, each in [(one, each) for one in loads for each in one.runs]:
-                with _writing_below(out, each.folder):
-                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
-
-
-def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
-    """Compare the runs of several models, in the order in which the models were given."""
+        finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
+    if len(runs) == 1:
+        return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)
     return Finished(compared.page, [each.run for each in finished], compared.answer)
 
 
-def _check_options(config: RunConfig, models: Sequence[ModelConfig], accept: Collection[str]) -> None:
-    """Raise ConfigError for options that do not fit."""
-    check_config(config)
-    check_until(config)
-    check_accepted(accept)
-    for model in models:
-        check_capabilities(config, model)
-
-
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
     """Resolve the models of a run and check that it replaces no finished run; wrong names are reported at once."""
-    if len(configs) == 1:
-        resolved, folders = [resolve_model(config, configs[0])], [out]
-        check_comparison(out, [], force=force)
-    else:
-        resolved = resolve_models(config, configs)
-        folders = [out / MODELS / name for name in model_folders(resolved)]
-        check_comparison(out, folders, force=force)
+    is_one = len(configs) == 1
+    resolved = [resolve_model(config, configs[0])] if is_one else resolve_models(config, configs)
+    below = [] if is_one else [out / MODELS / name for name in model_folders(resolved)]
+    stage_records.check_comparison(out, below, force=force)
     runs = [
-        _ModelRun(model, folder, finished_run(folder, force=force))
-        for model, folder in zip(resolved, folders, strict=True)
+        _ModelRun(model, folder, stage_records.finished_run(folder, force=force))
+        for model, folder in zip(resolved, below or [out], strict=True)
     ]
     for each in runs:
-        check_configuration(each.folder, each.earlier, config)
-        check_model(each.folder, each.earlier, each.model)
+        stage_records.check_configuration(each.folder, each.earlier, config)
+        stage_records.check_model(each.folder, each.earlier, each.model)
     return runs
 
 
@@ -206,53 +160,35 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
 def _build_and_check(
     config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str]
 ) -> Stage[tuple[dict[Path, RunRecord], Built]]:
-    """Build the prompts and check them with every model; return the records by folder, and what was built."""
-    record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
-    labels, built, records = split_labels(built), built.without_datasets(), dict[Path, RunRecord]()
-    for each in runs:
-        records[each.folder] = yield from _check(each, record, built, labels, out, data, accept)
-    return records, built
-
-
-def _check(
-    run: _ModelRun,
-    build_record: RunRecord,
-    built: Built,
-    labels: Labels,
-    out: Path,
-    data: Path,
-    accept: Collection[str],
-) -> Stage[RunRecord]:
-    """Tokenise the prompts and check them; write and return the record with the checks and the model.
+    """Build the prompts; tokenise and check them for every model. Return the records by folder, and what was built.
 
     Raises ConfigError for a finding that is not accepted.
     """
-    with _writing_below(out, run.folder):
-        record = build_record
-        if run.folder != out:
-            assert record.prompts is not None, "they are built"
-            mark_user(run.folder, data)
-            record = record_build(
-                record.prompts,
-                run.folder,
-                data,
-                started=record.started,
-                elapsed_s=record.elapsed_s["build"],
-                earlier=run.earlier,
+    build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
+    labels, built, records = split_labels(built), built.without_datasets(), dict[Path, RunRecord]()
+    started, elapsed_s, prompts = build_record.started, build_record.elapsed_s["build"], build_record.prompts
+    for model, folder, earlier in runs:
+        with _writing_below(out, folder):
+            record = build_record
+            if folder != out:
+                assert prompts is not None, "they are built"
+                mark_user(folder, data)
+                record = stage_records.record_build(
+                    prompts, folder, data, started=started, elapsed_s=elapsed_s, earlier=earlier
+                )
+            clock = time.monotonic()
+            preflight = yield from check_built(built, labels, model, accept)
+            records[folder] = replace(
+                record,
+                preflight=preflight,
+                model=model.record,
+                scores_folder=scores_folder(model.source, model.config, data).name,
+                elapsed_s=record.elapsed_s | {"tokenise": seconds_since(clock)},
             )
-        clock = time.monotonic()
-        preflight = with_accepted((yield from check_built(built, labels, run.model)), accept)
-        record = replace(
-            record,
-            preflight=preflight,
-            model=run.model.record,
-            scores_folder=scores_folder(run.model.source, run.model.config, data).name,
-            elapsed_s=record.elapsed_s | {"tokenise": seconds_since(clock)},
-        )
-        write_run(run.folder, record)
-    warn(preflight.findings, run.model.source.title)
-    require_accepted(preflight.findings, accept)
-    return record
+            write_run(folder, records[folder])
+        warn(preflight.findings, model.source.title)
+        require_accepted(preflight.findings, accept)
+    return records, built
 
 
 def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
@@ -260,9 +196,7 @@ def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
     return nullcontext() if folder == out else writing_to(folder)
 
 
-def measure_and_report(
-    record: RunRecord, scored: Scored, out: Path, *, is_speed_shown: bool = False
-) -> Stage[Finished]:
+def measure_and_report(record: RunRecord, scored: Scored, out: Path, is_speed_shown: bool = False) -> Stage[Finished]:
     """Measure a scored run and write its page; show first how fast it was scored, if that is wanted."""
     assert record.scores is not None, "it was scored"
     assert record.model is not None, "it was scored"
@@ -279,9 +213,9 @@ def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool
     check_config(config)
     check_until(config)
     with writing_to(out):
-        check_comparison(out, [], force=force)
-        earlier = finished_run(out, force=force)
-        check_configuration(out, earlier, config)
+        stage_records.check_comparison(out, [], force=force)
+        earlier = stage_records.finished_run(out, force=force)
+        stage_records.check_configuration(out, earlier, config)
         _, built = yield from _build(config, out, data or out, {out: earlier})
         return built
 
@@ -297,44 +231,45 @@ def _build(
     """
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
-    prompts = prompts_record(built)
+    prompts = stage_records.prompts_record(built)
     check_base(config, prompts)
     for folder, record in earlier.items():
-        check_configuration(folder, record, built.config)
-        check_datasets(folder, record, prompts.dataset_fingerprints)
+        stage_records.check_configuration(folder, record, built.config)
+        stage_records.check_datasets(folder, record, prompts.dataset_fingerprints)
     elapsed_s = seconds_since(clock)
-    record = record_build(prompts, out, data, started=started, elapsed_s=elapsed_s, earlier=earlier.get(out))
+    record = stage_records.record_build(
+        prompts, out, data, started=started, elapsed_s=elapsed_s, earlier=earlier.get(out)
+    )
     return record, built
 
 
 def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[ScoresRecord]:
     """Score the prompts that were built in `out`, and return the record of the scores. Raises as `run` does."""
-    require_run(out)  # before the lock, which would make the folder
-    with writing_to(out):
-        folder = open_built(out)
-        refuse_imported_answers(folder.record, out)
+    with opened_run(out) as folder:
+        folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
-        check_model(out, None if force else folder.record, resolved)
+        stage_records.check_model(out, None if force else folder.record, resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data, loader)
             scored = yield from score_run(folder.built, resolved, folder.data, loader)
-        return scores_section(record_scores(folder.record, scored, resolved.record, out), out)
+        record = stage_records.record_scores(folder.record, scored, resolved.record, out)
+        return folder._replace(record=record).scores
 
 
-MeasureOptions = Callable[[Sequence[str]], Mapping[str, object]]
-"""Returns the measure options of the suites with these names, by suite."""
+def measure(
+    out: Path, options: Callable[[Sequence[str]], Mapping[str, object]] = lambda _suites: {}
+) -> Stage[Mapping[str, pl.LazyFrame]]:
+    """Compute predictions and metrics from the scores in `out`, and return scans of the tables by name.
 
-
-def measure(out: Path, options: MeasureOptions = lambda _suites: {}) -> Stage[Mapping[str, pl.LazyFrame]]:
-    """Compute predictions and metrics from the scores in `out`, and return scans of the tables by name."""
-    require_run(out)
-    with writing_to(out):
-        folder = open_built(out)
+    Args:
+        out: folder of the run.
+        options: returns the measure options of the suites with these names, by suite.
+    """
+    with opened_run(out) as folder:
         chosen = options(folder.built.config.suites)
-        stores = open_scored(folder, out)
-        built = folder.built.without(scores_section(folder.record, out).left_out)
+        stores, built = open_scored(folder), folder.built.without(folder.scores.left_out)
         record = yield from measure_run(folder.record, built, stores, out, chosen)
         assert record.measures is not None, "it was measured"
         return {name: scan_parquet(table_path(out, name)) for name in record.measures.tables}
@@ -345,12 +280,10 @@ def report(out: Path) -> Stage[Path]:
 
     Of several models, write the page of each and compare them again.
     """
-    require_run(out)
-    with writing_to(out):
-        folder = open_built(out)
+    with opened_run(out) as folder:
         models = [] if folder.record.scores else model_runs(out)
         if not models:
-            store = folder.built.store.without(scores_section(folder.record, out).left_out)
+            store = folder.built.store.without(folder.scores.left_out)
             return (yield from report_run(MeasuredFolder(out, folder.record, store)))
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 

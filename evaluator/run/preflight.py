@@ -14,32 +14,10 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
+from evaluator.preflight import labels as label_checks
+from evaluator.preflight import queries as query_checks
 from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
 from evaluator.preflight.findings import engine_findings, finding, in_order
-from evaluator.preflight.labels import (
-    LabelSpace,
-    fault_findings,
-    first_token_findings,
-    label_findings,
-    label_records,
-    label_spaces,
-    longest_prompts,
-    numeric_label_findings,
-    prompt_kinds,
-    similar_label_findings,
-    space_findings,
-    template_findings,
-)
-from evaluator.preflight.queries import (
-    Classes,
-    Sets,
-    SplitLabels,
-    class_findings,
-    classes,
-    demonstration_sets,
-    detectable,
-    set_finding,
-)
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
@@ -83,23 +61,23 @@ def preflight(
 class _Examples(NamedTuple):
     """What is known of the labels, queries and demonstrations of each dataset, by name."""
 
-    spaces: Mapping[str, list[LabelSpace]]
-    counted: Mapping[str, Classes]
-    sets: Mapping[str, Sets]
+    spaces: Mapping[str, list[label_checks.LabelSpace]]
+    counted: Mapping[str, query_checks.Classes]
+    sets: Mapping[str, query_checks.Sets]
     lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
-    labels: Mapping[str, SplitLabels]  # of those with one label space, as the first suite takes them
+    labels: Mapping[str, query_checks.SplitLabels]  # of those with one label space, as the first suite takes them
 
 
 class _Footprint(NamedTuple):
     """What a model takes in memory and computes."""
 
     n_parameters: int | None  # None: not known, or no model runs here
-    weight_bytes: int  # 0: not known
+    weight_bytes: int | None
     cache_bytes_per_token: int
     flop_per_token: int | None
 
 
-Labels = Mapping[str, Mapping[str, SplitLabels]]
+Labels = Mapping[str, Mapping[str, query_checks.SplitLabels]]
 """Suite -> dataset -> the labels of those with one label space, as the suite takes them."""
 
 
@@ -107,7 +85,7 @@ def split_labels(built: Built) -> Labels:
     """Return the labels of a run's datasets, which are all that its checks need of them."""
     return {
         suite: {
-            name: SplitLabels.of(taken)
+            name: query_checks.SplitLabels.of(taken)
             for name, dataset in built.datasets.items()
             if isinstance(taken := SUITES[suite].take(dataset, built.config), ClassificationDataset)
         }
@@ -125,20 +103,19 @@ def checked(
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = resolved
-    kinds = prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
+    kinds = label_checks.prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
     examples, footprint = _examples(built.store, labels, examined.tokens, kinds), _footprint(resolved)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(examined.refused),
         *_example_findings(examples, kinds),
         *(engine_findings(source) if _runs_here(model) else ()),
-        *first_token_findings(source, form.chat, built.store, examined.tokens),
-        *fault_findings(examined.faults, built.store.manifest.n_prompts, form.boundary),
-        *template_findings(source, form.chat),
+        *label_checks.first_token_findings(source, form.chat, built.store, examined.tokens),
+        *label_checks.fault_findings(examined.faults, built.store.manifest.n_prompts, form.boundary),
+        *label_checks.template_findings(source, form.chat),
     ]
     longest = max(examples.lengths.values(), default=0)
     work = _work(resolved, examined, built.store.manifest.n_prompts, footprint, longest)
-    counts = examined.counts
     return PreflightRecord(
         model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
         label_boundary=form.boundary,
@@ -150,14 +127,8 @@ def checked(
         requests=built.store.manifest.n_requests,
         prompts=built.store.manifest.n_prompts,
         tokenised_prompts=examined.tokens.select(pl.len()).collect(engine="streaming").item(),
-        request_tokens=counts.request_tokens,
-        tokens=counts.tokens,
-        floor_tokens=counts.floor_tokens,
-        block_floor_tokens=counts.block_floor_tokens,
-        n_parameters=footprint.n_parameters,
-        weight_bytes=footprint.weight_bytes or None,
-        cache_bytes_per_token=footprint.cache_bytes_per_token,
-        flop_per_token=footprint.flop_per_token,
+        **vars(examined.counts),
+        **footprint._asdict(),
         devices=estimate(work, devices, utilisation) if work else {},
         findings=in_order(findings),
     )
@@ -168,35 +139,29 @@ def _runs_here(model: ModelConfig) -> bool:
 
 
 def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
+    sets: dict[str, query_checks.Sets] = {}  # those of the first suite that has any
+    for suite, datasets in reversed([*labels.items()]):
+        sets |= query_checks.demonstration_sets(store.requests().filter(suite=suite), datasets)
     return _Examples(
-        spaces=label_spaces(kinds, store, tokens),
-        counted=classes(store.requests()),
-        sets=_demonstration_sets(store, labels),
-        lengths=longest_prompts(kinds),
+        spaces=label_checks.label_spaces(kinds, store, tokens),
+        counted=query_checks.classes(store.requests()),
+        sets=sets,
+        lengths=label_checks.longest_prompts(kinds),
         labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
     )
-
-
-def _demonstration_sets(store: PromptStore, labels: Labels) -> dict[str, Sets]:
-    """Return the demonstration sets of each dataset in the first suite that has any."""
-    found: dict[str, Sets] = {}
-    for suite, datasets in labels.items():
-        of_suite = demonstration_sets(store.requests().filter(suite=suite), datasets)
-        found = of_suite | found
-    return found
 
 
 def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
     spaces, counted, sets = examples.spaces.get(name, []), examples.counted[name], examples.sets.get(name)
     has_one = bool(counted.by_label) and bool(spaces)
     return CheckedDatasetRecord(
-        labels=label_records(spaces[0], source.tokenizer) if has_one else [],
+        labels=label_checks.label_records(spaces[0], source.tokenizer) if has_one else [],
         label_spaces=len(spaces),
         queries=counted.n_queries,
         class_queries=counted.by_label,
         demonstration_sets=sets.n_sets if sets else 0,
         sets_without_a_class=sets.without_a_class if sets else 0,
-        detectable=detectable(counted.n_queries),
+        detectable=query_checks.detectable(counted.n_queries),
         longest_prompt_tokens=examples.lengths.get(name, 0),
     )
 
@@ -205,7 +170,7 @@ def _footprint(resolved: ResolvedModel) -> _Footprint:
     source, model, _ = resolved
     size = source.size if _runs_here(model) else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
-    weight_bytes = source.weight_bytes
+    weight_bytes = source.weight_bytes or None
     if n_parameters and not source.quantization:
         weight_bytes = parameter_bytes(n_parameters, source, model)
     return _Footprint(
@@ -236,34 +201,36 @@ def _work(
 
 def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
     for name, labels in examples.labels.items():
-        yield from similar_label_findings(name, [labels.names])
-        yield from numeric_label_findings(name, labels.names)
+        yield from label_checks.similar_label_findings(name, [labels.names])
+        yield from label_checks.numeric_label_findings(name, labels.names)
     for name, spaces in examples.spaces.items():
-        yield from label_findings(name, spaces)
+        yield from label_checks.label_findings(name, spaces)
         if name not in examples.labels:
-            yield from similar_label_findings(name, [space.texts for space in spaces])
-    yield from space_findings(kinds)
+            yield from label_checks.similar_label_findings(name, [space.texts for space in spaces])
+    yield from label_checks.space_findings(kinds)
     for name, counted in examples.counted.items():
-        yield from class_findings(name, counted, examples.labels.get(name))
+        yield from query_checks.class_findings(name, counted, examples.labels.get(name))
     for name, sets in examples.sets.items():
         if of_dataset := examples.labels.get(name):
-            yield from set_finding(name, sets, len(of_dataset.names))
+            yield from query_checks.set_finding(name, sets, len(of_dataset.names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
     for dataset, error in refused.items():
-        name = "unscorable-labels" if isinstance(error, LabelError) else "prompts-over-context"
+        name = "prompts-over-context" if isinstance(error, PromptTooLongError) else "unscorable-labels"
         name = "tokens-past-embedding" if isinstance(error, VocabularyError) else name
         yield finding(name, str(error).split("\n")[0].removesuffix(" The longest:"), dataset)
 
 
-def check_built(built: Built, labels: Labels, resolved: ResolvedModel) -> Stage[PreflightRecord]:
-    """Tokenise and check the prompts of a run that is about to score them."""
+def check_built(
+    built: Built, labels: Labels, resolved: ResolvedModel, accept: Collection[str]
+) -> Stage[PreflightRecord]:
+    """Tokenise and check the prompts of a run that is about to score them.
+
+    Args:
+        accept: names of findings that would have stopped the run; the record has those among them that were found.
+    """
     examined = yield from examine(built, resolved)
-    return checked(built, labels, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
-
-
-def with_accepted(record: PreflightRecord, accept: Collection[str]) -> PreflightRecord:
-    """Return the record with the names of those findings that would have stopped a run and were accepted."""
+    record = checked(built, labels, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
     stopping = {one.name for one in record.findings if one.level == "stop"}
     return replace(record, accepted=sorted(stopping & {*accept}))

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, combinations, groupby
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -122,9 +122,7 @@ class ResolvedModel(NamedTuple):
             has_chat_template=source.has_chat_template,
             flop_per_token=source.size.flop_per_token if source.size else None,
             quantization=(source.quantization or {}).get("quant_method"),
-            adapter=AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint)
-            if adapter
-            else None,
+            adapter=adapter and AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint),
         )
 
 
@@ -177,18 +175,17 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
                 f"{first.source.title} and {second.source.title} are the same model: weights "
                 f"{first.source.fingerprint}, in the same form. Name it once."
             )
-    return list(chain.from_iterable(map(_with_all_adapters, of_one_load(kept, key=lambda one: one))))
+    # Models of one base are loaded with the adapters of all, so that one engine scores with each.
+    found = []
+    for same in of_one_load(kept, key=lambda one: one):
+        adapters = tuple(dict.fromkeys(one.source.adapter for one in same if one.source.adapter))
+        found += [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in same]
+    return found
 
 
 def _identity(one: ResolvedModel) -> tuple[object, ...]:
     chat = one.form.chat
     return one.source.fingerprint, one.config.dtype, one.config.quantization, chat and chat.fingerprint
-
-
-def _with_all_adapters(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
-    """Have models of one base loaded with the adapters of all, so that one engine scores with each."""
-    adapters = tuple(dict.fromkeys(one.source.adapter for one in resolved if one.source.adapter))
-    return [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in resolved]
 
 
 def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:

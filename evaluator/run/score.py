@@ -103,23 +103,13 @@ def _table_bytes(built: Built, scored: ScoredStore) -> int:
 
     Predictions have a row for each request, method and definition; queries one for each request, with its text.
     """
-    prompts = scored.store.prompts().select(
-        labels=pl.col("continuations").list.len(),
-        query=pl.col("prompt").str.len_bytes() / pl.col("spans").list.len().clip(1),
-    )
+    n_texts, n_bytes = pl.col("spans").list.len().clip(1), pl.col("prompt").str.len_bytes()
+    prompts = scored.store.prompts().select(labels=pl.col("continuations").list.len(), query=n_bytes / n_texts)
     n_labels, query_bytes = (mean or 0 for mean in prompts.mean().collect().row(0))
     n_requests, config = scored.store.manifest.n_requests, built.config
     n_predictions = n_requests * len(config.methods) * len(scored_definitions(config.definitions))
     numbers = 8 * n_labels + 2 * ID_BYTES  # of each row
     return round(n_predictions * numbers + n_requests * (numbers + query_bytes + 2 * (numbers + KEPT_BYTES)))
-
-
-class _Shown(NamedTuple):
-    """Suite, part and definition of the accuracy that is shown."""
-
-    suite: str
-    part: str
-    definition: Definition
 
 
 def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard | None:
@@ -128,28 +118,24 @@ def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan])
     It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. None for
     a run without such a part, or that chooses prompts by scores.
     """
-    shown = _first_part(built)
-    return _EarlyResults(built, scored, plans["scores"], shown).after_shard if shown else None
-
-
-def _first_part(built: Built) -> _Shown | None:
-    if REFERENCE_METHOD not in built.config.methods:
-        return None
-    if rounds_of(built.config):
+    if REFERENCE_METHOD not in built.config.methods or rounds_of(built.config):
         return None
     for suite, parts in built.parts.items():
         for name, part in parts.items():
             shared = [each for each in DEFINITIONS if each in built.config.definitions and each in part.definitions]
             if part.kind == "classification" and shared:
-                return _Shown(suite, name, shared[0])
+                return _EarlyResults(built, scored, plans["scores"], suite, name, shared[0]).after_shard
     return None
 
 
 class _EarlyResults:
-    """Yields a line for each dataset whose shards are finished."""
+    """Yields the accuracy of each dataset whose shards are finished, in one part of a suite under one definition."""
 
-    def __init__(self, built: Built, scored: ScoredStore, plan: Plan, shown: _Shown) -> None:
-        self._built, self._scored, self._plan, self._shown = built, scored, plan, shown
+    def __init__(
+        self, built: Built, scored: ScoredStore, plan: Plan, suite: str, part: str, definition: Definition
+    ) -> None:
+        self._built, self._scored, self._plan = built, scored, plan
+        self._suite, self._part, self._definition = suite, part, definition
         self._unfinished: dict[str, list[str]] | None = None  # dataset -> shards that it waits for, the last first
         self._n_datasets = 0
 
@@ -176,20 +162,16 @@ class _EarlyResults:
         names, n_rows = pl.Series([*shards], dtype=pl.String), [shard.n_rows for shard in shards.values()]
         ids = self._plan.rows.column(id_numbers("token_id"))
         planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
-        requests = self._scored.store.requests().filter(suite=self._shown.suite, part=self._shown.part)
-        rows = (
-            requests.select("dataset", id_numbers("prompt_id"))
-            .join(self._scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id")), on="prompt_id")
-            .join(planned, on="token_id", how="left")
-            .select("dataset", "shard")
-            .unique()
-            .collect(engine="streaming")
-        )
-        by_dataset = rows.group_by("dataset").agg(pl.col("shard").drop_nulls().sort(descending=True))
+        requests = self._scored.store.requests().filter(suite=self._suite, part=self._part)
+        tokens = self._scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
+        asked = requests.select("dataset", id_numbers("prompt_id")).join(tokens, on="prompt_id")
+        rows = asked.join(planned, on="token_id", how="left").select("dataset", "shard").unique()
+        shards_of = pl.col("shard").drop_nulls().sort(descending=True)
+        by_dataset = rows.collect(engine="streaming").group_by("dataset").agg(shards_of)
         return {dataset: names.gather(numbers).to_list() for dataset, numbers in by_dataset.iter_rows()}
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
-        suite, part, definition = self._shown
+        suite, part, definition = self._suite, self._part, self._definition
         requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         tokens = self._scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
@@ -243,7 +225,6 @@ def score_run(
     resolved: ResolvedModel,
     data: Path,
     loader: EngineLoader,
-    *,
     keep_loaded: bool = False,
     tokenised_s: float = 0.0,
 ) -> Stage[Scored]:

@@ -1,6 +1,5 @@
 """Build the second round from the first scores: a store with the requests that methods add, and label distances."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from evaluator.datasets.base import AnyDataset
 from evaluator.engine.devices import device_kind
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
-from evaluator.methods.base import Method, ScoredRequests
+from evaluator.methods.base import Method
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.run.build import Built, method_contexts, read_datasets, store_fingerprint
@@ -36,22 +34,16 @@ def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[Pr
     """
     if not any(method.prompts.follow_up for method in chosen_methods(built.config).values()):
         return None
-    # The requests are determined by the first scores and the code that reads them.
+    # The requests are determined by the first scores and the code that reads them, not by distances, which are made
+    # after the second round.
+    files = first.scores.files().items()
+    answers = {name: sha256 for name, sha256 in files if not name.rsplit("/", 1)[1].startswith("distances-")}
     code = source_fingerprint("methods", "suites", "run")
-    name = fingerprint(built.store.fingerprint, first.tokens.fingerprint, _answers(first), code)
+    name = fingerprint(built.store.fingerprint, first.tokens.fingerprint, answers, code)
     folder = data / "store" / name
     lock = yield from lock_folder(folder)
     with lock:
         return open_intact_store(folder) or (yield from _write(built, first, folder))
-
-
-def _answers(first: ScoredStore) -> dict[str, str]:
-    """Return the files of a model's answers with their digests, in the order they are read.
-
-    Distances are left out: they are made after the second round and decide nothing in it.
-    """
-    files = first.scores.files()
-    return {name: sha256 for name, sha256 in files.items() if not name.rsplit("/", 1)[1].startswith("distances-")}
 
 
 def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]:
@@ -70,28 +62,20 @@ def _write(built: Built, first: ScoredStore, folder: Path) -> Stage[PromptStore]
         for done, (name, dataset) in enumerate(datasets.items()):
             yield Progress(stage="Building the second round", done=done, total=len(datasets), unit="datasets")
             for suite in built.config.suites:
-                with kept(_with_prompts(built.store, name, suite), folder.parent) as rows:
-                    frames = _requests(suite, dataset, rows, scored, built)
+                asked = built.store.requests().filter(dataset=name, suite=suite)
+                prompts = built.store.prompts().join(asked.select(PROMPTS_KEY), on=PROMPTS_KEY, how="semi")
+                joined = asked.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
+                # Of all prompts only these are in memory.
+                with kept(joined.drop("suite", "prompt_id", "for_part"), folder.parent) as rows:
+                    frames = (
+                        frame.with_columns(suite=pl.lit(suite), for_part=pl.lit(part))
+                        for part, method, context in method_contexts(suite, dataset, rows, built.config)
+                        if method.prompts.follow_up
+                        for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name))
+                    )
                     requests.append(files.enter_context(kept_requests(frames, folder.parent)))
         yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
         return write_store(folder, pl.concat(requests))
-
-
-def _with_prompts(store: PromptStore, dataset: str, suite: str) -> pl.LazyFrame:
-    """Return the requests of a suite and dataset with their prompts; of all prompts only these are in memory."""
-    requests = store.requests().filter(dataset=dataset, suite=suite)
-    prompts = store.prompts().join(requests.select(PROMPTS_KEY), on=PROMPTS_KEY, how="semi")
-    joined = requests.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
-    return joined.drop("suite", "prompt_id", "for_part")
-
-
-def _requests(
-    suite: str, dataset: AnyDataset, rows: pl.LazyFrame, scored: ScoredRequests, built: Built
-) -> Iterator[pl.DataFrame]:
-    for part, method, context in method_contexts(suite, dataset, rows, built.config):
-        if method.prompts.follow_up:
-            for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name)):
-                yield frame.with_columns(suite=pl.lit(suite), for_part=pl.lit(part))
 
 
 def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
@@ -99,8 +83,7 @@ def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
 
     Raises ModelError as skeleton.load_lm_head does.
     """
-    methods = _methods(built)
-    if not methods:
+    if not (methods := _methods(built)):
         return None
     from evaluator.models.skeleton import load_lm_head  # here, because torch is slow to import
 

@@ -1,4 +1,4 @@
-"""Models side by side on the devices of a run: the largest begin, and each that ends makes room for others.
+"""Models side by side on the devices of a run, or in turn: the largest begin, and each that ends makes room for others.
 
 Loading a model takes as long as scoring it where devices are many, so that some load while others score.
 """
@@ -72,16 +72,21 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
     """Do the work of each model in a thread once it has devices, and return the results in the order of `loads`.
 
     Args:
-        loads: the models; those with a place begin at once.
+        loads: the models; those with a place begin at once. If none has one, one follows the other, without threads.
         work: called with a model that has its devices.
 
     Raises the first error of a model, and ends the others; what they have written stays.
     """
+    results, threads = dict[Load[RunT], Any](), list[Thread]()
     places = {load: load.loader.place for load in loads if load.loader.place}
+    if not places:
+        for load in loads:
+            results[load] = yield from work(load)
+        return [*results.values()]
     n_devices = max(place.n_of_run for place in places.values())
     free = {*range(n_devices)}.difference(*(place.devices for place in places.values()))
     events: SimpleQueue[tuple[Load[RunT], Progress | _End[T]]] = SimpleQueue()
-    stopped, results, threads = Event(), dict[Load[RunT], Any](), list[Thread]()
+    stopped = Event()
 
     def drive(load: Load[RunT]) -> None:
         try:

@@ -32,14 +32,7 @@ from evaluator.record import (
     TokensRecord,
 )
 from evaluator.run.build import Built
-from evaluator.run.folders import (
-    COMPARISON_PAGE,
-    config_to_json,
-    model_runs,
-    read_run_if_intact,
-    with_stage,
-    write_run,
-)
+from evaluator.run.folders import COMPARISON_PAGE, config_to_json, model_runs, read_run_if_intact, with_stage, write_run
 from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
@@ -155,9 +148,9 @@ def _tokens_record(scored: Scored) -> TokensRecord:
     tables = [each.tokens.manifest.counts for each in scored.stores]
     floors = [table.block_floor_tokens.get(str(block)) for table in tables]
     return TokensRecord(
-        request_tokens=sum(table.request_tokens for table in tables),
-        tokens=sum(table.tokens for table in tables),
-        floor_tokens=sum(table.floor_tokens for table in tables),
+        **{
+            name: sum(getattr(table, name) for table in tables) for name in ("request_tokens", "tokens", "floor_tokens")
+        },
         block_tokens=block,
         block_floor_tokens=None if None in floors else sum(floor for floor in floors if floor is not None),
     )
@@ -167,7 +160,6 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
     totals = [each.scores.totals() for each in scored.stores]
     sums = {name: sum(total[name] for total in totals) for name in totals[0]}
     shards = [shard for each in scored.stores for shard in each.scores.manifest.counted_shards]
-    elapsed_s = scoring_seconds(shards)
     rates = throughput(shards)
     plans = [plan for each in scored.stores for plan in each.scores.manifest.plans.values()]
     # A run that went on with more replicas keeps the plan that it began with.
@@ -183,7 +175,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
         cached_tokens=sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
-        elapsed_s=elapsed_s,
+        elapsed_s=scoring_seconds(shards),
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
         kernels=implementations(),
@@ -230,8 +222,7 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     shards = sorted(dated, key=lambda shard: shard.finished_s - shard.elapsed_s)
     if not shards:
         return ThroughputRecord()
-    elapsed = np.array([shard.elapsed_s for shard in shards])
-    ends = np.array([shard.finished_s for shard in shards])
+    elapsed, ends = np.array([(shard.elapsed_s, shard.finished_s) for shard in shards]).T
     starts = ends - elapsed
     # Idle time before each shard but the first: from the latest end so far to its start.
     idle = np.maximum(starts[1:] - np.maximum.accumulate(ends)[:-1], 0)
@@ -332,8 +323,8 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
         models = [record.model.title if record.model else path.name for path, record in earlier.items()]
         asked = ", ".join(folder.name for folder in folders) or "a single model"
         raise ConfigError(
-            f"{out} holds a finished comparison of {', '.join(models)}, and this command is for "
-            f"{asked}. Choose another --out, or replace it with --force."
+            f"{out} holds a finished comparison of {', '.join(models)}, and this command is for {asked}. Choose "
+            "another --out, or replace it with --force."
         )
 
 
@@ -342,10 +333,10 @@ def _require_none(out: Path, record: RunRecord, changes: Iterator[str] | Sequenc
     if asked := "; ".join(changes):
         assert record.prompts is not None, "it is measured"
         model = record.model.title if record.model else "an unknown model"
+        held = f"{', '.join(record.prompts.suites)} on {', '.join(record.prompts.datasets)} with {model}"
         raise ConfigError(
-            f"{out} holds a finished run ({', '.join(record.prompts.suites)} on {', '.join(record.prompts.datasets)} "
-            f"with {model}), and this command would replace it: {asked}. Choose another --out, or replace "
-            "it with --force."
+            f"{out} holds a finished run ({held}), and this command would replace it: {asked}. Choose another --out, "
+            "or replace it with --force."
         )
 
 
@@ -387,11 +378,8 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     if engine.head_dtype and asked_head not in (None, engine.head_dtype):
         yield f"logits in {asked_head} instead of {engine.head_dtype}"
     form, chat = resolved.form, resolved.form.chat
-    asked, earlier = (
-        _form_text(form.boundary, chat.record if chat else None),
-        _form_text(scores.label_boundary, scores.chat),
-    )
-    if asked != earlier:
+    asked = _form_text(form.boundary, chat.record if chat else None)
+    if asked != (earlier := _form_text(scores.label_boundary, scores.chat)):
         yield f"{asked} instead of {earlier}"
 
 

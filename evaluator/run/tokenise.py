@@ -60,8 +60,7 @@ def tokenise_scorable(
         refused = refusals(built, store, resolved)
         if refused.keys() >= built_datasets(store):
             raise
-        table = yield from _tokenise(built, store.without(refused), resolved)
-        return table, refused
+        return (yield from _tokenise(built, store.without(refused), resolved)), refused
 
 
 def _check_turns(store: PromptStore, form: PromptForm) -> None:

@@ -12,8 +12,8 @@ from evaluator.config import RunConfig, UntilOptions
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import scored_definitions
-from evaluator.record import PromptsRecord, measured_record, require_every_query
-from evaluator.run.folders import read_run
+from evaluator.record import MeasuredRecord, PromptsRecord, require_every_query
+from evaluator.run.folders import RunFolder
 from evaluator.schemas import UNTIL, UNTIL_KEY
 from evaluator.statistics.betting import Planned, log_capitals, mean_interval
 from evaluator.statistics.paired import LEVEL
@@ -45,9 +45,8 @@ def check_until(config: RunConfig) -> None:
         return
     suite = SUITES[config.suites[0]]
     if len(config.suites) > 1 or suite.family.rounds or "classification" not in {p.kind for p in suite.parts.values()}:
-        raise ConfigError(
-            f"--until takes one suite of classification, such as classify; got {', '.join(config.suites)}."
-        )
+        suites = ", ".join(config.suites)
+        raise ConfigError(f"--until takes one suite of classification, such as classify; got {suites}.")
     if config.methods != (REFERENCE_METHOD,):
         raise ConfigError(
             f"--until decides by {REFERENCE_METHOD}, whose answers do not change as others arrive: leave out --methods."
@@ -60,17 +59,15 @@ def check_base(config: RunConfig, prompts: PromptsRecord) -> None:
     """Raise ConfigError if the base answered other queries than the run will."""
     if config.until.against is None:
         return
-    known = _base(config.until).prompts.query_fingerprints
+    known, base = _base(config.until).prompts.query_fingerprints, config.until.against
     for name, digest in prompts.query_fingerprints.items():
         if known.get(name) != digest:
-            raise ConfigError(
-                f"{config.until.against} did not answer the queries of {name}. Run it on the same --data."
-            )
+            raise ConfigError(f"{base} did not answer the queries of {name}. Run it on the same --data.")
 
 
-def _base(until: UntilOptions) -> Any:
+def _base(until: UntilOptions) -> MeasuredRecord:
     assert until.against is not None, "the goal needs it"
-    return measured_record(read_run(until.against), str(until.against))
+    return RunFolder(until.against).measured
 
 
 def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
@@ -127,11 +124,10 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
     part, until = _part(run), run.config.until
     definition = scored_definitions(run.config.definitions)[0]
     method = chosen_methods(run.config)[REFERENCE_METHOD]
-    answers = method.label_probs(run.scored.answering(part), definition).with_columns(
-        pred=pl.col("label_probs").list.arg_max()
-    )
-    rows = plan.filter(pl.col("gold").is_not_null())
-    rows = rows.join(_correct(answers), on=_QUERY, how="left", maintain_order="left")
+    answers = method.label_probs(run.scored.answering(part), definition)
+    answers = answers.with_columns(pred=pl.col("label_probs").list.arg_max())
+    known = plan.filter(pl.col("gold").is_not_null())
+    rows = known.join(_correct(answers), on=_QUERY, how="left", maintain_order="left")
     if until.against:
         record, suite = _base(until), run.config.suites[0]
         key = {"suite": suite, "part": part, "method": REFERENCE_METHOD, "definition": definition}
@@ -139,8 +135,7 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
         present = predictions.select(pl.col("part").unique()).collect()["part"].to_list()
         if part not in present:  # asked in another form there: its first part, the question as it is
             key["part"] = next((name for name in record.prompts.parts.get(suite, {}) if name in present), part)
-        predictions = predictions.filter(**key)
-        base = _correct(predictions).select(*_QUERY, known="correct")
+        base = _correct(predictions.filter(**key)).select(*_QUERY, known="correct")
         rows = rows.join(base, on=_QUERY, how="left", maintain_order="left")
         if missing := rows["known"].null_count():
             raise ConfigError(
@@ -151,9 +146,8 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _correct(answers: pl.LazyFrame) -> pl.DataFrame:
-    correct = (pl.col("pred") == pl.col("gold")).mean()
-    probability = pl.col("label_probs").list.max().mean()
-    return answers.group_by(_QUERY).agg(correct=correct, probability=probability).collect()
+    correct, probability = pl.col("pred") == pl.col("gold"), pl.col("label_probs").list.max()
+    return answers.group_by(_QUERY).agg(correct=correct.mean(), probability=probability.mean()).collect()
 
 
 def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, float]:

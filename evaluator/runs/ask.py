@@ -11,7 +11,6 @@ import ssl
 import statistics
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -128,9 +127,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     """
     options.price()
     settings = DataOptions(paths=(data,), questions=questions, columns=TableColumns(inputs=inputs))
-    protocol, texts = PROTOCOLS[options.protocol], dict[int, str]()
-    asked: dict[int, list[Question]] = {}
-    golds: dict[int, dict[str, Any]] = {}
+    protocol, asked = PROTOCOLS[options.protocol], dict[int, tuple[str, list[Question], dict[str, Any]]]()
     for question in read_questions(questions):
         require_dataset_name(question.name, str(questions))
         for row in question_examples(data, settings, question).iter_rows(named=True):
@@ -138,14 +135,14 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
             of_row = replace(question, options=described, options_column=None)
             if fault := limit_fault(of_row, protocol):
                 raise DatasetError(f"{data}, row {row['row']} (from 0), question {question.name!r}: {fault}.")
-            texts[row["row"]] = row["input"]
-            asked.setdefault(row["row"], []).append(of_row)
+            _, of_same_row, golds = asked.setdefault(row["row"], (row["input"], [], {}))
+            of_same_row.append(of_row)
             levels = [str(level) for level in range(len(described))] if question.kind == "score" else row["options"]
             true: Any = None if row["gold"] is None else levels[row["gold"]]
             if row["soft_gold"] is not None:
                 true = dict(zip(levels, row["soft_gold"], strict=True))
-            golds.setdefault(row["row"], {})[question.name] = true
-    rows = tuple(Row(number, text, tuple(asked[number]), golds[number]) for number, text in texts.items())
+            golds[question.name] = true
+    rows = tuple(Row(number, text, tuple(chosen), golds) for number, (text, chosen, golds) in asked.items())
     folder = out if options.repeat == 1 else out.with_name(f"{out.name}-repeat-{options.repeat}")
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
@@ -160,8 +157,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
 
 def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
     """Yield a row for each change of `parts`, with its questions. Only options of a choice change their order."""
-    asked: dict[tuple[str, int], list[Question]] = {}
-    texts: dict[tuple[str, int], str] = {}
+    asked: dict[tuple[str, int], tuple[str, list[Question]]] = {}
     for question in row.questions:
         of_part = variations(question, len(question.options), SEED) | {REPEAT: [Variation(question.instructions)]}
         for part in parts:
@@ -172,10 +168,9 @@ def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
                 if change.is_negated:
                     options = [option._replace(description="") for option in options]
                 changed = replace(question, instructions=change.instructions, options=tuple(options))
-                asked.setdefault((part, place), []).append(changed)
-                texts[part, place] = changed_input(row.text, change)
-    for (part, place), questions in asked.items():
-        yield Row(row.number, texts[part, place], tuple(questions), row.golds, part, place + 1)
+                asked.setdefault((part, place), (changed_input(row.text, change), []))[1].append(changed)
+    for (part, place), (text, questions) in asked.items():
+        yield Row(row.number, text, tuple(questions), row.golds, part, place + 1)
     if AMONG in parts and len(row.questions) > 1:  # as it is, a question is asked among the others
         for question in row.questions:
             yield Row(row.number, row.text, (question,), row.golds, AMONG, 1)
@@ -267,7 +262,7 @@ class _Asking:
             whole = self.cost / PROBE_ROWS * self.n_requests
             self.notes.append(f"All requests will cost about ${whole:.4g}, by the first {PROBE_ROWS}")
         version = reply.get("model")
-        if isinstance(version, str) and (not self.versions or version != self.versions[-1]):
+        if isinstance(version, str) and [version] != self.versions[-1:]:
             if self.versions:
                 self.notes.append(f"Row {row['id']}: {version} answered, and {self.versions[-1]} before it")
             self.versions.append(version)
@@ -279,13 +274,16 @@ class _Asking:
     def run(self) -> Stage[None]:
         """Send the missing requests: one alone, whose refusal tells limits, then as many at once as allowed."""
         self.notes.clear()  # those of stored answers were shown
-        self._check_stored()
+        places = {key: place for place, key in enumerate(self.answers)}
+        for row, call in self._calls():  # a stored answer that does not fit is refused before anything is asked
+            if call.key in places:
+                where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
+                self._check(call, self.answers[call.key]["response"], where)
         calls = self._missing()
         if calls and not self.answers:
             self._require_service()
             try:
-                for _ in self._answered(calls[:1], 1):
-                    pass
+                list(self._answered(calls[:1], 1))
             except RefusedError as error:
                 limit = questions_limit(error.text, len(calls[0].questions))
                 if limit is None:
@@ -294,12 +292,13 @@ class _Asking:
                 self.n_questions, self.stopped = limit, ""
             calls = self._missing()
         self.n_requests = len(self.answers) + len(calls)
-        began, n_before, n_all = time.monotonic(), self.n_asked, len(calls)
+        began, n_before = time.monotonic(), self.n_asked
         for _ in self._answered(calls, self.what.options.concurrency):
-            n, rate = self.n_asked - n_before, (self.n_asked - n_before) / (time.monotonic() - began)
+            n, elapsed_s = self.n_asked - n_before, time.monotonic() - began
+            now = Progress(stage="Asking", done=n, total=len(calls), unit="requests", requests_per_s=n / elapsed_s)
             while self.notes:
-                yield Progress(stage="Asking", done=n, total=n_all, unit="requests", line=self.notes.pop(0))
-            yield Progress(stage="Asking", done=n, total=n_all, unit="requests", requests_per_s=rate)
+                yield replace(now, line=self.notes.pop(0))
+            yield now
 
     def _require_service(self) -> None:
         """Raise ModelError where nothing answers as the address says: it is more often wrong than late."""
@@ -392,14 +391,6 @@ class _Asking:
             raise ModelError("--max-cost needs a cost: the service tells none. Add --price-per-million or --prices.")
         return place
 
-    def _check_stored(self) -> None:
-        """Raise DatasetError for a stored answer that does not fit, before anything is asked."""
-        places = {key: place for place, key in enumerate(self.answers)}
-        for row, call in self._calls():
-            if call.key in places:
-                where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
-                self._check(call, self.answers[call.key]["response"], where)
-
     def _check(self, call: Call, reply: dict[str, Any], where: str) -> None:
         hint = "It is stored: remove its line to ask again, or ask a repetition with --repeat."
         try:
@@ -424,8 +415,12 @@ class _Asking:
 
     def write_log(self) -> int:
         """Write LOG: for each row of the table its answers with the true options; return how many can be measured."""
-        n, first = 0, self._first_answers()
-        with replacing(self.what.out / LOG) as file:
+        n, out, number = 0, self.what.out, self.what.options.repeat
+        answers = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
+        # Of a repetition: request -> the first answer to it.
+        rows = json_rows(answers) if number > 1 and answers.exists() else ()
+        first = {json.dumps(stored["request"]): stored for _, stored in rows}
+        with replacing(out / LOG) as file:
             for row, call in self._calls():
                 golds = {question.name: row.golds[question.name] for question in call.questions}
                 about = {"id": row.number, "gold": golds}
@@ -438,13 +433,6 @@ class _Asking:
                     n += "part" in line or any(gold is not None for gold in golds.values())
         return n
 
-    def _first_answers(self) -> dict[str, dict[str, Any]]:
-        """Return request -> the first answer to it, of a repetition."""
-        out, number = self.what.out, self.what.options.repeat
-        first = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
-        rows = json_rows(first) if number > 1 and first.exists() else ()
-        return {json.dumps(stored["request"]): stored for _, stored in rows}
-
     def summary(self) -> list[str]:
         """Return lines about requests, refusals, versions, tokens, cost and latency."""
         replies = [row["response"] for row in self.answers.values()]
@@ -454,14 +442,13 @@ class _Asking:
         n_refused = sum("error" in reply for reply in replies)
         lines += [f"Refused: {n_refused:,} requests, which count as missing answers"] * bool(n_refused)
         lines += [f"Answered by: {', then '.join(self.versions)}"] * bool(self.versions)
-        tokens = Counter[str]()
-        for reply in replies:
-            usage = reply.get("usage")
-            for name in ("input_tokens", "output_tokens"):
-                if isinstance(usage, Mapping) and isinstance(usage.get(name), int):
-                    tokens[name] += usage[name]
-        if tokens:
-            lines.append(f"Tokens: {tokens['input_tokens']:,} of input, {tokens['output_tokens']:,} of output")
+        usages = [usage for reply in replies if isinstance(usage := reply.get("usage"), Mapping)]
+        sent, received = (
+            [n for usage in usages if isinstance(n := usage.get(name), int)]
+            for name in ("input_tokens", "output_tokens")
+        )
+        if sent or received:
+            lines.append(f"Tokens: {sum(sent):,} of input, {sum(received):,} of output")
         if self.cost or self._price:
             lines.append(f"Cost: ${self.cost:.4g}")
         if latencies := sorted(row["latency_s"] for row in self.answers.values()):

@@ -82,9 +82,8 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
                 row["group"] = fingerprint(*(row[name] for name in ENTRY), *settings)
                 groups[row["group"]].append((row, answered))
     if not runs:
-        raise ConfigError(
-            f"There is no measured run in {', '.join(map(str, folders))}. {' '.join(left_out[:3])}".strip()
-        )
+        named = ", ".join(map(str, folders))
+        raise ConfigError(f"There is no measured run in {named}. {' '.join(left_out[:3])}".strip())
     yield Progress(stage="Ranking", done=0, total=len(groups), unit="groups")
     for group in groups.values():
         _rank(group)
@@ -98,8 +97,7 @@ def _about(run: ExportedRun, folder: Path, out: Path, taken: set[str]) -> dict[s
     """Return the entry of a run on the board. Its id is of its scores; copies of a run are numbered."""
     record, first = run.record, f"run-{fingerprint(run.record.scores.fingerprint, run.record.model.title)}"
     ids = (first if n == 1 else f"{first}-{n}" for n in range(1, len(taken) + 2))
-    short = record.model.title.rsplit("/", 1)[-1]
-    page = folder / PAGE
+    short, page = record.model.title.rsplit("/", 1)[-1], folder / PAGE
     return {
         "id": next(name for name in ids if name not in taken),
         "model": run.model,
@@ -120,12 +118,9 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
     for key, rows in accuracies.group_by(ENTRY, maintain_order=True):
         values = dict(rows.select("dataset", pl.col("value").round(4)).iter_rows())
         mean = rows.filter(dataset=MEAN_OVER_DATASETS).select("ci_low", "ci_high").rows() or [(None, None)]
-        yield dict(zip(ENTRY, key, strict=True)) | {
-            "values": values,
-            "interval": [end if end is None else round(end, 4) for end in mean[0]],
-            "group": None,
-            "rank": None,
-        }
+        interval = [end if end is None else round(end, 4) for end in mean[0]]
+        entry = dict(zip(ENTRY, key, strict=True))
+        yield entry | {"values": values, "interval": interval, "group": None, "rank": None}
 
 
 def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
@@ -136,10 +131,9 @@ def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     """
     query, prompt = (pl.col(name).hash() for name in ("query_id", "prompt_id"))
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
-    by_query = predictions.group_by(*ENTRY, "dataset", "query_id").agg(
-        correct=(pl.col("pred") == pl.col("gold")).cast(pl.Float64).mean(),
-        prompts=pl.struct("dataset", "position", "gold", asked.alias("asked")).hash().sum(),
-    )
+    correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64).mean()
+    prompts = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash().sum()
+    by_query = predictions.group_by(*ENTRY, "dataset", "query_id").agg(correct=correct, prompts=prompts)
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
@@ -167,12 +161,11 @@ def _write(
     published = [row for family in families for row in family.published().to_dicts()]
     content = {"runs": runs, "rows": rows, "published": published}
     write_json(out / BOARD_JSON, content)
+    about, ends = {run["id"]: run for run in runs}, ("rank_low", "rank_high", "ci_low", "ci_high")
     flat = [
-        {**about[row["run"]], **{name: row[name] for name in ENTRY}, "group": row["group"]}
-        | dict(zip(("rank_low", "rank_high"), row["rank"] or (None, None), strict=True))
-        | dict(zip(("ci_low", "ci_high"), row["interval"], strict=True))
+        {**about[row["run"]], **{name: row[name] for name in (*ENTRY, "group")}}
+        | dict(zip(ends, (*(row["rank"] or (None, None)), *row["interval"]), strict=True))
         | {"dataset": dataset, "accuracy": value}
-        for about in [{run["id"]: run for run in runs}]
         for row in rows
         for dataset, value in row["values"].items()
     ]

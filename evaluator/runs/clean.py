@@ -125,19 +125,15 @@ def _remove(entry: Removable) -> bool:
     return not entry.path.exists()
 
 
-class _ForeignError(Exception):
-    """A folder is not provably one of ours."""
-
-
 def _own_folder(kind: Kind, folder: Path) -> Removable:
-    """Return a folder of prompts, tokens or scores with all its files. Raises _ForeignError for what is not ours."""
+    """Return a folder of prompts, tokens or scores with all its files.
+
+    Raises StoreError for a damaged manifest and for what is not provably ours.
+    """
     manifest_type, listed = MANIFESTS[kind]
-    try:
-        manifest = read_record(folder / MANIFEST, manifest_type)
-    except StoreError as error:
-        raise _ForeignError(str(error)) from error
+    manifest = read_record(folder / MANIFEST, manifest_type)
     if manifest is None:
-        raise _ForeignError(f"it has no {MANIFEST}, so it is not certain that this program has written it")
+        raise StoreError(f"it has no {MANIFEST}, so it is not certain that this program has written it")
     names, files = getattr(manifest, listed), list(dead_partial_files(folder, ""))
     for path in sorted({*folder.iterdir()} - {*files, folder / MANIFEST}):
         if path.is_dir() and not path.is_symlink() and kind == "prompts" and TOKENS.fullmatch(path.name):
@@ -145,7 +141,7 @@ def _own_folder(kind: Kind, folder: Path) -> Removable:
         elif path.is_file() and not path.is_symlink() and (path.name in names or UNLISTED.fullmatch(path.name)):
             files.append(path)
         else:
-            raise _ForeignError(f"it holds {path.name}, which this program has not written")
+            raise StoreError(f"it holds {path.name}, which this program has not written")
     files.append(folder / MANIFEST)  # the last to go: half a folder is still known as ours
     return _entry(kind, folder, files)
 
@@ -244,7 +240,7 @@ class _Search:
         for kind, folder in _unneeded(data, needs_of(runs)):
             try:
                 yield _own_folder(kind, folder)
-            except (_ForeignError, OSError) as error:
+            except (StoreError, OSError) as error:
                 self._kept[str(folder)] = f"{error}; if no one needs it, remove it by hand"
 
 

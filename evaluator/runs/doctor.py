@@ -36,13 +36,12 @@ from evaluator.engine.vllm_settings import free_bytes, interpret_triton
 from evaluator.errors import ConfigError, EvaluatorError, PromptTooLongError
 from evaluator.files.json_files import write_record
 from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
-from evaluator.models.weights import Adapter
 from evaluator.progress import Progress, Stage, finish
 from evaluator.record import CheckRecord, CheckStatus, DoctorRecord, EngineRecord
 from evaluator.run.stage_records import doctor_file
 from evaluator.run_log import now
 from evaluator.runs.doctor_prompts import CHAT, EVICTIONS, doctor_prompts
-from evaluator.runs.receipt import ScoredAgain, drifts, score_in_one_call, score_shuffled
+from evaluator.runs.receipt import ScoredAgain, drifts, score_as_job, score_in_one_call, score_shuffled
 from evaluator.tokens.rows import block_floor, ragged, token_floor
 
 MAX_NATS = 0.002
@@ -54,6 +53,7 @@ SMALL_CACHE_TOKENS = 512  # fewer than prompts that return to their beginnings h
 MAX_REPLICA_NATS = 1e-4  # replicas compute the same in the same order
 SECONDS_FOR_REPLICAS = 900.0
 BASE = "base after the adapter"
+KIND = pl.col("prompt_id").str.split("/").list.first()
 
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -95,6 +95,10 @@ class _Patient:
     @property
     def asked(self) -> pl.DataFrame:
         return self.rows.filter(pl.col("ask") != "state")
+
+    @property
+    def of_first_kind(self) -> pl.DataFrame:
+        return self.rows.filter(KIND.first() == KIND)
 
     def way_out(self, dtype: str) -> str:
         """Return the option that avoids wrong numbers of a dtype."""
@@ -191,17 +195,12 @@ def _answers(engine: Engine, patient: _Patient) -> _Answers:
     computed, elapsed_s = engine.counts.computed_tokens - before, time.monotonic() - clock
     states = own.hidden_states(patient.rows.filter(ask="state")["context"].to_list())
     if patient.source.adapter:
-        base = score_in_one_call(_first_kind(patient), engine.log_likelihoods)
+        base = score_in_one_call(patient.of_first_kind, engine.log_likelihoods)
         ids = pl.col("prompt_id").str.replace("^[^/]*", BASE)
         tables = zip(scored[:2], base[:2], strict=True)
         tokens, scores = (pl.concat([mine, theirs.with_columns(ids)]) for mine, theirs in tables)
         scored = ScoredAgain(tokens, scores, 2)
     return _Answers(scored, states, computed, elapsed_s)
-
-
-def _first_kind(patient: _Patient) -> pl.DataFrame:
-    kind = pl.col("prompt_id").str.split("/").list.first()
-    return patient.rows.filter(kind == kind.first())
 
 
 def _reference(patient: _Patient, dtype: str) -> Checks:
@@ -227,7 +226,8 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
         why = "the engine is the reference itself" if reference else "no reference fits"
         yield _check(f"{name}: agreement", None, why)
         return
-    kinds, rest_agrees = dict(_by_kind(drifts(answers.scored, reference.scores, name))), True
+    by_kind = drifts(answers.scored, reference.scores, name).group_by(KIND, maintain_order=True)
+    kinds, rest_agrees = {str(kind): rows for (kind,), rows in by_kind}, True
     # Evictions last: they are a cause only if nothing else disagrees.
     for kind in sorted(kinds, key=lambda kind: kind == EVICTIONS):
         option = "a larger --kv-cache-gib" if kind == EVICTIONS and rest_agrees else patient.way_out(dtype)
@@ -256,11 +256,6 @@ def _drift_check(name: str, found: pl.DataFrame, allowed: float, patient: _Patie
     """Check drifts, schemas.RECEIPT; of weights quantised while they are loaded they are only stated."""
     check = _check(name, _worst(found) <= allowed, f"{_drift_text(found)}, {allowed:.2g} allowed", option)
     return replace(check, status="measured", option="") if patient.config.quantization else check
-
-
-def _by_kind(found: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    kinds = found.group_by(pl.col("prompt_id").str.split("/").list.first(), maintain_order=True)
-    return ((str(kind), rows) for (kind,), rows in kinds)
 
 
 def _worst(found: pl.DataFrame) -> float:
@@ -348,8 +343,7 @@ def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
         rows = ragged(pl.Series(contexts, dtype=pl.List(pl.Int32)))
         least, most = token_floor(*rows), block_floor(*rows, unit)
         before = engine.counts.computed_tokens
-        for _ in own.log_likelihoods([ContinuationRequest(context, [[1], [2]]) for context in contexts]):
-            pass
+        list(own.log_likelihoods([ContinuationRequest(context, [[1], [2]]) for context in contexts]))
         computed = engine.counts.computed_tokens - before
         text = f"{computed:,} of {len(rows[0]):,} tokens computed, {least:,} to {most:,} planned in blocks of {unit}"
         yield _check(name, least <= computed <= most, text, "a larger --kv-cache-gib, or --engine transformers")
@@ -369,7 +363,7 @@ def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
     """Time vLLM alone on the same prompts, and compare its numbers."""
     if not hasattr(engine, "generate"):
         return _check("plain vLLM", None, f"the engine is {engine.facts.name}")
-    rows, clock = _first_kind(patient), time.monotonic()
+    rows, clock = patient.of_first_kind, time.monotonic()
     ours = score_in_one_call(rows, own.log_likelihoods)
     ours_s, clock = time.monotonic() - clock, time.monotonic()
 
@@ -412,8 +406,8 @@ def _small_cache(patient: _Patient) -> Checks:
     if source.quantization or patient.config.quantization:
         raise _SkippedError("the weights are quantised")
     config = replace(patient.config, dtype="float32", quantization=None)
-    tokens = max(SMALL_CACHE_TOKENS, *(-(-(len(context) + 64) // 32) * 32 for context in patient.asked["context"]))
     if engine_name(config) == "vllm":
+        tokens = max(SMALL_CACHE_TOKENS, *(-(-(len(context) + 64) // 32) * 32 for context in patient.asked["context"]))
         config = replace(config, kv_cache_gib=tokens * source.kv_values_per_token * 4 / 2**30)
     with closing(load_engine(source, config)) as engine:
         answers = _answers(engine, patient)
@@ -485,10 +479,10 @@ def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
     n = n_replicas(whole.devices)
     if n == 1:
         raise _SkippedError("a run has one here (--devices all for more)")
-    rows, answers = _first_kind(patient), dict[int, ScoredAgain]()
+    rows, answers = patient.of_first_kind, dict[int, ScoredAgain]()
     with TemporaryDirectory() as folder, closing(EngineLoader(patient.source, whole, Path(folder))) as loader:
         replicas = finish(loader.replicas(max(map(len, rows["context"])) + 1))
-        jobs = [Job(f"doctor-{each}", 1.0, _replica_answers, (rows, patient.source.adapter)) for each in range(n)]
+        jobs = [Job(f"doctor-{each}", 1.0, score_as_job, (rows, patient.source.adapter)) for each in range(n)]
         deadline = time.monotonic() + SECONDS_FOR_REPLICAS
         while len(answers) < n and time.monotonic() < deadline:  # the first that is loaded takes what it can
             answers |= dict(replicas.run(jobs))
@@ -496,9 +490,3 @@ def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
     worst = max((_worst(drifts(each, first.scores.lazy(), "replica")) for each in others), default=math.inf)
     text = f"{len(answers)} of {n} answered, at most {worst:.2g} nats apart, {MAX_REPLICA_NATS} allowed"
     yield _check("replicas", len(answers) == n and worst <= MAX_REPLICA_NATS, text, "--devices 1")
-
-
-def _replica_answers(
-    engine: Engine, replica: int, rows: pl.DataFrame, adapter: Adapter | None
-) -> Iterator[tuple[int, ScoredAgain]]:
-    yield replica, score_in_one_call(rows, adapted(engine, adapter).log_likelihoods)

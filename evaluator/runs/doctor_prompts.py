@@ -1,7 +1,11 @@
-"""The 64 prompts that `evaluator doctor` scores: one kind for each way in which an engine can go wrong."""
+"""The 64 prompts that `evaluator doctor` scores: one kind for each way in which an engine can go wrong.
+
+Make the prompts that --tune scores.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import polars as pl
 
@@ -22,6 +26,8 @@ _DATASETS = ("sst5", "rotten_tomatoes", "trec", "agnews")
 _BLOCK = 32  # tokens of a block of the prefix cache on a CPU; two of a GPU's
 _EDGES = (31, 32, 33, 63, 64, 65, 95, 96)
 _N_BEGINNINGS, _N_OTHERS, _N_LONG, _N_CHAT, _N_STATES = 4, 4, 8, 8, 8
+
+_SCHEMA = {name: TOKENS[name] for name in ("prompt_id", "ask", "context", "continuations")}
 
 Prompt = tuple[Sequence[int], Sequence[Sequence[int]]]
 """Token ids of a context, and of the continuations after it."""
@@ -61,8 +67,17 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
         for kind, prompts in kinds.items()
         for number, (context, continuations) in enumerate(prompts)
     ]
-    schema = {name: TOKENS[name] for name in ("prompt_id", "ask", "context", "continuations")}
-    return with_token_ids(pl.DataFrame(rows_of_all, schema=schema, orient="row"))
+    return with_token_ids(pl.DataFrame(rows_of_all, schema=_SCHEMA, orient="row"))
+
+
+def staicc_prompts(source: ModelSource, name: str, *, n_shots: int, n_queries: int) -> pl.DataFrame:
+    """Return schemas.TOKENS of prompts of a dataset of StaICC, in an order that shares beginnings."""
+    rows = pl.concat(normal_requests(load_staicc(name), n_shots=n_shots, n_queries=n_queries))
+    texts, asks, labels = (rows[column].to_list() for column in ("prompt", "ask", "continuations"))
+    tokens = tokenise_prompts(source.tokenizer, texts, asks, labels, "separate")
+    ids = [f"{name}/{number}" for number in range(rows.height)]
+    columns: dict[str, Any] = dict(zip(_SCHEMA, (ids, rows["ask"], tokens.contexts, tokens.continuations), strict=True))
+    return with_token_ids(pl.DataFrame(columns, schema_overrides=_SCHEMA)).sort("context")
 
 
 def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[str, list[Prompt]]:

@@ -11,9 +11,9 @@ from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.exports.metrics_tables import comparison_files
 from evaluator.files.json_files import read_json
 from evaluator.files.whole import write_bytes
-from evaluator.record import MeasuredRecord, measured_record, require_every_query
+from evaluator.record import MeasuredRecord, require_every_query
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, model_runs, read_run
+from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, RunFolder, model_runs, read_run
 from evaluator.run.report import PAGE
 from evaluator.suites import metric_texts
 
@@ -67,7 +67,7 @@ def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
 
 def exported_run(out: Path, definition: str = "all") -> ExportedRun:
     """Return a measured run for formats; predictions and prompts are read once a format needs them."""
-    record = measured_record(read_run(out), str(out))
+    record = RunFolder(out).measured
     require_every_query(record, str(out))
     metrics = read_table(out, "metrics", record.tables)
     if metrics.is_empty():

@@ -83,9 +83,8 @@ def import_answers(
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
         part = PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)
-        parts = {
-            dataset.part: replace(part, kind="diagnostic") if dataset.part in VARIED else part for dataset in datasets
-        }
+        varied = replace(part, kind="diagnostic")
+        parts = {dataset.part: varied if dataset.part in VARIED else part for dataset in datasets}
         built = Built(config, store, {IMPORTED: parts})
         elapsed_s = seconds_since(clock)
         prompts = _prompts_record(built, datasets, digest)
@@ -123,21 +122,14 @@ def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDa
         "question_kinds": pl.DataFrame(kinds, schema=QUESTION_KINDS, orient="row"),
         "soft_gold": soft.select(SOFT_GOLD.names()).sort("dataset", "query_id"),
     }
-    return write_store(
-        folder, rows.lazy().select(pl.col(name).cast(dtype) for name, dtype in REQUEST_ROWS.items()), tables
-    )
+    return write_store(folder, rows.lazy().select(REQUEST_ROWS.names()).cast(REQUEST_ROWS), tables)
 
 
 def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
     """Write a row without a context for each answer. The tokens are not known; those of labels stand for the labels."""
     labels = pl.int_ranges(pl.col("label_names").list.len()).list.eval(pl.concat_list(pl.element()))
-    tokens = rows.select(
-        "prompt_id",
-        token_id="prompt_id",
-        ask="ask",
-        context=pl.lit([], pl.List(pl.Int32)),
-        continuations=labels,
-    )
+    context = pl.lit([], pl.List(pl.Int32))
+    tokens = rows.select("prompt_id", token_id="prompt_id", ask="ask", context=context, continuations=labels)
     folder = store.folder / "tokens-imported"
     written = write_shards(folder, "tokens", tokens.cast(TOKENS).lazy(), rows_per_shard=ROWS_PER_SHARD)
     totals = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={})
@@ -150,13 +142,8 @@ def _write_scores(folder: Path, rows: pl.DataFrame) -> ScoreTable:
     ones = pl.col("log_likelihoods").list.eval(pl.lit(1, pl.Int32))
     scores = rows.select("log_likelihoods", token_id="prompt_id", token_counts=ones).select(TOKEN_SCORES.names())
     name = "scores-imported-00000.arrow"
-    shard = ShardRecord(
-        sha256=write_shard(folder / name, scores.cast(TOKEN_SCORES)),
-        prompts=rows.height,
-        prompt_tokens=0,
-        cached_tokens=0,
-        elapsed_s=0.0,
-    )
+    sha256 = write_shard(folder / name, scores.cast(TOKEN_SCORES))
+    shard = ShardRecord(sha256=sha256, prompts=rows.height, prompt_tokens=0, cached_tokens=0, elapsed_s=0.0)
     plan = PlanRecord(reused={}, prompts=rows.height, reused_prompts=0, shard_tokens=1, shares_prefixes=False)
     table = ScoreTable(folder, ScoreManifest())
     return table.write_manifest(ScoreManifest(engine=ENGINE, plans={"scores-imported": plan}, shards={name: shard}))

@@ -22,13 +22,14 @@ from evaluator.engine import ENGINES, find_source, with_devices
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, OneReplica
 from evaluator.errors import ConfigError, ScoreError, StoreError
-from evaluator.files.whole import write_table, writing_to
+from evaluator.files.whole import write_table
+from evaluator.models.weights import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
-from evaluator.run.folder import open_built, open_scored, read_table, refuse_imported_answers, scores_section
-from evaluator.run.folders import require_run, with_stage, write_run
+from evaluator.run.folder import MeasuredFolder, open_scored, opened_run, read_table
+from evaluator.run.folders import with_stage, write_run
 from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
-from evaluator.run.report import MeasuredFolder, report_run
+from evaluator.run.report import report_run
 from evaluator.run.score import LOGS
 from evaluator.run.until import rounds_of
 from evaluator.run_log import now, seconds_since
@@ -51,15 +52,15 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
     Writes `out`/tables/receipt.parquet and the record, and the report anew if the run was measured. Raises ConfigError
     for a model with other weights than the run's.
     """
-    require_run(out)
-    with writing_to(out):
-        clock, folder = time.monotonic(), open_built(out)
-        record, parts = folder.record, open_scored(folder, out)
-        refuse_imported_answers(record, out)
-        scores = scores_section(record, out)
+    clock = time.monotonic()
+    with opened_run(out) as folder:
+        record, parts, scores = folder.record, open_scored(folder), folder.scores
+        folder.refuse_imported_answers()
         engine, again = yield from _loaded_and_scored(record, parts, out, config)
         name = f"{engine.name} {engine.dtype}"
-        table = drifts(again, _stored_scores(again, parts), name)
+        tokens, stored = again.tokens.lazy(), pl.concat([part.scores.read("scores") for part in parts])
+        sampled = stored.join(tokens.select("token_id").unique(), on="token_id", how="semi").unique("token_id")
+        table = drifts(again, prompt_scores(tokens, sampled), name)
         built = folder.built.without(scores.left_out)
         yield Progress(stage="Comparing verdicts", done=0, total=1, unit="runs")
         run = complete_run(scored_run(built, parts), parts)
@@ -160,14 +161,11 @@ class ScoredAgain(NamedTuple):
 
 def _scored_tokens(parts: Sequence[ScoredStore]) -> pl.DataFrame:
     """Return schemas.TOKENS of all prompts that a run has log-likelihoods of."""
-    scored = [
-        part.tokens.tokens()
-        .filter(pl.col("ask") != "state")
-        .join(part.scores.read("scores"), on="token_id", how="semi", maintain_order="left")
-        .collect()
-        for part in parts
-    ]
-    return pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True)
+    scored = []
+    for part in parts:
+        asked = part.tokens.tokens().filter(pl.col("ask") != "state")
+        scored.append(asked.join(part.scores.read("scores"), on="token_id", how="semi", maintain_order="left"))
+    return pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True).collect()
 
 
 def score_shuffled(tokens: pl.DataFrame, engine: Engine, n_prompts: int, seed: int) -> Stage[ScoredAgain]:
@@ -223,12 +221,11 @@ def score_in_one_call(tokens: pl.DataFrame, score: Score) -> ScoredAgain:
     return ScoredAgain(tokens, prompt_scores(tokens.lazy(), frame.unique("token_id").lazy()).collect(), 1)
 
 
-def _stored_scores(again: ScoredAgain, parts: Sequence[ScoredStore]) -> pl.LazyFrame:
-    """Return schemas.SCORES of a run for the prompts of a sample."""
-    tokens = again.tokens.lazy()
-    sampled = tokens.select("token_id").unique()
-    stored = pl.concat([part.scores.read("scores") for part in parts]).join(sampled, on="token_id", how="semi")
-    return prompt_scores(tokens, stored.unique("token_id"))
+def score_as_job(
+    engine: Engine, replica: int, tokens: pl.DataFrame, adapter: Adapter | None
+) -> Iterator[tuple[int, ScoredAgain]]:
+    """Score prompts as a job of a replica (engine.replicas.Job); yield its number and the scores."""
+    yield replica, score_in_one_call(tokens, adapted(engine, adapter).log_likelihoods)
 
 
 def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
@@ -243,10 +240,9 @@ def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
     joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
-    largest = [
-        (pl.col(f"{column}_again") - pl.col(column)).list.eval(pl.element().abs()).list.max()
-        for column in ("label_log_likelihoods", "last_token_log_probs")
-    ]
+    scored = ("label_log_likelihoods", "last_token_log_probs")
+    differences = (pl.col(f"{column}_again") - pl.col(column) for column in scored)
+    largest = [difference.list.eval(pl.element().abs()).list.max() for difference in differences]
     has_choice = (pl.col("ask") == "labels") & (labels.list.len() > 1)
     ordered = labels.list.sort(descending=True)
     columns = {

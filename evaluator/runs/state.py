@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
@@ -94,7 +94,8 @@ def run_state(out: Path) -> RunState:
     """Return the state of a run. Raises StoreError if the folder holds none and no process has begun one."""
     log = _log_lines(out / LOG_FILE)
     process = lock_holder(out / ".lock")
-    run, record, problem = RunFolder(out), None, ""
+    run, problem = RunFolder(out), ""
+    record = RunRecord(evaluator="", started="", finished="", data="")  # of a run that has none yet
     if (out / RUN_FILE).is_file():
         try:
             record = run.record
@@ -102,28 +103,27 @@ def run_state(out: Path) -> RunState:
             problem = str(error)
     elif not log:
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
-    prompts, engine = (record.prompts, record.engine) if record else (None, None)
-    finished = _finished(out, record)
-    data = run.data.path if record and run.data.path.resolve() != out.resolve() else None
-    sections = (record.prompts, record.scores) if record else ()
+    prompts, engine, finished = record.prompts, record.engine, _finished(out, record)
+    data = out / record.data if (out / record.data).resolve() != out.resolve() else None
+    sections = [section for section in (prompts, record.scores) if section]
+    left_out = {name: why for section in sections for name, why in section.left_out.items()}
     started = [line.partition("started: ")[2] for line in log if " started: " in line]
+    listed: dict[str, Any] = {name: getattr(prompts, name, []) for name in ("suites", "datasets", "methods")}
     unfinished: State = "damaged" if problem else "finished" if finished else "unfinished"
     return RunState(
         folder=str(out),
         state=unfinished if process is None else "running",
         process=process or None,
         problem=problem,
-        suites=prompts.suites if prompts else [],
-        datasets=prompts.datasets if prompts else [],
-        methods=prompts.methods if prompts else [],
+        **listed,
         model=", ".join(_models(out, record)),
         engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
-        started=record.started if record else "",
+        started=record.started,
         finished=finished,
         stages=_stages(record, finished),
         prompts=prompts.distinct_prompts if prompts else 0,
-        scoring=[] if record is None or finished else list(_scoring(run, record)),
-        left_out={name: why for section in sections if section for name, why in section.left_out.items()},
+        scoring=[] if prompts is None or finished else list(_scoring(run, record)),
+        left_out=left_out,
         command=next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), ""),
         last_message=log[-1] if log else "",
         run_bytes=folder_bytes(out),
@@ -132,9 +132,9 @@ def run_state(out: Path) -> RunState:
     )
 
 
-def _models(out: Path, record: RunRecord | None) -> Iterator[str]:
+def _models(out: Path, record: RunRecord) -> Iterator[str]:
     """Yield the model of a run, or those of the runs that a folder compares."""
-    if record is not None and record.model is not None:
+    if record.model is not None:
         yield record.model.title
         return
     for folder in model_runs(out):
@@ -142,21 +142,19 @@ def _models(out: Path, record: RunRecord | None) -> Iterator[str]:
             yield from _models(folder, RunFolder(folder).record)
 
 
-def _finished(out: Path, record: RunRecord | None) -> str:
+def _finished(out: Path, record: RunRecord) -> str:
     """Return when a run, or a comparison of runs or of several models, was finished; "" if it is not."""
-    if record is not None and is_measured(record):
+    if is_measured(record):
         return record.finished
     page = out / COMPARISON_PAGE
-    if (record is not None and record.scores is not None) or not page.is_file():
+    if record.scores is not None or not page.is_file():
         return ""
     written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
     # A page that is older than the prompts compares on earlier prompts.
-    return "" if record is not None and written < record.finished else written
+    return "" if written < record.finished else written
 
 
-def _stages(record: RunRecord | None, finished: str) -> list[str]:
-    if record is None:
-        return ["compared"] if finished else []
+def _stages(record: RunRecord, finished: str) -> list[str]:
     done = {
         "built": record.prompts is not None,
         "checked": record.preflight is not None,
@@ -175,7 +173,12 @@ def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
     if record.model is None and (models := [RunFolder(each) for each in model_runs(run.out)]):
         for each in models:
             with suppress(StoreError):
-                yield from [*_scoring(each, each.record)] or [_not_begun(each.record)]
+                assert each.record.prompts is not None, "they were built for all models"
+                model, planned = each.record.model, each.record.prompts.distinct_prompts
+                not_begun = Scoring(
+                    model=model.title if model else "", engine="", done=0, planned=planned, elapsed_s=0.0, last_s=0.0
+                )
+                yield from [*_scoring(each, each.record)] or [not_begun]
         return
     stores = {record.prompts.fingerprint} if record.prompts else set()
     stores |= {*record.scores.stores} if record.scores else set()
@@ -193,12 +196,6 @@ def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
                     elapsed_s=sum(shard.elapsed_s for shard in shards),
                     last_s=max((shard.finished_s for shard in shards), default=0.0),
                 )
-
-
-def _not_begun(record: RunRecord) -> Scoring:
-    planned = record.prompts.distinct_prompts if record.prompts else 0
-    model = record.model.title if record.model else ""
-    return Scoring(model=model, engine="", done=0, planned=planned, elapsed_s=0.0, last_s=0.0)
 
 
 def folder_bytes(folder: Path) -> int:

@@ -17,9 +17,9 @@ from evaluator.imports.files import read_files
 from evaluator.methods.base import softmax
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile, ThresholdReport
-from evaluator.record import MeasuredRecord, measured_record, require_every_query
+from evaluator.record import MeasuredRecord, require_every_query
 from evaluator.run.folder import config_from_json, read_table
-from evaluator.run.folders import RUN_FILE, read_run
+from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"
@@ -46,17 +46,13 @@ def threshold_report(
     taken = read_answers(Path(runs[0]), options)
     file = None if use is None else read_thresholds(Path(use))
     answers = thresholds.answer_rows(with_gold(taken.rows), file.yes if file else options.yes)
-    others = [
-        thresholds.answer_rows(with_gold(read_answers(Path(path), options).rows), options.yes)
-        for path in (*runs[1:], check)
-        if path
-    ]
+    more = [Path(path) for path in (*runs[1:], check) if path]
+    others = [thresholds.answer_rows(with_gold(read_answers(path, options).rows), options.yes) for path in more]
     checked = others[-1:] if check else [answers] if file else []
     if file is None:
         chosen = tuple(thresholds.choose_thresholds(answers, options))
-        given_file = {"method": options.method, "assurance": options.assurance, "yes": options.yes}
-        given_file |= {"part": options.part, "group_column": options.group_column}
-        file = ThresholdFile(model=taken.model, thresholds=chosen, **given_file)  # type: ignore[arg-type]
+        same = {name: getattr(options, name) for name in ("method", "assurance", "yes", "part", "group_column")}
+        file = ThresholdFile(model=taken.model, thresholds=chosen, **same)
     for rows in checked:
         require_questions(rows["question"], file)
     return ThresholdReport(
@@ -127,7 +123,7 @@ def read_answers(source: Path, options: ThresholdOptions) -> Answers:
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}
     if (source / RUN_FILE).is_file():
-        record = measured_record(read_run(source), str(source))
+        record = RunFolder(source).measured
         require_every_query(record, str(source))
         rows, parts = _run_answers(source, record, options)
         return Answers(record.model.title, _with_columns(source, record, rows, named), parts)
@@ -176,7 +172,7 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
             taken = SUITES[config.suites[0]].take(dataset, config)  # in the order of the suite's queries
             queries = (taken if isinstance(taken, ClassificationDataset) else dataset).test.select(row="source_row")
             cells = queries.join(own, on="row", how="left", maintain_order="left").drop("row")
-            cells = cells.with_row_index("query_id").with_columns(pl.col("query_id").cast(pl.Int64))
+            cells = cells.with_columns(query_id=pl.int_range(pl.len()))
         tables.append(cells.with_columns(dataset=pl.lit(source.name)))
     cells_of_all = pl.concat(tables, how="diagonal_relaxed")
     return rows.join(cells_of_all, on=["dataset", "query_id"], how="left", maintain_order="left")

@@ -12,22 +12,16 @@ import numpy as np
 import polars as pl
 
 from evaluator.config import ModelConfig, StepsConfig
-from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import engine_name, find_machine, find_source, with_devices
-from evaluator.engine.base import Engine, adapted
 from evaluator.engine.devices import Machine
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.errors import EvaluatorError
 from evaluator.files.whole import write_bytes
 from evaluator.models.source import ModelSource
-from evaluator.models.weights import Adapter
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage, finish
-from evaluator.prompts.rows import normal_requests
-from evaluator.runs.receipt import score_in_one_call
-from evaluator.schemas import TOKENS
-from evaluator.tokens.boundary import tokenise_prompts
-from evaluator.tokens.table import with_token_ids
+from evaluator.runs.doctor_prompts import staicc_prompts
+from evaluator.runs.receipt import score_as_job
 
 _DATASETS = ("sst5", "trec", "agnews", "tweet_eval_emotion")
 """A trial scores one after the other: four times, of prompts that the cache does not know."""
@@ -44,7 +38,7 @@ class Trial:
     """The times of one engine."""
 
     seconds: tuple[float, ...]  # by dataset
-    scores: pl.DataFrame  # prompt_id, label_log_likelihoods
+    scores: pl.DataFrame  # schemas.SCORES
 
     def speed(self, base: "Trial") -> float:
         """Return how many times as fast as another trial it was, in the median over datasets."""
@@ -82,7 +76,8 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
     """
     source, engine = find_source(config), engine_name(config)
     config, machine = with_devices(source, config), find_machine(config)
-    tables, kept, lines = _prompts(source, _QUERIES[machine.kind]), dict[str, Any](), list[str]()
+    tables = [staicc_prompts(source, name, n_shots=4, n_queries=_QUERIES[machine.kind]) for name in _DATASETS]
+    kept, lines = dict[str, Any](), list[str]()
     yield Progress(stage="Tuning: as it is, twice", done=0, total=1, unit="settings")
     first, best = (_trial(source, config, tables) for _ in range(2))
     noise = abs(best.speed(first) - 1)
@@ -126,25 +121,6 @@ def _rate(trial: Trial, tables: list[pl.DataFrame]) -> str:
     return f"{np.median(rates):,.1f} prompts/s ({min(rates):,.1f} to {max(rates):,.1f} by dataset)"
 
 
-def _prompts(source: ModelSource, n_queries: int) -> list[pl.DataFrame]:
-    """Return schemas.TOKENS of prompts of each dataset, in an order that shares beginnings."""
-    tables = []
-    for name in _DATASETS:
-        rows = pl.concat(normal_requests(load_staicc(name), n_shots=4, n_queries=n_queries))
-        texts, asks, labels = (rows[column].to_list() for column in ("prompt", "ask", "continuations"))
-        tokens = tokenise_prompts(source.tokenizer, texts, asks, labels, "separate")
-        ids = [f"{name}/{number}" for number in range(rows.height)]
-        found = {
-            "prompt_id": ids,
-            "ask": rows["ask"],
-            "context": tokens.contexts,
-            "continuations": tokens.continuations,
-        }
-        schema = {column: TOKENS[column] for column in found}
-        tables.append(with_token_ids(pl.DataFrame(found, schema_overrides=schema)).sort("context"))
-    return tables
-
-
 def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame]) -> Trial:
     """Load an engine, or its replicas, and score each table once."""
     config = with_devices(source, config)
@@ -155,16 +131,9 @@ def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame])
         for table in tables:
             n_jobs = 1 if replicas.n == 1 else _JOBS_OF_A_REPLICA * replicas.n
             size = -(-table.height // n_jobs)
-            jobs = [
-                Job(f"tune-{start}", size, _label_scores, (table.slice(start, size), source.adapter))
-                for start in range(0, table.height, size)
-            ]
+            parts = [table.slice(start, size) for start in range(0, table.height, size)]
+            jobs = [Job(f"tune-{n}", size, score_as_job, (part, source.adapter)) for n, part in enumerate(parts)]
             clock = time.monotonic()
-            scores += replicas.run(jobs)
+            scores += [scored.scores for _, scored in replicas.run(jobs)]
             seconds.append(time.monotonic() - clock)
     return Trial(tuple(seconds), pl.concat(scores))
-
-
-def _label_scores(engine: Engine, _replica: int, rows: pl.DataFrame, adapter: Adapter | None) -> Iterator[pl.DataFrame]:
-    scored = score_in_one_call(rows, adapted(engine, adapter).log_likelihoods)
-    yield scored.scores.select("prompt_id", "label_log_likelihoods")

@@ -126,9 +126,9 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
     faults += _changed_files(data.scores(""), scores.files)
     if not faults:
         try:
-            built = open_built(run.out)
-            parts = open_scored(built, run.out)
-            complete_run(scored_run(built.built, parts), parts)
+            folder = open_built(run.out)
+            parts = open_scored(folder)
+            complete_run(scored_run(folder.built, parts), parts)
         except EvaluatorError as error:
             faults.append((data.scores(""), str(error)))
     for path, what in dict.fromkeys(faults):

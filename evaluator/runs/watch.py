@@ -117,15 +117,13 @@ def _verdict(tests: Sequence[_Test]) -> Watch:
         above = capital >= needed
         first, largest = int(above.argmax()) + 1 if above.any() else None, float(capital.max(initial=1.0))
         checks.append(Watched(about=about, found=found, n=len(capital), e_value=largest, needed=needed, alarm_at=first))
-    shown = max(checks, key=lambda check: check.e_value)
-    is_alarm, n = shown.is_alarm, sum(check.is_alarm for check in checks)
-    evidence = f"largest e-value {shown.e_value:.3g}, an alarm is from {needed:g} on"
-    if is_alarm:
+    shown, n = max(checks, key=lambda check: check.e_value), sum(check.is_alarm for check in checks)
+    evidence = f"{shown.about}: {shown.found} (largest e-value {shown.e_value:.3g}, an alarm is from {needed:g} on"
+    reason = f"No drift is shown: {evidence}; {plural(len(checks), 'test')})."
+    if shown.alarm_at is not None:
         others = f" and {n - 1} more of {len(checks)} tests" if n > 1 else ""
-        reason = f"ALARM: {shown.about}: {shown.found} ({evidence}; first at value {shown.alarm_at:,}){others}."
-    else:
-        reason = f"No drift is shown: {shown.about}: {shown.found} ({evidence}; {plural(len(checks), 'test')})."
-    return Watch(is_alarm=is_alarm, reason=reason, checks=tuple(checks))
+        reason = f"ALARM: {evidence}; first at value {shown.alarm_at:,}){others}."
+    return Watch(is_alarm=shown.is_alarm, reason=reason, checks=tuple(checks))
 
 
 def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
@@ -157,36 +155,37 @@ def _changes(
     """
     pairs = _paired(run, log, before, after)
     flipped = pairs["label_probs"].list.arg_max() != pairs["label_probs_b"].list.arg_max()
-    flips = f"{flipped.sum():,} of {pairs.height:,} answers are another option"
-    largest = pairs["label_probs_b"].list.max() - pairs["label_probs"].list.max()
-    yield "inputs asked again, largest probability", f"{_change(largest)}; {flips}", _signs(largest)
+
+    def test(about: str, difference: pl.Series) -> _Test:
+        change = difference.round(thresholds.DECIMALS)
+        mean, ups, downs = float(difference.mean() or 0), (change > 0).sum(), (change < 0).sum()  # type: ignore[arg-type]
+        ways = f"{mean:+.4f} on average, up {ups:,} times, down {downs:,} times"
+        found = f"{ways}; {flipped.sum():,} of {pairs.height:,} answers are another option"
+        signs = np.sign(np.round(difference.to_numpy(), thresholds.DECIMALS))
+        return f"inputs asked again, {about}", found, two_sided_e_process(signs[signs != 0])
+
+    yield test("largest probability", pairs["label_probs_b"].list.max() - pairs["label_probs"].list.max())
     if file is not None:
         used_before, used_after = (
-            thresholds.apply_thresholds(
-                pairs.select("dataset", "label_names", label_probs=name), file.thresholds, file.yes
-            )["is_used"].cast(pl.Float64)
+            thresholds.apply_thresholds(pairs.with_columns(label_probs=name), file.thresholds, file.yes)["is_used"]
             for name in ("label_probs", "label_probs_b")
         )
-        used = used_after - used_before
-        yield "inputs asked again, share of used answers", f"{_change(used)}; {flips}", _signs(used)
+        yield test("share of used answers", used_after.cast(pl.Float64) - used_before.cast(pl.Float64))
     for question, names in before.select("dataset", "label_names").unique(maintain_order=True).iter_rows():
         rows = pairs.filter(pl.col("label_names") == pl.lit(names, pairs.schema["label_names"]), dataset=question)
         # The probability of the last option follows from those before it.
         for place, name in enumerate(names[:-1]):
             change = rows["label_probs_b"].list.get(place) - rows["label_probs"].list.get(place)
-            about = f"inputs asked again, {question}, probability of {name}"
-            yield about, f"{_change(change)}; {flips}", _signs(change)
+            yield test(f"{question}, probability of {name}", change)
 
 
 def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Return the answers to the same inputs, by their order in each question, those of the log with the suffix _b."""
-    sides = []
-    for rows in (before, after):
-        place = pl.int_range(pl.len()).over("dataset")
-        sides.append(rows.select("dataset", "label_names", "label_probs", place=place))
-    if sides[0]["dataset"].n_unique() == sides[1]["dataset"].n_unique() == 1:  # a table may name its question otherwise
-        sides[1] = sides[1].with_columns(dataset=pl.lit(sides[0]["dataset"][0]))
-    pairs = sides[1].join(sides[0], on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
+    if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
+        after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
+    columns = ("dataset", "label_names", "label_probs", pl.int_range(pl.len()).over("dataset").alias("place"))
+    a, b = (rows.select(columns) for rows in (before, after))
+    pairs = b.join(a, on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
     differ = pairs.filter(pl.col("label_names").ne_missing(pl.col("label_names_a")))
     if not differ.is_empty():
         question, place = differ.select("dataset", "place").row(0)
@@ -196,15 +195,3 @@ def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> 
             "name --thresholds FILE."
         )
     return pairs.rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
-
-
-def _signs(change: pl.Series) -> Floats:
-    signs = np.sign(np.round(change.to_numpy(), thresholds.DECIMALS))
-    return two_sided_e_process(signs[signs != 0])
-
-
-def _change(change: pl.Series) -> str:
-    """Say how a quantity changed on average, and how often each way."""
-    changed = change.round(thresholds.DECIMALS)
-    ways = f"up {(changed > 0).sum():,} times, down {(changed < 0).sum():,} times"
-    return f"{float(change.mean() or 0):+.4f} on average, {ways}"  # type: ignore[arg-type]

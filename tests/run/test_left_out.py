@@ -12,8 +12,8 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.record import MeasuredRecord
 from evaluator.run import pipeline, resolved_models
-from evaluator.run.folder import read_requests, read_scores
-from evaluator.run.report import MeasuredFolder, summary_lines
+from evaluator.run.folder import MeasuredFolder, read_requests, read_scores
+from evaluator.run.report import summary_lines
 
 MODEL = ModelConfig(model="fake", engine="fake")
 

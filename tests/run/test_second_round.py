@@ -51,7 +51,7 @@ def without_memory(times: int, loader: Closing) -> tuple[Method, list[int]]:
 def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
     folder = open_built(tmp_path)
-    (part,) = open_scored(folder, tmp_path)
+    (part,) = open_scored(folder)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, closed_before = without_memory(times, loader)
@@ -64,7 +64,7 @@ def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, mon
 def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
     folder = open_built(tmp_path)
-    (part,) = open_scored(folder, tmp_path)
+    (part,) = open_scored(folder)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, _ = without_memory(2, loader)
