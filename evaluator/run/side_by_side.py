@@ -4,6 +4,7 @@ Loading a model takes as long as scoring it where devices are many, so that some
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -60,14 +61,6 @@ def take_places(loads: Sequence[Load[RunT]], free: set[int], n_devices: int) -> 
     return placed
 
 
-@dataclass(frozen=True)
-class _End(Generic[T]):
-    """How the work of a model ended."""
-
-    result: T | None = None
-    error: BaseException | None = None
-
-
 def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage[T]]) -> Stage[list[T]]:
     """Do the work of each model in a thread once it has devices, and return the results in the order of `loads`.
 
@@ -85,18 +78,20 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
         return [*results.values()]
     n_devices = max(place.n_of_run for place in places.values())
     free = {*range(n_devices)}.difference(*(place.devices for place in places.values()))
-    events: SimpleQueue[tuple[Load[RunT], Progress | _End[T]]] = SimpleQueue()
+    events: SimpleQueue[tuple[Load[RunT], Progress | Future[T]]] = SimpleQueue()
     stopped = Event()
 
     def drive(load: Load[RunT]) -> None:
+        result = Future[T]()
         try:
             with closing(work(load)) as stage:
                 while not stopped.is_set():
                     events.put((load, next(stage)))
         except StopIteration as end:
-            events.put((load, _End(result=end.value)))
+            result.set_result(end.value)
         except BaseException as error:
-            events.put((load, _End(error=error)))
+            result.set_exception(error)
+        events.put((load, result))  # nobody reads it once all are stopped
 
     def begin(load: Load[RunT]) -> None:
         threads.append(Thread(target=copy_context().run, args=(drive, load), name=load.title, daemon=True))
@@ -110,9 +105,7 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
             if isinstance(event, Progress):
                 yield from _shown(load, event, loads)
                 continue
-            if event.error is not None:
-                raise event.error
-            results[load] = event.result
+            results[load] = event.result()
             free.update(load.loader.place.devices if load.loader.place else ())
             for other in take_places(loads, free, n_devices):
                 begin(other)

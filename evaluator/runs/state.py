@@ -27,11 +27,11 @@ class Scoring:
     """How many prompts of a run have scores, in finished shards."""
 
     model: str
-    engine: str  # "" if all scores are of earlier runs
-    done: int
+    engine: str = ""  # "" if all scores are of earlier runs
+    done: int = 0
     planned: int
-    elapsed_s: float  # that the finished shards took
-    last_s: float  # when the last was finished, seconds since 1970; 0 if none was
+    elapsed_s: float = 0.0  # that the finished shards took
+    last_s: float = 0.0  # when the last was finished, seconds since 1970; 0 if none was
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +173,9 @@ def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
     if record.model is None and (models := [RunFolder(each) for each in model_runs(run.out)]):
         for each in models:
             with suppress(StoreError):
-                assert each.record.prompts is not None, "they were built for all models"
-                model, planned = each.record.model, each.record.prompts.distinct_prompts
-                not_begun = Scoring(
-                    model=model.title if model else "", engine="", done=0, planned=planned, elapsed_s=0.0, last_s=0.0
-                )
+                model, prompts = each.record.model, each.record.prompts
+                planned = prompts.distinct_prompts if prompts else 0
+                not_begun = Scoring(model=model.title if model else "", planned=planned)
                 yield from [*_scoring(each, each.record)] or [not_begun]
         return
     stores = {record.prompts.fingerprint} if record.prompts else set()
