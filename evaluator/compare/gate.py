@@ -151,9 +151,8 @@ def _differences(
             f"under {policy.definition}{f' in the part {policy.part}' if policy.part else ''}. Name others in the "
             "policy."
         )
-    estimated = estimated_differences(
-        [run.model for run in runs], [each.filter(asked) for each in results], measured, shared_sets
-    )
+    answers = [each.filter(asked) for each in results]
+    estimated = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
     rows = estimated.filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
     for name in policy.datasets:
         if name not in set(rows["dataset"]):

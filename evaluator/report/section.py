@@ -41,7 +41,7 @@ def texts(package: str) -> Mapping[str, Markup]:
 
 
 def script_json(content: object) -> Markup:
-    """Return JSON for a script element, which no text of the data ends."""
+    """Return JSON for a script element; no text in the data can end the element."""
     written = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(written.replace("<", "\\u003c"))  # noqa: S704  (escaped)
 
