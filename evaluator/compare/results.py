@@ -225,8 +225,8 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
 
 
 def _difference_text(row: Mapping[str, Any]) -> str:
-    numbers = (row[name] for name in ("difference", "ci_low", "ci_high"))
-    points, low, high = (None if number is None else 100 * number + 0.0 for number in numbers)
+    values = (row[name] for name in ("difference", "ci_low", "ci_high"))
+    points, low, high = (None if value is None else 100 * value + 0.0 for value in values)
     p_value = p_text(row["p_holm"]) if row["p_holm"] < 0.001 else f"= {p_text(row['p_holm'])}"
     interval = "" if low is None else f"95% interval {low:.1f} to {high:.1f}, "
     tests = f" after Holm's correction for {row['n_tests']} tests" if row["n_tests"] > 1 else ""

@@ -98,7 +98,8 @@ def classification_sections(
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
     results = [
-        PartResults(*key, f"method-{number}", rows, texts) for number, (key, rows) in enumerate(by_method(metrics), 1)
+        PartResults(suite, part, method, f"method-{number}", rows, texts)
+        for number, ((suite, part, method), rows) in enumerate(by_method(metrics), 1)
     ]
     # Consecutive results of one suite and part: its methods.
     parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
@@ -171,7 +172,7 @@ def _result_sections(
         (name, _results(results, name, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names))
         for name, rows in headline
     )
-    blocks = groups or [TEXTS["no_true_labels"]]
+    blocks: list[Block] = [*groups] or [TEXTS["no_true_labels"]]
     yield Section(results.anchor, "Results", blocks, subtitle=subtitle, kind="results", navigation=navigation)
     if navigation and headline:
         yield _intervals_section(results, headline, subtitle)

@@ -106,6 +106,7 @@ class ResolvedModel(NamedTuple):
         """The record of the model. Its `kind` tells a reader whether the scores can mean anything."""
         source, name = self.source, self.config.model
         adapter = source.adapter
+        lora = AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint) if adapter else None
         kind: ModelKind = "hub" if source.revision else "folder"
         if not ENGINES[engine_name(self.config)].runs_a_model:
             kind = "fake"
@@ -122,7 +123,7 @@ class ResolvedModel(NamedTuple):
             has_chat_template=source.has_chat_template,
             flop_per_token=source.size.flop_per_token if source.size else None,
             quantization=(source.quantization or {}).get("quant_method"),
-            adapter=adapter and AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint),
+            adapter=lora,
         )
 
 

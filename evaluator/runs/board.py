@@ -131,9 +131,10 @@ def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     """
     query, prompt = (pl.col(name).hash() for name in ("query_id", "prompt_id"))
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
-    correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64).mean()
-    prompts = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash().sum()
-    by_query = predictions.group_by(*ENTRY, "dataset", "query_id").agg(correct=correct, prompts=prompts)
+    is_correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
+    identity = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash()
+    of_queries = predictions.group_by(*ENTRY, "dataset", "query_id")
+    by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
