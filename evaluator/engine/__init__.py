@@ -1,9 +1,12 @@
-"""The registry of engines. Each factory imports its engine, so that listing names imports neither torch nor vllm."""
+"""The registry of engines, which imports an engine when it is used: listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any
 
 from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine.base import Engine, EngineIdentity, versions_for_transformers, versions_for_vllm
@@ -41,29 +44,16 @@ class EngineKind:
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
 
-def _find_for_vllm(config: ModelConfig, *, needs_weights: bool) -> ModelSource:
-    from evaluator.engine.vllm_settings import generates_text
-
-    return find_model(config, generates_text, needs_weights=needs_weights)
-
-
-def _vllm(source: ModelSource, config: ModelConfig) -> Engine:
-    from evaluator.engine.vllm_engine import VllmEngine
-
-    return VllmEngine(source, config)
-
-
-def _transformers(source: ModelSource, config: ModelConfig) -> Engine:
-    from evaluator.engine.transformers_engine import TransformersEngine
-
-    return TransformersEngine(source, config)
+def _imported(name: str) -> Callable[..., Any]:
+    """Return a function that imports MODULE:NAME of this folder once it is called, and calls it."""
+    return lambda *arguments: resolve_name(f"evaluator.engine.{name}")(*arguments)
 
 
 ENGINES: dict[str, EngineKind] = {
     "vllm": EngineKind(
         summary="vLLM with its prefix cache; the fastest engine.",
-        find=_find_for_vllm,
-        load=_vllm,
+        find=partial(find_model, generates_text=_imported("vllm_settings:generates_text")),
+        load=_imported("vllm_engine:VllmEngine"),
         versions=versions_for_vllm,
         takes_adapters=True,
         quantizes=True,
@@ -71,7 +61,7 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "transformers": EngineKind(
         summary="Hugging Face transformers without a cache; the reference.",
-        load=_transformers,
+        load=_imported("transformers_engine:TransformersEngine"),
         versions=versions_for_transformers,
         takes_adapters=True,
     ),

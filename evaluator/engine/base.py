@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -78,35 +79,19 @@ class Engine(Protocol):
         ...
 
 
-class AdaptableEngine(Engine, Protocol):
-    """An engine that was loaded with LoRA adapters: a call names the one that it scores with, None the base alone."""
-
-    def log_likelihoods(
-        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
-    ) -> Iterator[ContinuationScores]: ...
-
-    def hidden_states(
-        self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None
-    ) -> npt.NDArray[np.float32]: ...
-
-
 class AdaptedEngine:
-    """An engine whose calls all name the same adapter."""
+    """An engine that was loaded with LoRA adapters, and whose calls all name the same one."""
 
-    def __init__(self, engine: AdaptableEngine, adapter: Adapter) -> None:
-        self._engine, self._adapter = engine, adapter
+    def __init__(self, engine: Engine, adapter: Adapter) -> None:
         self.facts, self.counts, self.close = engine.facts, engine.counts, engine.close
-
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        return self._engine.log_likelihoods(requests, self._adapter)
-
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        return self._engine.hidden_states(texts, self._adapter)
+        # Such an engine takes the adapter of a call, and computes with the base alone where none is named.
+        self.log_likelihoods = partial(engine.log_likelihoods, adapter=adapter)  # type: ignore[call-arg]
+        self.hidden_states = partial(engine.hidden_states, adapter=adapter)  # type: ignore[call-arg]
 
 
 def adapted(engine: Engine, adapter: Adapter | None) -> Engine:
     """Return an engine as it scores with an adapter that it was loaded with; None: with the base model alone."""
-    return AdaptedEngine(cast(AdaptableEngine, engine), adapter) if adapter else engine
+    return AdaptedEngine(engine, adapter) if adapter else engine
 
 
 @dataclass(frozen=True, kw_only=True)

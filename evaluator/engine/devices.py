@@ -34,7 +34,10 @@ def device_name() -> str:
 
 def processor_name() -> str:
     """Return the name of the processor with the number of cores available to this process."""
-    return f"{_model_name()}, {len(cores())} cores"
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {len(cores())} cores"
 
 
 def cores() -> list[int]:
@@ -79,15 +82,6 @@ def return_freed_memory() -> None:
     """Return memory that freed tensors on a CPU have left to the system. Does nothing without glibc."""
     if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         malloc_trim(0)
-
-
-def _model_name() -> str:
-    cpu_info = Path("/proc/cpuinfo")
-    if cpu_info.is_file():
-        for line in cpu_info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 # Of a GPU's memory; the rest is for the prefix cache and for what a step computes.
@@ -219,21 +213,14 @@ def _min_tensor_parallel(
         divides = _divides_heads(n, source) and (n_devices or n * groups) % (n * groups) == 0
         if divides and weights <= room * n * groups:
             return n
-    raise ModelError(
-        f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {_parts(limit, devices.engines_per_device)} "
-        f"of {machine.memory_bytes / _GIB:.0f} GiB can hold in addition to a prefix cache. {_way_out(config)}"
-    )
-
-
-def _parts(n_devices: int, engines_per_device: int) -> str:
-    return f"{n_devices} devices" if engines_per_device == 1 else f"1/{engines_per_device} of a device"
-
-
-def _way_out(config: ModelConfig) -> str:
     smaller = "" if config.quantization else ", --dtype bfloat16 or --quantization fp8"
-    if config.devices.engines_per_device > 1:
-        return f"Use fewer --engines-per-device{smaller}."
-    return f"Use more devices{smaller}, or give --tensor-parallel to try all the same."
+    part, way_out = f"{limit} devices", f"Use more devices{smaller}, or give --tensor-parallel to try all the same."
+    if devices.engines_per_device > 1:
+        part, way_out = f"1/{devices.engines_per_device} of a device", f"Use fewer --engines-per-device{smaller}."
+    raise ModelError(
+        f"{source.name} has {weights / _GIB:.0f} GiB of weights, more than {part} of {machine.memory_bytes / _GIB:.0f} "
+        f"GiB can hold in addition to a prefix cache. {way_out}"
+    )
 
 
 def _divides_heads(n: int, source: ModelSource) -> bool:

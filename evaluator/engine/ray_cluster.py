@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -65,6 +65,8 @@ if not sys.stdin.readline():
 
 def cluster_of(devices: DevicesConfig, kind: DeviceKind) -> AbstractContextManager[Any]:
     """Return a context with a cluster that has the devices of a layout. On entry raises ConfigError if none starts."""
+    if _shared:
+        return nullcontext(_shared[-1])
     if devices.ray_address:
         return joined_cluster(devices.ray_address)
     n = n_replicas(devices)
@@ -92,11 +94,10 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 
     Raises ConfigError if it cannot start.
     """
-    if _shared:
-        yield _shared[-1]
-        return
-    ray = _import_ray()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_temporary_folder()))
+    ray, temporary = _import_ray(), tempfile.gettempdir()
+    if len(temporary) > _MAX_TEMPORARY_PATH:
+        temporary = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
     try:
         _connect(
             ray,
@@ -117,9 +118,6 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 @contextmanager
 def joined_cluster(address: str) -> Iterator[Any]:
     """Connect to a running cluster, and yield the module ray. Raises ConfigError if it does not answer."""
-    if _shared:
-        yield _shared[-1]
-        return
     require_answer(address)
     ray = _import_ray()
     try:
@@ -198,11 +196,6 @@ def _connect(ray: Any, **options: Any) -> None:
             signal.signal(signal.SIGTERM, before)  # Ray's handler ends the process with its own exit code
 
 
-def _temporary_folder() -> str:
-    folder = tempfile.gettempdir()
-    return folder if len(folder) <= _MAX_TEMPORARY_PATH else "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
-
-
 @contextmanager
 def _ended_if_killed(folder: Path) -> Iterator[None]:
     """If this process ends within this context, have all processes that it has now ended, and the folder removed."""
@@ -257,7 +250,10 @@ class ReplicaActor:
     def load(self, source: ModelSource, config: ModelConfig) -> Loaded:
         """Load the model and return the facts of its engine. Raises as load_engine does."""
         settings, host = self._settings, os.uname().nodename
-        log = write_output_to(log_file(settings))
+        log = log_file(settings)
+        with log.open("a") as file:
+            for output in (1, 2):
+                os.dup2(file.fileno(), output)
         place = f"replica {settings.number} of {settings.n_replicas}, process {os.getpid()} on {host}"
         _log_line(f"started: {place}, cores {settings.cores or 'not chosen'}, GPUs {_visible_gpus() or 'none'}")
         use_cores_and_ports(settings)
@@ -346,14 +342,6 @@ def log_file(settings: ReplicaSettings) -> Path:
     folder = Path(tempfile.gettempdir()) / LOGS_ELSEWHERE
     folder.mkdir(exist_ok=True)
     return folder / f"{settings.ports_of}-{path.name}"
-
-
-def write_output_to(path: Path) -> Path:
-    """Redirect the output of this process to a file; return the file."""
-    with path.open("a") as log:
-        for stream in (1, 2):
-            os.dup2(log.fileno(), stream)
-    return path
 
 
 def _log_line(text: str) -> None:

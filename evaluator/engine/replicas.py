@@ -124,10 +124,14 @@ class EngineLoader:
         if longest > (self._config.max_prompt_tokens or 0):
             self.close()
             self._config = replace(self._config, max_prompt_tokens=longest)
-        if not self._is_loaded:
+        is_new = not self._is_loaded
+        if is_new:
             yield from self._timed("Loading", self._load)
-            yield from self._shared_units()
         assert self._replicas is not None, "loaded"
+        facts = self._replicas.facts
+        if is_new and facts.prefix_block_tokens:
+            line = f"{facts.name} shares the prefixes of prompts in blocks of {facts.prefix_block_tokens} tokens"
+            yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
         return self._replicas
 
     def take_waited_s(self) -> float:
@@ -146,14 +150,6 @@ class EngineLoader:
         """Return whether the engine is to be in this process."""
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
-
-    def _shared_units(self) -> Iterator[Progress]:
-        """Say in which units prefixes are shared, if the engine has a cache of them."""
-        assert self._replicas is not None, "loaded"
-        facts = self._replicas.facts
-        if unit := facts.prefix_block_tokens:
-            line = f"{facts.name} shares the prefixes of prompts in blocks of {unit} tokens"
-            yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
 
     def _timed(self, verb: str, step: Callable[[], None]) -> Stage[None]:
         clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"

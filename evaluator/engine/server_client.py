@@ -18,7 +18,7 @@ from functools import partial
 from itertools import pairwise
 from queue import Empty, Queue
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import urllib3
@@ -145,7 +145,7 @@ class ServerClient:
         Raises ModelError if the server cannot be reached or serves no such model.
         """
         try:
-            models = {served.id: served for served in self._get("/v1/models", _Models).data}
+            models = {served.id: served for served in self._request("/v1/models", _Models).data}
         except UnavailableError as error:
             raise ModelError(
                 f"{self.url} does not answer as a vLLM or SGLang server does: {error}. Start one with `vllm serve "
@@ -164,22 +164,20 @@ class ServerClient:
         """Return the version of the server's program; a gateway may pass on other paths alone."""
         for path in PROTOCOLS[kind].version_paths:
             with suppress(UnavailableError, ModelError):
-                return self._get(path, _Version).version
+                return self._request(path, _Version).version
         return "unknown"
 
     def tokens_of(self, model: str, text: str) -> list[int] | None:
         """Return the served model's tokens of a text, without special tokens; None if the server does not tell."""
-        try:
-            return self._post(
-                "/tokenize", {"model": model, "prompt": text, "add_special_tokens": False}, _Tokens
-            ).tokens
-        except (UnavailableError, ModelError):
-            return None
+        with suppress(UnavailableError, ModelError):
+            asked = {"model": model, "prompt": text, "add_special_tokens": False}
+            return self._request("/tokenize", _Tokens, asked).tokens
+        return None
 
     def n_replicas(self) -> int:
         """Return the number of data-parallel replicas that a vLLM server's metrics list; 1 if it does not tell."""
         with suppress(UnavailableError, ModelError):
-            return len({*_REPLICA_METRIC.findall(self._content("GET", "/metrics", None))}) or 1
+            return len({*_REPLICA_METRIC.findall(self._content("/metrics"))}) or 1
         return 1
 
     def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
@@ -190,7 +188,7 @@ class ServerClient:
             ModelError: they never will.
         """
         protocol = model.protocol
-        answer = self._post(protocol.path, protocol.body(model.name, questions), protocol.answer)
+        answer = self._request(protocol.path, protocol.answer, protocol.body(model.name, questions))
         try:
             answers = protocol.read(model.name, questions, answer)
         except WrongModelError as error:
@@ -210,28 +208,23 @@ class ServerClient:
 
         Raises UnavailableError and ModelError as log_probs does; RefusedError for another status than 200.
         """
-        return self._content("POST", path, body)
+        return self._content(path, body)
 
     def close(self) -> None:
         self._pool.clear()
 
-    def _get(self, path: str, kind: type[T]) -> T:
-        return self._request("GET", path, None, kind)
-
-    def _post(self, path: str, body: Body, kind: type[T]) -> T:
-        return self._request("POST", path, msgspec.json.encode(body), kind)
-
-    def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
-        data = self._content(method, path, body)
+    def _request(self, path: str, kind: type[T], body: Body | None = None) -> T:
+        """Return the answer to a body, or to no body, as an object of a type."""
+        data = self._content(path, None if body is None else msgspec.json.encode(body))
         try:
             return msgspec.json.decode(data, type=kind)
         # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
 
-    def _content(self, method: str, path: str, body: bytes | None) -> bytes:
+    def _content(self, path: str, body: bytes | None = None) -> bytes:
         try:
-            response, data = _within(READ_S, partial(self._answer, method, path, body))
+            response, data = _begun(partial(self._answer, path, body)).result(timeout=READ_S)
         except urllib3.exceptions.HTTPError as error:
             raise UnavailableError(f"{self.url}: {error}") from error
         except TimeoutError as error:
@@ -254,8 +247,9 @@ class ServerClient:
             raise RefusedError(message, response.status, data.decode(errors="replace"))
         return data
 
-    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+    def _answer(self, path: str, body: bytes | None) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return a response and its body. Raises BadAnswerError for a body without end."""
+        method = "GET" if body is None else "POST"
         response = self._pool.request(
             method, self.url + path, body=body, headers=self._headers, redirect=False, preload_content=False
         )
@@ -279,8 +273,11 @@ def sum_fault(total: float) -> str | None:
     )
 
 
-def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of a call. Raises TimeoutError once it has taken so long: its thread is then left alone."""
+def _begun(call: Callable[[], T]) -> Future[T]:
+    """Make a call in a thread of its own, and return its future result; nobody has to wait for it.
+
+    The thread is a daemon: Ctrl-C does not wait either.
+    """
     result: Future[T] = Future()
 
     def work() -> None:
@@ -290,7 +287,7 @@ def _within(seconds: float, call: Callable[[], T]) -> T:
             result.set_exception(error)
 
     Thread(target=work, daemon=True).start()
-    return result.result(timeout=seconds)
+    return result
 
 
 def _key(variables: Sequence[str]) -> str:
@@ -371,43 +368,35 @@ def answer_all(
     # In turn, so that each server fills its slots from its own queue before another takes from it.
     slots = [_Slot(server) for _ in range(min(concurrency, len(jobs))) for server in range(len(servers))]
     # A SimpleQueue of CPython 3.11 waits for ever if a timeout of microseconds is over before it looks at the clock.
-    results: Queue[tuple[_Slot, int, AnswerT | BaseException]] = Queue()
+    results: Queue[tuple[_Slot, int, Future[AnswerT]]] = Queue()
 
     def fill_slots(now: float) -> None:
         for slot in slots:
             if slot.free_from_s <= now and (job := work.take(slot.server, now)) is not None:
                 slot.free_from_s = math.inf
-                asked = partial(ask, servers[slot.server], jobs[job])
-                # A daemon, so that Ctrl-C never waits for one.
-                Thread(target=_send, args=(results, slot, job, asked), daemon=True).start()
+                asked = _begun(partial(ask, servers[slot.server], jobs[job]))
+                asked.add_done_callback(lambda answer, slot=slot, job=job: results.put((slot, job, answer)))
 
     n_answered = 0
     while n_answered < len(jobs):
         now = time.monotonic()
         fill_slots(now)
         try:
-            slot, job, result = results.get(timeout=work.seconds_to_wait(slots, now))
+            slot, job, answer = results.get(timeout=work.seconds_to_wait(slots, now))
         except Empty:  # a job or a slot has waited
             continue
         slot.free_from_s = time.monotonic()
-        if isinstance(result, UnavailableError):
-            work.put_back(slot, job, result)
-        elif isinstance(result, BaseException):
-            raise result
+        error = answer.exception()
+        if isinstance(error, UnavailableError):
+            work.put_back(slot, job, error)
+        elif error is not None:
+            raise error
         else:
             slot.failed_in_a_row = 0
             work.last_answers_s[slot.server] = slot.free_from_s
             n_answered += 1
             fill_slots(slot.free_from_s)  # servers go on while the caller is at work
-            yield jobs[job], result
-
-
-def _send(results: "Queue[Any]", slot: "_Slot", job: int, ask: Callable[[], object]) -> None:
-    """Put the answer to a job, or the error in its place, into the queue."""
-    try:
-        results.put((slot, job, ask()))
-    except BaseException as error:  # handed over to the caller's thread, not swallowed
-        results.put((slot, job, error))
+            yield jobs[job], answer.result()
 
 
 @dataclass

@@ -35,7 +35,7 @@ from evaluator.engine.vllm_loading import (
     stopping_vllm,
 )
 from evaluator.engine.vllm_requests import (
-    Recording,
+    States,
     learn_question,
     learn_suffix,
     one_token_params,
@@ -136,25 +136,18 @@ class VllmEngine:
         self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._check_lengths([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts])
         empty_cache(self._llm)
-        states: dict[int, npt.NDArray[np.float32]] = {}
+        states, params = States(), one_token_params()
         for window in self._windows(range(len(texts))):
             self._send_shared_prefixes([texts[index] for index in window])
             with recording_states(self._llm) as recording:
                 for first in range(0, len(window), recording.max_texts):
-                    states |= self._record(texts, window[first : first + recording.max_texts], recording)
+                    some = window[first : first + recording.max_texts]
+                    outputs = dict(self._run((index, list(texts[index]), params) for index in some))
+                    recorded = recording.take()
+                    states |= {index: recorded[ran.outputs[0].token_ids[0]] for index, ran in outputs.items()}
         if not states:
             return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
-
-    def _record(
-        self, texts: Sequence[Sequence[int]], indices: Sequence[int], recording: Recording
-    ) -> dict[int, npt.NDArray[np.float32]]:
-        """Return the hidden states of some texts, by the text's index."""
-        params = one_token_params()
-        prompts = ((index, list(texts[index]), params) for index in indices)
-        numbers = {index: output.outputs[0].token_ids[0] for index, output in self._run(prompts)}
-        taken = recording.take()
-        return {index: taken[number] for index, number in numbers.items()}
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
         """Return the outputs of `vllm.LLM.generate` for token ids, one new token each; the cache is emptied first."""

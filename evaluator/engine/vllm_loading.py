@@ -100,7 +100,8 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         **_states(source),
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
-        **_memory(source, config),
+        "kv_cache_memory_bytes": kv_cache_bytes(source, config),
+        "gpu_memory_utilization": device_share(config),
     }
 
 
@@ -113,12 +114,6 @@ def _max_length(source: ModelSource, config: ModelConfig, device: DeviceKind) ->
         return max(_LONGEST_WITHOUT_LIMIT, config.max_prompt_tokens or 0)
     longest = config.max_prompt_tokens or source.context_length
     return longest if device == "cuda" and longest < source.context_length else -1
-
-
-def _memory(source: ModelSource, config: ModelConfig) -> dict[str, Any]:
-    """Return the options of vLLM for memory; none of them where vLLM chooses."""
-    options = {"kv_cache_memory_bytes": kv_cache_bytes(source, config), "gpu_memory_utilization": device_share(config)}
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:

@@ -184,14 +184,9 @@ class Recording:
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self.vocab_size: int = llm.llm_engine.model_config.get_vocab_size()
-
-    @property
-    def max_texts(self) -> int:
-        """How many texts may be computed before their states are taken.
-
-        Numbers begin again where the vocabulary ends, and vLLM may compute rows that nobody asked for.
-        """
-        return max(1, min(self.vocab_size // 4, _MAX_KEPT))
+        # Texts that may be computed before their states are taken: numbers begin again where the vocabulary ends, and
+        # vLLM may compute rows that nobody asked for.
+        self.max_texts = max(1, min(self.vocab_size // 4, _MAX_KEPT))
 
     def take(self) -> States:
         """Return the states that were recorded since the last call, and forget them."""

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,10 +48,8 @@ _NAMES = {
 }  # fmt: skip
 """Names by module. Those that block sharing builds on are its own affair: a CPU goes without it where they are gone."""
 
-_PARAMETERS = {
-    ("vllm.v1.engine.llm_engine", "LLMEngine.add_request"): ("request_id", "prompt", "params", "lora_request"),
-}
-"""Functions and the parameters that are passed."""
+_OF_A_REQUEST = ("request_id", "prompt", "params", "lora_request")
+"""Parameters that LLMEngine.add_request is given."""
 
 _OF_A_LOADED_MODEL = (
     "vllm_config.use_v2_model_runner",
@@ -67,9 +66,13 @@ _OF_A_LOADED_MODEL = (
 
 def missing_names() -> list[str]:
     """Return the names that the imported vLLM lacks; empty in a version that was tried. Takes a millisecond."""
-    found = (_missing(module, name) for module, names in _NAMES.items() for name in names)
-    functions = (_missing(module, name, wanted) for (module, name), wanted in _PARAMETERS.items())
-    return [name for name in (*found, *functions) if name]
+    missing = [f"{module}.{name}" for module, names in _NAMES.items() for name in names if not _has(module, name)]
+    if not missing:
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        lacks = [name for name in _OF_A_REQUEST if name not in signature(LLMEngine.add_request).parameters]
+        missing += [f"{LLMEngine.__module__}.LLMEngine.add_request({', '.join(lacks)})"] if lacks else []
+    return missing
 
 
 def missing_attributes(llm_engine: Any) -> list[str]:
@@ -77,26 +80,15 @@ def missing_attributes(llm_engine: Any) -> list[str]:
     return [name for name in _OF_A_LOADED_MODEL if not _has(llm_engine, name)]
 
 
-def _missing(module: str, name: str, parameters: tuple[str, ...] = ()) -> str | None:
+def _has(part: Any, name: str) -> bool:
+    """Return whether an object, or a module by its name, has an attribute, or declares a field without a default."""
     owner, _, last = name.rpartition(".")
     try:
-        part: Any = import_module(module)
+        part = import_module(part) if isinstance(part, str) else part
         part = attrgetter(owner)(part) if owner else part
     except (ImportError, AttributeError):
-        return f"{module}.{name}"
-    if not hasattr(part, last) and last not in getattr(part, "__annotations__", {}):  # a field without a default
-        return f"{module}.{name}"
-    code = getattr(getattr(part, last, None), "__code__", None)
-    lacks = [each for each in parameters if code and each not in code.co_varnames]
-    return f"{module}.{name}({', '.join(lacks)})" if lacks else None
-
-
-def _has(part: Any, name: str) -> bool:
-    try:
-        attrgetter(name)(part)
-    except AttributeError:
         return False
-    return True
+    return hasattr(part, last) or last in getattr(part, "__annotations__", ())
 
 
 _log = logging.getLogger(__name__)
@@ -301,19 +293,16 @@ def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
     return _CACHED_TOKENS_ON_CPU * source.kv_values_per_token * dtype_bytes(scoring_dtype(source, config))
 
 
-def device_share(config: ModelConfig) -> float | None:
-    """Return the share of a GPU's memory that this engine takes; None: vLLM's own choice, the GPU is not shared.
+def device_share(config: ModelConfig) -> float:
+    """Return the share of a GPU's memory that this engine takes: vLLM's own choice, over the engines that share it.
 
     With a cache of a given size vLLM takes what it needs, but refuses to start unless this share is free.
     """
-    n_engines = config.devices.engines_per_device
-    if config.kv_cache_gib is not None and device_kind() == "cuda":
-        return _LEAST_SHARE
-    if n_engines == 1:
-        return None
     from vllm import EngineArgs
 
-    return float(EngineArgs.gpu_memory_utilization) / n_engines
+    if config.kv_cache_gib is not None and device_kind() == "cuda":
+        return _LEAST_SHARE
+    return float(EngineArgs.gpu_memory_utilization) / config.devices.engines_per_device
 
 
 def check_memory(source: ModelSource, config: ModelConfig) -> None:
