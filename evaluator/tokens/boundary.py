@@ -8,14 +8,11 @@ Compare prompts with what their tokens say: control tokens inside texts, and tex
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -64,21 +61,22 @@ def tokenise_prompts(
         LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
     """
     tokenize = _tokenise_separately if boundary == "separate" else _tokenise_merged
-    as_text = (
-        _without_appended_tokens(tokenizer) if special_tokens else partial(tokenizer.token_ids, special_tokens=False)
-    )
-    starts = range(0, len(prompts), _PROMPTS_PER_BATCH)
-    slices = [slice(start, start + _PROMPTS_PER_BATCH) for start in starts]
-    batches = []
-    for rows in slices:
+    n_appended = tokens_around(tokenizer)[1] if special_tokens else 0
+
+    def as_text(texts: Sequence[str]) -> list[list[int]]:
+        rows = tokenizer.token_ids(texts, special_tokens=special_tokens)
+        return [row[:-n_appended] for row in rows] if n_appended else rows
+
+    batches = [PromptTokens(pa.array([], _ROW), pa.array([], pa.list_(_ROW)))]
+    for start in range(0, len(prompts), _PROMPTS_PER_BATCH):
+        rows = slice(start, start + _PROMPTS_PER_BATCH)
         contexts, rests = tokenize(tokenizer, as_text, prompts[rows], continuations[rows])
         _split_texts(prompts[rows], asks[rows], contexts, rests)
-        batches.append((_ragged(contexts), _doubly_ragged(rests)))
-    return PromptTokens(
-        pa.concat_arrays([contexts for contexts, _ in batches]) if batches else _ragged([]),
-        pa.concat_arrays([rests for _, rests in batches]) if batches else _doubly_ragged([]),
-    )
+        batches.append(PromptTokens(pa.array(contexts, _ROW), pa.array(rests, pa.list_(_ROW))))
+    return PromptTokens(*map(pa.concat_arrays, zip(*batches, strict=True)))
 
+
+_ROW = pa.list_(pa.int32())
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]
@@ -99,17 +97,6 @@ def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
             f"The tokenizer turns 'a' into {bare} but the text 'a' into {whole}: unclear where a text begins."
         )
     return n_before, len(whole) - n_before - len(bare)
-
-
-def _without_appended_tokens(tokenizer: TextTokenizer) -> Tokenize:
-    """Return a function that tokenises texts with the tokens put in front (BOS), without those appended (EOS)."""
-    _, n_after = tokens_around(tokenizer)
-
-    def tokenize(texts: Sequence[str]) -> list[list[int]]:
-        rows = tokenizer.token_ids(texts, special_tokens=True)
-        return [row[:-n_after] for row in rows] if n_after else rows
-
-    return tokenize
 
 
 def _tokenise_separately(
@@ -134,8 +121,8 @@ def _tokenise_merged(
     rows = as_text([*prompts, *texts])
     bare, whole = rows[: len(prompts)], rows[len(prompts) :]
     # Cut the flat list of texts into those of each prompt.
-    bounds = pairwise(np.cumsum([0, *map(len, continuations)]).tolist())
-    candidates = [whole[start:end] for start, end in bounds]
+    left = iter(whole)
+    candidates = [list(islice(left, len(space))) for space in continuations]
     # In lexicographic order, all others share what the first and the last share.
     ends = [(min([prompt, *rows]), max([prompt, *rows])) for prompt, rows in zip(bare, candidates, strict=True)]
     contexts = [first[: _common_length(first, last)] for first, last in ends]
@@ -166,13 +153,13 @@ def _common_length(a: Sequence[object], b: Sequence[object]) -> int:
 
 
 def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
-    if all(contexts):
-        return
-    empty = next(i for i, context in enumerate(contexts) if not context)
-    raise LabelError(
-        f"Prompt {prompts[empty][:60]!r} has no token before its labels, so nothing can be scored after it: it is "
-        "empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another model."
-    )
+    for prompt, context in zip(prompts, contexts, strict=True):
+        if not context:
+            raise LabelError(
+                f"Prompt {prompt[:60]!r} has no token before its labels, so nothing can be scored after it: it is "
+                "empty and the tokenizer adds no BOS. Give it an instruction or demonstrations, or choose another "
+                "model."
+            )
 
 
 def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], prompt: str) -> None:
@@ -192,19 +179,6 @@ def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], pr
                 texts,
             )
         seen[tuple(ids)] = text
-
-
-def _ragged(rows: Sequence[Sequence[int]]) -> pa.ListArray:
-    values = np.fromiter(chain.from_iterable(rows), np.int32)
-    return pa.ListArray.from_arrays(_offsets(rows), values)
-
-
-def _doubly_ragged(rows: Sequence[Sequence[Sequence[int]]]) -> pa.ListArray:
-    return pa.ListArray.from_arrays(_offsets(rows), _ragged(list(chain.from_iterable(rows))))
-
-
-def _offsets(rows: Iterable[Sequence[object]]) -> npt.NDArray[np.int32]:
-    return np.cumsum([0, *map(len, rows)], dtype=np.int32)
 
 
 _AROUND_MARKS = re.compile(r"\s*(<[^<>\s]+>|\[[^\[\]\s]+\])\s*")

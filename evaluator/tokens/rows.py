@@ -222,14 +222,11 @@ def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
 
 
 def _shared_with_any_earlier_row(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
-    """Return the length of the longest prefix that each row shares with any earlier row, int32 of [n_rows]."""
+    """Return the length of the longest prefix that each row shares with any earlier row, int32 of [n_rows].
+
+    Raises ValueError unless each row continues the row above it or first differs from it in a greater token.
+    """
     shared = shared_prefix_lengths(tokens, offsets)
-    _check_prefix_order(tokens, offsets, shared)
-    return shared
-
-
-def _check_prefix_order(tokens: Tokens, offsets: Offsets, shared: npt.NDArray[np.int32]) -> None:
-    """Raise ValueError unless each row continues the row above it or first differs from it in a greater token."""
     parted = np.flatnonzero(shared[1:] < np.diff(offsets)[:-1]) + 1  # rows that do not continue the row above
     # Positions of the first tokens that differ, in the row above and in the row itself.
     above, here = offsets[parted - 1] + shared[parted], offsets[parted] + shared[parted]
@@ -237,3 +234,4 @@ def _check_prefix_order(tokens: Tokens, offsets: Offsets, shared: npt.NDArray[np
     wrong = parted[ended | (tokens[above] > tokens[np.where(ended, above, here)])]
     if wrong.size:
         raise ValueError(f"Row {wrong[0]} comes before row {wrong[0] - 1} in prefix order; sort the rows first.")
+    return shared

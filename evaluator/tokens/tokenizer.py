@@ -24,23 +24,17 @@ _MARK = re.compile(r"<\|.+\|>|<[/]?(think|tool_call|tool_response)>|\[/?(INST|TH
 """Texts of control tokens that some tokenizers do not declare as special."""
 
 
+_CUT = re.compile(r"\n(?<=\S\n)(?=[A-Za-z])")
+
+
 def cut(text: str) -> list[str]:
     """Cut a text after each line end that follows a character other than white space and precedes an ASCII letter.
 
     No match of the expressions that `cuts_exactly` accepts extends across such a place, and none looks ahead beyond it:
     the lookahead that separates white space before a word from other white space needs two white-space characters.
     """
-    pieces: list[str] = []
-    for line in text.split("\n"):
-        first, before = line[:1], pieces[-1] if pieces else ""
-        if before and not before[-1].isspace() and first.isascii() and first.isalpha():
-            pieces[-1] += "\n"
-            pieces.append(line)
-        elif pieces:
-            pieces[-1] = f"{before}\n{line}"
-        else:
-            pieces.append(line)
-    return pieces
+    *lines, last = _CUT.split(text)
+    return [*(f"{line}\n" for line in lines), last]
 
 
 def cuts_exactly(backend: Any) -> bool:
