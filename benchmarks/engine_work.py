@@ -18,7 +18,7 @@ from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.devices import device_kind
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
-from evaluator.models.embedded.random_model import tokenizer_texts
+from evaluator.models.embedded import tokenizer_texts
 from evaluator.models.source import ModelSource
 from evaluator.process import tune_process
 from evaluator.prompts.rows import normal_requests

@@ -22,8 +22,8 @@ import evaluator
 from benchmarks.harness import Target, Work, print_targets, race
 from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
+from evaluator.models.embedded import tokenizer_texts
 from evaluator.models.embedded.llama import make_random_llama
-from evaluator.models.embedded.random_model import tokenizer_texts
 
 NORMAL = ("staicc-normal",)
 WHOLE = ("staicc", "--methods", "vanilla,noisy_channel", "--definition")

@@ -14,8 +14,7 @@ from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.multiple_choice import ChoiceRow, choice_list, correct_of_scores, dataset_of_file
 from evaluator.datasets.tables import read_rows
 from evaluator.errors import DatasetError, shown
-from evaluator.files.json_files import parse_json
-from evaluator.files.whole import read_bytes
+from evaluator.files.json_files import read_object
 from evaluator.templates.template import ChoiceTemplate
 
 TASK_FILE = "task.json"
@@ -105,15 +104,9 @@ class JsonObject(dict[str, Any]):
 
 def read_json(path: Path) -> JsonObject:
     """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
-    try:
-        content = parse_json(read_bytes(path), json.JSONDecoder(object_pairs_hook=JsonObject))
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, JsonObject):
-        raise DatasetError(
-            f"{path}: an object was expected, got {type(content).__name__}. If it is a table, write it as JSON lines: "
-            "an object for each row, in a file that ends in .jsonl."
-        )
+    hint = "If it is a table, write it as JSON lines: an object for each row, in a file that ends in .jsonl."
+    content = read_object(path, DatasetError, hint, json.JSONDecoder(object_pairs_hook=JsonObject))
+    assert isinstance(content, JsonObject), "by the decoder"
     if content.repeated:
         raise DatasetError(
             f"{path}: the key {content.repeated[0]!r} occurs twice, and one value would be lost. Remove one of them."

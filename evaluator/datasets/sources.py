@@ -1,7 +1,6 @@
 """Find and load datasets: named ones, and the user's files and folders.
 
-The kind of a file is the first of _KINDS whose condition holds. The datasets of a folder are decided by the first of
-these rules that applies:
+The datasets of a folder are decided by the first of these rules that applies:
 
 1. If it holds a published table or the published demonstrations: the tables of the named datasets, or of the datasets
    of the paper if none is named.
@@ -173,7 +172,14 @@ def _is_training_table(path: Path, data: DataOptions) -> bool:
 
 
 def _file_source(file: _File) -> DatasetSource:
-    return next(source(file) for applies, source in _KINDS if applies(file))
+    """Return the dataset in a file, by the first kind of file whose condition holds."""
+    if ending(file.path) == ".json":
+        return _task(file)
+    if (name := file.published) is not None:
+        return DatasetSource(name, str(file.path), partial(lu_2023.published_file, name, file.path))
+    if file.has_choices:
+        return _choice_table(file)
+    return DatasetSource(table_stem(file.path), str(file.path), partial(user_file, file.path, file.data), "table")
 
 
 def _task(file: _File) -> DatasetSource:
@@ -182,16 +188,11 @@ def _task(file: _File) -> DatasetSource:
     if given:
         bigbench.read_json(file.path)  # a table in JSON has another way out than a task
     file.refuse(given, "is a BIG-bench task, and {} is for tables")
-    relative = file.path.parent.relative_to(file.folder).as_posix()
-    name = file.path.parent.name if relative == "." else relative
-    name = name if file.path.name == bigbench.TASK_FILE else file.path.stem
+    name = file.path.stem
+    if file.path.name == bigbench.TASK_FILE:
+        relative = file.path.parent.relative_to(file.folder).as_posix()
+        name = file.path.parent.name if relative == "." else relative
     return DatasetSource(name, str(file.path), partial(bigbench.load_task_json, file.path, name), "task")
-
-
-def _published(file: _File) -> DatasetSource:
-    name = file.published
-    assert name is not None, "the condition of _KINDS"
-    return DatasetSource(name, str(file.path), partial(lu_2023.published_file, name, file.path))
 
 
 def _choice_table(file: _File) -> DatasetSource:
@@ -207,19 +208,6 @@ def _choice_table(file: _File) -> DatasetSource:
             template = bigbench.template_of(task, f"{path.parent / bigbench.TASKS_FILE}, {path.stem}")
         read = partial(load_choice_table, path, columns, template)
     return DatasetSource(table_stem(path), str(path), read, "table")
-
-
-def _labelled_table(file: _File) -> DatasetSource:
-    return DatasetSource(table_stem(file.path), str(file.path), partial(user_file, file.path, file.data), "table")
-
-
-_KINDS: tuple[tuple[Callable[[_File], bool], Callable[[_File], DatasetSource]], ...] = (
-    (lambda file: ending(file.path) == ".json", _task),
-    (lambda file: file.published is not None, _published),
-    (lambda file: file.has_choices, _choice_table),
-    (lambda _: True, _labelled_table),
-)
-"""Kinds of files: a condition, and how to read the files for which it is the first that holds."""
 
 
 def _stated(options: Options) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evaluator.errors import EvaluatorError, ModelError, StoreError
+from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.whole import read_bytes, reason, write_bytes
 
 T = TypeVar("T")
@@ -30,16 +30,23 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_bytes(path, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
-def read_foreign_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file of another program, such as a model's config.json. Raises ModelError."""
+_PLAIN = json.JSONDecoder()
+"""Made once, as a new decoder for each row takes longer than a short row."""
+
+
+def read_object(
+    path: Path, error: type[EvaluatorError], hint: str = "", decoder: json.JSONDecoder = _PLAIN
+) -> dict[str, Any]:
+    """Return the object in a JSON file, which `decoder` reads. Raises `error`, ending in `hint`, for anything else."""
     try:
-        content = parse_json(read_bytes(path))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {reason(error)}.") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}.") from error
+        content = parse_json(read_bytes(path), decoder)
+    except OSError as cause:
+        raise error(f"{path} cannot be read: {reason(cause)}. {hint}".rstrip()) from cause
+    except ValueError as cause:
+        raise error(f"{path} is damaged or not JSON: {cause}. {hint}".rstrip()) from cause
     if not isinstance(content, dict):
-        raise ModelError(f"{path} must be a JSON object, got {type(content).__name__}.")
+        kind = type(content).__name__
+        raise error(f"{path} is damaged or not JSON: an object was expected, got {kind}. {hint}".rstrip())
     return content
 
 
@@ -49,15 +56,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises StoreError when anything in it is not as it was written.
     """
     try:
-        content = parse_json(read_bytes(path))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {reason(error)}.") from error
-    except ValueError as error:
-        raise StoreError(f"{path} is damaged ({error}).") from error
-    if not isinstance(content, dict):
-        raise StoreError(f"{path} is damaged (an object was expected, found {type(content).__name__}).")
+        content = read_object(path, StoreError)
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
     digest = content.pop(DIGEST, None)
     if digest is None:
         raise StoreError(f"{path} is damaged or of another version (it has no {DIGEST} of its contents).")
@@ -71,13 +74,8 @@ def _content_digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def parse_json(content: bytes | str, decoder: json.JSONDecoder = json.JSONDecoder()) -> Any:  # noqa: B008
-    """Parse a JSON text in UTF-8. Raises ValueError, in words, for whatever cannot be parsed or written again.
-
-    Args:
-        content: the text.
-        decoder: with the hooks of the caller; made once, as a new decoder for each row takes longer than a short row.
-    """
+def parse_json(content: bytes | str, decoder: json.JSONDecoder = _PLAIN) -> Any:
+    """Parse a JSON text in UTF-8. Raises ValueError, in words, for whatever cannot be parsed or written again."""
     text = content if isinstance(content, str) else content.decode("utf-8-sig")
     try:
         parsed = decoder.decode(text)

@@ -53,23 +53,19 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             partial.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
+        at = error.filename
+        about = "" if at is None or str(at) in map(str, (path, partial)) else f": {at}"  # another file is in the way
         raise WriteError(
-            f"{path} cannot be written: {_in_the_way(error, path, partial)}. What was there before is unchanged. Make "
-            "room for it, or take another folder, and run the same command again."
+            f"{path} cannot be written: {reason(error)}{about}. What was there before is unchanged. Make room for it, "
+            "or take another folder, and run the same command again."
         ) from error
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
-def _in_the_way(error: OSError, *own: Path) -> str:
-    """Return the reason of a failure and, where it is another file, the one that it is about."""
-    at = error.filename
-    return reason(error) if at is None or str(at) in map(str, own) else f"{reason(error)}: {at}"
-
-
-_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-"""What file systems answer that flush no folders, as many network shares."""
+_UNABLE = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
+"""What file systems answer that have no locks or flush no folders, as many network shares."""
 
 
 def _sync_folder(folder: Path) -> None:
@@ -77,7 +73,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(opened)
     except OSError as error:
-        if error.errno not in _NO_SYNC:
+        if error.errno not in _UNABLE:
             raise
     finally:
         os.close(opened)
@@ -192,9 +188,6 @@ def size_text(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-"""What file systems without locks answer."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -212,7 +205,7 @@ def acquire_lock(path: Path) -> AbstractContextManager[None]:
     try:
         lock.acquire(blocking=False)
     except (OSError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+        if isinstance(error, OSError) and error.errno not in _UNABLE:
             raise
         logger.warning("%s is on a file system without locks: let one process at a time write there.", path.parent)
     return _released_after(lock, [path, *new_folders])

@@ -14,68 +14,10 @@ import numpy.typing as npt
 
 from evaluator.files.digests import fingerprint
 from evaluator.models.source import ModelSource
-from evaluator.tokens.tokenizer import TextTokenizer
 
 VOCAB_SIZE = 2**20
 HIDDEN_SIZE = 16
 _PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, or any other single character
-
-
-class FakeModelSource(ModelSource):
-    """A model without files whose tokens are words."""
-
-    @cached_property
-    def weight_bytes(self) -> int:
-        return 0
-
-    @cached_property
-    def n_parameters(self) -> int | None:
-        return None
-
-    @cached_property
-    def size(self) -> None:
-        return None
-
-    def not_finite(self) -> str | None:
-        return None
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return fingerprint(self.name)
-
-    @property
-    def is_hashed(self) -> bool:
-        return True
-
-    @cached_property
-    def tokenizer_fingerprint(self) -> str:
-        return "fake-words"
-
-    @cached_property
-    def tokenizer(self) -> TextTokenizer:
-        return WordTokenizer()
-
-    @cached_property
-    def bos(self) -> None:
-        return None
-
-    @property
-    def has_chat_template(self) -> bool:
-        return False
-
-    @cached_property
-    def transformers_tokenizer(self) -> Any:
-        """A tokenizer without words, which applies the chat template of a file."""
-        from tokenizers import Tokenizer, models
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
-
-    @cached_property
-    def lm_head(self) -> npt.NDArray[np.float32]:
-        """LM head [64, hidden size], unrelated to the scores, which mean nothing."""
-        rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
-        return np.array(rows, np.float32)
 
 
 class WordTokenizer:
@@ -93,6 +35,35 @@ class WordTokenizer:
     @property
     def control_tokens(self) -> dict[int, str]:
         return {}
+
+
+class FakeModelSource(ModelSource):
+    """A model without files whose tokens are words."""
+
+    weight_bytes, n_parameters, size, bos = 0, None, None, None
+    is_hashed, has_chat_template = True, False
+    tokenizer_fingerprint, tokenizer = "fake-words", WordTokenizer()
+
+    def not_finite(self) -> str | None:
+        return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.name)
+
+    @cached_property
+    def transformers_tokenizer(self) -> Any:
+        """A tokenizer without words, which applies the chat template of a file."""
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
+
+    @cached_property
+    def lm_head(self) -> npt.NDArray[np.float32]:
+        """LM head [64, hidden size], unrelated to the scores, which mean nothing."""
+        rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
+        return np.array(rows, np.float32)
 
 
 def fake_model_source(name: str = "fake") -> FakeModelSource:

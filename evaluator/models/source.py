@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.config import ModelConfig
 from evaluator.errors import ModelError, did_you_mean, is_panic, shown
-from evaluator.files.json_files import parse_json, read_foreign_object
+from evaluator.files.json_files import parse_json, read_object
 from evaluator.files.whole import read_bytes
 from evaluator.hub import hub_snapshot
 from evaluator.models.embedded import EMBEDDED_MODELS
@@ -246,7 +246,7 @@ class ModelSource:
         """
         tokenizer, file = self.transformers_tokenizer, self.folder / "chat_template.json"
         if tokenizer.chat_template is None and file.is_file():
-            return str(read_foreign_object(file).get("chat_template"))
+            return str(read_object(file, ModelError).get("chat_template"))
         try:
             template: str = tokenizer.get_chat_template()
         except ValueError as error:
@@ -382,7 +382,7 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(_instead_of_model(name, folder))
-    description = read_foreign_object(path)
+    description = read_object(path, ModelError)
     if not isinstance(description.get("model_type"), str):
         raise ModelError(f"{path} does not describe a model: it has no model_type.")
     _require_one_model(name, folder, description)
@@ -405,7 +405,7 @@ def _instead_of_model(name: str, path: Path) -> str:
         folder = path.parent if (path.parent / "config.json").is_file() else "the folder that holds it with config.json"
         return f"{name} is a file, and a model is a folder of weights, config.json and tokenizer. Give {folder}."
     if (path / ADAPTER_CONFIG).is_file():
-        base = read_foreign_object(path / ADAPTER_CONFIG).get("base_model_name_or_path")
+        base = read_object(path / ADAPTER_CONFIG, ModelError).get("base_model_name_or_path")
         return f"{name} is an adapter. Name its base, and the adapter: --model {base or 'BASE'} --adapter {name}."
     inside = [str(each.parent) for each in sorted([*path.glob("*/config.json"), *path.glob("snapshots/*/config.json")])]
     return f"{name} is not a model folder: it has no config.json." + (

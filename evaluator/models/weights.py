@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from evaluator.config import cache_folder
 from evaluator.errors import ModelError, StoreError, WriteError, shown
-from evaluator.files.json_files import read_foreign_object, read_json, write_json
+from evaluator.files.json_files import read_json, read_object, write_json
 from evaluator.files.whole import file_digest, reason
 from evaluator.hub import hub_snapshot
 
@@ -82,7 +82,7 @@ def _top_files(folder: Path, suffix: str) -> list[Path]:
 
 
 def _indexed_files(folder: Path, index: Path, suffix: str) -> list[Path]:
-    names = read_foreign_object(index).get("weight_map")
+    names = read_object(index, ModelError).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise ModelError(f"{index} must name the file of each tensor in weight_map, got {shown(names)}.")
     files = set()
@@ -304,7 +304,7 @@ def _folder(name: str) -> Path:
 
 def _settings(name: str, folder: Path) -> Mapping[str, Any]:
     """Return an adapter's configuration. Raises ModelError for kinds of adapter that engines do not compute."""
-    settings = read_foreign_object(folder / CONFIG_FILE)
+    settings = read_object(folder / CONFIG_FILE, ModelError)
     if settings.get("peft_type") != "LORA":
         kind = shown(settings.get("peft_type"))
         raise ModelError(f"{name} is an adapter of kind {kind}, but only LORA is supported.")

@@ -1,4 +1,4 @@
-# ruff: noqa: N803, N806, N815 - tensors carry their axes in their names
+# ruff: noqa: N803, N806 - tensors carry their axes in their names
 """Compute divergences from centroids of next-token distributions, given log-sum-exps.
 
 KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden state.
@@ -10,16 +10,9 @@ by vocabulary.
 Shape legend: T queries, A anchors, C centroids, D hidden size, V tokens of a tile of the vocabulary.
 """
 
-from typing import NamedTuple
-
 import torch
 
 TOKENS = 4096  # a hundred anchors take 1.6 MiB a tile
-
-
-class _Centroids(NamedTuple):
-    negentropy_C: torch.Tensor  # nats
-    mean_head_CD: torch.Tensor  # mean row of the head, weighted by each token's probability
 
 
 def divergences(
@@ -32,22 +25,24 @@ def divergences(
 ) -> torch.Tensor:
     """Return centroid_divergences of the package, without checks; rows without distribution have NaN log-sum-exps."""
     is_undefined_A = anchor_lse_A.isnan()
-    centroids = _centroids(
+    negentropy_C, mean_head_CD = _centroids(
         # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids with weight 0 on it.
         anchors_AD.masked_fill(is_undefined_A[:, None], 0),
         anchor_lse_A.masked_fill(is_undefined_A, 0),
         weights_CA.float(),
         head_VD,
     )
-    kl_TC = centroids.negentropy_C - queries_TD.double() @ centroids.mean_head_CD.T + query_lse_T[:, None]
+    kl_TC = negentropy_C - queries_TD.double() @ mean_head_CD.T + query_lse_T[:, None]
     is_undefined_C = ((weights_CA != 0) & is_undefined_A).any(-1)
     return kl_TC.masked_fill(is_undefined_C, torch.nan)
 
 
 def _centroids(
     anchors_AD: torch.Tensor, anchor_lse_A: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
-) -> _Centroids:
-    """Compute centroids: matrix products in fp32 within a tile, sums over tiles in float64.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the negentropy of each centroid, nats, and its mean row of the head, weighted by token probabilities.
+
+    Matrix products are in fp32 within a tile, sums over tiles in float64.
 
     Sums are divided by the actual mass of c, so that rounding errors of log-sum-exps and weights cancel.
     """
@@ -62,4 +57,4 @@ def _centroids(
         mass_C += c_CV.sum(-1, dtype=torch.float64)
         negentropy_C += torch.xlogy(c_CV, c_CV).sum(-1, dtype=torch.float64)
         mean_head_CD += c_CV @ tile_VD
-    return _Centroids(negentropy_C / mass_C - mass_C.log(), mean_head_CD / mass_C[:, None])
+    return negentropy_C / mass_C - mass_C.log(), mean_head_CD / mass_C[:, None]
