@@ -1,9 +1,8 @@
 """Draw the toolkit's random numbers and samples, bit for bit, without copying a list for every sample."""
 
 import numpy as np
-import numpy.typing as npt
 
-from evaluator.arrays import Ints
+from evaluator.arrays import Floats, Ints
 
 SEED = 42
 MULTIPLIER = 1664525
@@ -23,7 +22,7 @@ class Lcg:
     def __init__(self, seed: int = SEED) -> None:
         self._state = np.uint32(seed)
 
-    def floats(self, n: int) -> npt.NDArray[np.float64]:
+    def floats(self, n: int) -> Floats:
         """Return the next n draws, shape [n], each in [0, 1) and exact: 32 bits fit a float64."""
         # i steps at once are x -> a^i x + b (1 + a + ... + a^(i-1)); uint32 wraps, which is the modulus.
         powers = np.cumprod(np.full(n, MULTIPLIER, dtype=np.uint32), dtype=np.uint32)

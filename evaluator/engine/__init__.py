@@ -9,9 +9,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from evaluator.config import ModelConfig, StepsConfig
-from evaluator.engine.base import Engine, EngineIdentity, versions_for_transformers, versions_for_vllm
+from evaluator.engine.base import Engine, EngineIdentity, FakeEngine, versions_for_transformers, versions_for_vllm
 from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, lay_out, this_machine, this_processor
-from evaluator.engine.fake_engine import FakeEngine
 from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.embedded import shipped_model

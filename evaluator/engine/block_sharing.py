@@ -247,10 +247,5 @@ def _params(request: Any) -> dict[str, Any]:
 
 def _prefix(request: Any, place: int) -> _Prefix:
     """Identify the context of a block's keys and values: the tokens before it, and the LoRA adapter."""
-    return _Prefix(request.block_hashes[place - 1] if place else None, _adapter_keys(request))
-
-
-def _adapter_keys(request: Any) -> Hashable:
-    """Return the keys that vLLM hashes with the tokens of a block: None without an adapter."""
-    keys: Hashable = generate_block_hash_extra_keys(request, 0, 0, 0)[0]
-    return keys
+    adapter = generate_block_hash_extra_keys(request, 0, 0, 0)[0]  # what vLLM hashes with the tokens of a block
+    return _Prefix(request.block_hashes[place - 1] if place else None, adapter)

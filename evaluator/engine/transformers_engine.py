@@ -4,12 +4,14 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from evaluator.config import ModelConfig
 from evaluator.engine.base import (
@@ -138,13 +140,10 @@ class TransformersEngine:
 
         Positions count from the first token of each text; padding is masked.
         """
-        longest = max(len(text.tokens) for text in batch)
-        ids = torch.zeros((len(batch), longest), dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, text in enumerate(batch):
-            ids[row, longest - len(text.tokens) :] = torch.tensor(text.tokens)
-            mask[row, longest - len(text.tokens) :] = 1
-        self.counts.prompt_tokens += sum(len(text.tokens) for text in batch)
+        rows = [torch.tensor(text.tokens) for text in batch]
+        pad = partial(pad_sequence, batch_first=True, padding_side="left")
+        ids, mask = pad(rows), pad([torch.ones_like(row) for row in rows])
+        self.counts.prompt_tokens += sum(map(len, rows))
         inputs = {"input_ids": ids, "attention_mask": mask}
         if self._takes_positions:
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)

@@ -28,6 +28,7 @@ from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine.base import first_sentence, vllm_version
 from evaluator.engine.devices import DeviceKind, device_kind
 from evaluator.errors import ModelError
+from evaluator.files.whole import size_text
 from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
 
 _NAMES = {
@@ -321,8 +322,9 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
     free = free_bytes()
     if weights + cache > free:
         raise ModelError(
-            f"{source.name} needs {_gib(weights)} for its weights and {_gib(cache)} for the KV cache, but only "
-            f"{_gib(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype bfloat16."
+            f"{source.name} needs {size_text(weights)} for its weights and {size_text(cache)} for the KV cache, but "
+            f"only {size_text(free)} are free. Choose a smaller cache (--kv-cache-gib), a smaller model, or --dtype "
+            "bfloat16."
         )
 
 
@@ -332,7 +334,3 @@ def free_bytes() -> int:
     import torch
 
     return int(torch.cuda.mem_get_info()[0]) if device_kind() == "cuda" else int(psutil.virtual_memory().available)
-
-
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.2f} GiB"

@@ -9,7 +9,7 @@ production/records.py, sys1bench 0.3.2 schemas.PredictionRow; promptfoo's result
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +26,6 @@ from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
 from evaluator.imports.answers import IMPORTED, WITH_REFUSALS, ImportedDataset, answers_frame, reported_probabilities
-
-KEYS = {
-    "request and reply": ("request", "response"),
-    "jev-eval": ("question_hash", "answer", "gold"),
-    "decguard": ("decision", "probabilities", "selected"),
-    "sys1bench": ("question_key", "option_keys", "probs", "ground_truth"),
-    "promptfoo": ("vars", "response"),
-}
-"""Kind of a log -> the keys that its first row has."""
 
 
 class Answered(NamedTuple):
@@ -56,7 +47,7 @@ class Answered(NamedTuple):
 def log_kind(keys: tuple[str, ...]) -> str | None:
     """Return the kind of a log with these keys in its first row, or None if it is no log of decisions."""
     present = {*keys}
-    return next((kind for kind, needed in KEYS.items() if present.issuperset(needed)), None)
+    return next((name for name, kind in _KINDS.items() if present.issuperset(kind.keys)), None)
 
 
 def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[ImportedDataset]:
@@ -75,7 +66,7 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
     for where, row in _rows(path):
         kind = log_kind((*row,)) or "request and reply"
         try:
-            for answered in _READERS[kind](row, gold):
+            for answered in _KINDS[kind].read(row, gold):
                 known.setdefault(answered.question, []).append(_typed(answered, where))
         except DatasetError as error:
             raise DatasetError(f"{where}: {error}.") from error
@@ -296,10 +287,17 @@ def _parsed(text: object) -> Any:
 
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
-_READERS = {
-    "request and reply": _exchange,
-    "jev-eval": _jev_eval,
-    "decguard": _decguard,
-    "sys1bench": _sys1bench,
-    "promptfoo": _promptfoo,
+
+class _Kind(NamedTuple):
+    read: Callable[[Mapping[str, Any], str], Iterator[Answered]]
+    keys: Sequence[str]  # of its first row
+
+
+_KINDS = {
+    "request and reply": _Kind(_exchange, ("request", "response")),
+    "jev-eval": _Kind(_jev_eval, ("question_hash", "answer", "gold")),
+    "decguard": _Kind(_decguard, ("decision", "probabilities", "selected")),
+    "sys1bench": _Kind(_sys1bench, ("question_key", "option_keys", "probs", "ground_truth")),
+    "promptfoo": _Kind(_promptfoo, ("vars", "response")),
 }
+"""Kinds of logs by name."""

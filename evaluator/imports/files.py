@@ -161,12 +161,10 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         valid, note = _valid_predictions(rows, columns, labels)
         rows = valid if columns.invalid == "drop" else rows
         indices = _label_indices({columns.gold: rows, columns.scores[0]: valid}, labels)
-        golds: list[int | None] = [*indices[columns.gold]]
-        of_valid = dict(zip((row.number for row in valid), indices[columns.scores[0]], strict=True))
-        predicted = [
-            of_valid.get(row.number, (gold + 1) % len(labels))  # an invalid one: another than the true label
-            for row, gold in zip(rows, indices[columns.gold], strict=True)
-        ]
+        true, chosen = indices[columns.gold], indices[columns.scores[0]]
+        golds: list[int | None] = [true[row.number] for row in rows]
+        # In the place of an invalid prediction, another label than the true one.
+        predicted = [chosen.get(row.number, (true[row.number] + 1) % len(labels)) for row in rows]
         numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
     else:
         golds = _golds(rows, columns, labels)
@@ -193,8 +191,7 @@ def _golds(rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]) -> li
         return [None] * len(rows)
     known = [row for row in rows if columns.needs_gold or row.cells[gold] is not None]
     indices = _label_indices({gold: known}, labels)[gold]
-    of_row = dict(zip((row.number for row in known), indices, strict=True))
-    return [of_row.get(row.number) for row in rows]
+    return [indices.get(row.number) for row in rows]
 
 
 def _valid_predictions(
@@ -204,10 +201,7 @@ def _valid_predictions(
     if columns.invalid is None:
         return rows, ()
     column = columns.scores[0]
-    readings = [
-        [row for row in rows if _named(row.cells[column], labels) != NO_LABEL],
-        [row for row in rows if _numbered(row.cells[column], labels) != NO_LABEL],
-    ]
+    readings = ([row for row in rows if read(row.cells[column], labels) != NO_LABEL] for read in (_named, _numbered))
     valid = max(readings, key=len)  # names, unless more cells are numbers
     if not valid and columns.invalid == "drop":
         allowed = f"one of {', '.join(labels)}: no row has a label, and --invalid wrong would count all as wrong"
@@ -226,21 +220,24 @@ def _label_names(row: _Row) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, list[int]]:
-    """Return the indices of the labels in some columns, each of the rows given, which hold names of labels or indices.
+def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, dict[int, int]]:
+    """Return the indices of the labels in some columns, by row number; rows given for each hold names or indices.
 
     Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
     only where this fails is each column read by itself.
     """
-    named = {column: [_named(row.cells[column], labels) for row in rows[column]] for column in rows}
-    numbered = {column: [_numbered(row.cells[column], labels) for row in rows[column]] for column in rows}
+    named, numbered = (
+        {column: {row.number: read(row.cells[column], labels) for row in some} for column, some in rows.items()}
+        for read in (_named, _numbered)
+    )
     for indices in (named, numbered):
-        if not any(NO_LABEL in column for column in indices.values()):
+        if not any(NO_LABEL in column.values() for column in indices.values()):
             return indices
-    for column in rows:
-        if NO_LABEL in named[column] and NO_LABEL in numbered[column]:
-            raise _not_a_label(rows[column], column, named[column], numbered[column], labels)
-    return {column: numbered[column] if NO_LABEL in named[column] else named[column] for column in rows}
+    are_names = {column: NO_LABEL not in indices.values() for column, indices in named.items()}
+    for column, some in rows.items():
+        if not are_names[column] and NO_LABEL in numbered[column].values():
+            raise _not_a_label(some, column, named[column], numbered[column], labels)
+    return {column: named[column] if are_names[column] else numbered[column] for column in rows}
 
 
 def _named(cell: object, labels: Sequence[str]) -> int:
@@ -257,16 +254,16 @@ def _numbered(cell: object, labels: Sequence[str]) -> int:
 
 
 def _not_a_label(
-    rows: Sequence[_Row], column: str, named: Sequence[int], numbered: Sequence[int], labels: Sequence[str]
+    rows: Sequence[_Row], column: str, named: Mapping[int, int], numbered: Mapping[int, int], labels: Sequence[str]
 ) -> DatasetError:
     allowed = f"one of {', '.join(labels)}"
-    for row, *indices in zip(rows, named, numbered, strict=True):
-        if {*indices} == {NO_LABEL}:
+    for row in rows:
+        if named[row.number] == numbered[row.number] == NO_LABEL:
             allowed = f"{allowed}, or a number from 0 to {len(labels) - 1}"
             if column == PREDICTED:
                 allowed += "; --invalid wrong counts other answers as wrong, and --invalid drop leaves them out"
             return row.error(column, allowed, row.cells[column])
-    row = rows[named.index(NO_LABEL)]
+    row = next(row for row in rows if named[row.number] == NO_LABEL)
     return row.error(column, f"{allowed}, since other rows have names", row.cells[column])
 
 

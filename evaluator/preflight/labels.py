@@ -117,10 +117,6 @@ def _begins(a: Tokens, b: Tokens) -> bool:
     return len(a) < len(b) and b[: len(a)] == a
 
 
-def _shares_first(a: Tokens, b: Tokens) -> bool:
-    return a[0] == b[0] and not _begins(a, b)
-
-
 _PAIRS: Sequence[tuple[str, Test, str]] = (
     (
         "label-begins-label",
@@ -130,7 +126,7 @@ _PAIRS: Sequence[tuple[str, Test, str]] = (
     ),
     (
         "first-token-shared",
-        _shares_first,
+        lambda a, b: a[0] == b[0] and not _begins(a, b),
         "The labels {!r} and {!r} begin with the same token{}: what comes after it tells them apart.",
     ),
 )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset, OwnDraw
@@ -197,10 +196,10 @@ def _rejection_samples(
 
 def _first_fitting(shown: Ints, gold: Ints, label_domain: LabelDomain) -> list[int]:
     """Return for each label of `gold` the next row of `shown` [n_samples, n_shots] that fits it, while there is one."""
-    fitting: dict[int, npt.NDArray[np.int64]] = {}
-    for label in np.unique(gold):
-        shows_label = (shown == label).any(axis=1)
-        fitting[int(label)] = np.flatnonzero(shows_label == (label_domain == "in_domain"))
+    fitting = {
+        label: np.flatnonzero((shown == label).any(axis=1) == (label_domain == "in_domain"))
+        for label in np.unique(gold).tolist()
+    }
     taken: list[int] = []
     # One prompt after the other, because each search starts after the row that the prompt before it took.
     for label in gold.tolist():
@@ -230,13 +229,9 @@ def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed
         while len(drawn) < n_sequences:
             drawn[draw.randrange(n_possible)] = None
         numbers = list(drawn)
-    return places_before_removals(_ranks(numbers, n_pool, n_shots))
-
-
-def _ranks(numbers: list[int], n_pool: int, n_shots: int) -> Ints:
-    """Write numbers in the mixed base n_pool, n_pool - 1, ...: each digit is a rank among the examples still left."""
+    # In the mixed base n_pool, n_pool - 1, ... each digit of a number is a rank among the examples still left.
     ranks = np.empty((len(numbers), n_shots), np.int64)
     for row, number in enumerate(numbers):
         for place in range(n_shots):
             number, ranks[row, place] = divmod(number, n_pool - place)
-    return ranks
+    return places_before_removals(ranks)

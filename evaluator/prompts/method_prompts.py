@@ -9,10 +9,9 @@ Build the prompts of the noisy channel, which show the label before the text: a 
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from evaluator.arrays import Ints
+from evaluator.arrays import Floats, Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import DatasetError
@@ -77,13 +76,13 @@ def domain_queries(
     ).to_series()
 
 
-def _any_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
+def _any_word(words: pl.Series, draws: Floats) -> pl.Series:
     occurrences = words.explode()
     occurrences = occurrences.filter(occurrences != "")
     return occurrences.gather((draws.ravel() * len(occurrences)).astype(np.int64))
 
 
-def _row_then_word(words: pl.Series, draws: npt.NDArray[np.float64]) -> pl.Series:
+def _row_then_word(words: pl.Series, draws: Floats) -> pl.Series:
     """Draw a row and one of its words as the toolkit does: it scales draws to the number minus one, and rounds down."""
     row_draws, word_draws = draws.reshape(-1, 2).T
     n_words = words.list.len().to_numpy().astype(np.int64)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,16 +152,14 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     Raises:
         ScoreError: a sum that is not finite.
     """
-    # Requests join the continuations of several rows; group_by deals them out to the rows again.
-    sums = [sum(continuation) for request in answers for continuation in request]
-    counts = [len(continuation) for request in answers for continuation in request]
-    rows = tokens["continuations"].list.len().to_numpy()
-    flat = pl.DataFrame(
-        {"row": np.arange(len(rows)).repeat(rows), "log_likelihoods": sums, "token_counts": counts},
-        schema_overrides={"log_likelihoods": pl.Float64},
-    )
-    lists = flat.group_by("row", maintain_order=True).agg("log_likelihoods", "token_counts")
-    frame = lists.select(tokens["token_id"], "log_likelihoods", "token_counts").cast(TOKEN_SCORES)
+    # Requests join the continuations of several rows: deal them out to the rows again.
+    n_of_row, answered = tokens["continuations"].list.len(), list(chain.from_iterable(answers))
+    assert len(answered) == n_of_row.sum(), "engines answer every continuation"
+    left = iter(answered)
+    rows = [list(islice(left, n)) for n in n_of_row]
+    sums, counts = ([[measure(log_probs) for log_probs in row] for row in rows] for measure in (sum, len))
+    columns = {"token_id": tokens["token_id"], "log_likelihoods": sums, "token_counts": counts}
+    frame = pl.DataFrame(columns, schema=TOKEN_SCORES)
     what = "a label whose log-likelihood is not a finite number"
     require_finite(frame.with_columns(tokens["prompt_id"]), "log_likelihoods", what)
     return frame

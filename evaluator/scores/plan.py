@@ -224,14 +224,6 @@ def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
     Args:
         tokens: schemas.TOKENS in prefix order, so that equal contexts are neighbours.
     """
-    if tokens.is_empty():
-        return np.empty(0, np.int64)
-    joins = tokens["ask"].is_in(["labels", "last_tokens"]).to_numpy()
-    context = tokens["context"]
-    # A context equals the previous one if both have the same length and share all tokens.
-    same = (shared_prefix_lengths(*ragged(context)) == context.list.len().to_numpy()) & (
-        context.list.len() == context.list.len().shift(1)
-    ).fill_null(False).to_numpy()
-    same[1:] &= joins[1:] & joins[:-1]
-    same[0] = False
-    return np.flatnonzero(~same)
+    context, joins = pl.col("context"), pl.col("ask").is_in(["labels", "last_tokens"])
+    goes_on = (context == context.shift()) & joins & joins.shift()
+    return tokens.select((~goes_on.fill_null(False)).arg_true().cast(pl.Int64)).to_series().to_numpy()

@@ -48,7 +48,20 @@ def kept(
 
     Raises WriteError if the file cannot be written.
     """
-    with _written(rows, folder, schema, rows_per_group) as file:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(TemporaryFile(dir=folder))
+            if isinstance(rows, pl.LazyFrame):
+                rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group, engine="streaming")
+            else:
+                assert schema is not None, "frames have a schema"
+                _write_frames(file, rows, schema, rows_per_group)
+            file.flush()
+        except OSError as error:
+            raise WriteError(
+                f"Rows cannot be kept in {folder} for the next step: {reason(error)}. Make room there, and run the "
+                "same command again."
+            ) from error
         del rows  # which may hold frames in memory as long as this function waits
         yield scan_parquet(Path(f"/dev/fd/{file.fileno()}"))
 
@@ -66,26 +79,6 @@ def slices(rows: pl.LazyFrame, n_rows: int = ROWS_PER_SLICE) -> Iterator[pl.Data
 def id_numbers(name: str) -> pl.Expr:
     """Return the ids in a column, 32 hex digits each, as numbers of 16 bytes: a third of what the texts take."""
     return pl.col(name).str.decode("hex").bin.reinterpret(dtype=pl.Int128, endianness="big")
-
-
-def _written(rows: Rows, folder: Path, schema: pl.Schema | None, rows_per_group: int) -> IO[bytes]:
-    """Return an open temporary file with these rows."""
-    try:
-        with ExitStack() as stack:
-            file = stack.enter_context(TemporaryFile(dir=folder))
-            if isinstance(rows, pl.LazyFrame):
-                rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group, engine="streaming")
-            else:
-                assert schema is not None, "frames have a schema"
-                _write_frames(file, rows, schema, rows_per_group)
-            file.flush()
-            stack.pop_all()  # written: it stays open
-            return file
-    except OSError as error:
-        raise WriteError(
-            f"Rows cannot be kept in {folder} for the next step: {reason(error)}. Make room there, and run the same "
-            "command again."
-        ) from error
 
 
 def _write_frames(file: IO[bytes], frames: Iterable[pl.DataFrame], schema: pl.Schema, rows_per_group: int) -> None:

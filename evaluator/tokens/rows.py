@@ -22,7 +22,7 @@ import polars as pl
 
 from evaluator.schemas import TOKENS
 from evaluator.store.tables import ROWS_PER_SLICE, id_numbers, kept, slices
-from evaluator_kernels.shared_prefix import shared_prefix_lengths
+from evaluator_kernels.shared_prefix import Offsets, Tokens, shared_prefix_lengths
 
 
 class TokenRows:
@@ -104,9 +104,6 @@ def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64
     column = rows.rechunk().to_arrow()
     return column.values.to_numpy(), column.offsets.to_numpy()
 
-
-Tokens = npt.NDArray[np.int32]
-Offsets = npt.NDArray[np.int64]
 
 BLOCK_SIZES = (16, 32, 128)
 """Block sizes for which the manifest has a floor: of vLLM on a GPU, of this package on a CPU, of vLLM on a CPU."""

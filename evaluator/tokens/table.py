@@ -229,9 +229,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
         blake2b(content[start * width : end * width], digest_size=16, person=ask.encode()).hexdigest()
         for ask, start, end in zip(rows["ask"].to_list(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
-    return rows.with_columns(token_id=pl.Series(ids, dtype=pl.String)).select(
-        pl.col(name).cast(dtype) for name, dtype in TOKENS.items()
-    )
+    return rows.with_columns(token_id=pl.Series(ids, dtype=pl.String)).select(TOKENS.names()).cast(TOKENS)
 
 
 def open_tokens(folder: Path) -> TokenTable | None:

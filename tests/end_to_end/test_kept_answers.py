@@ -13,7 +13,7 @@ from tests.end_to_end.processes import start, table_bytes
 SLOW = """
 import sys, time
 from evaluator.cli.main import main
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import FakeEngine
 from evaluator.scores import compute
 compute.SECONDS_BETWEEN_KEPT = 0.1
 answers = FakeEngine.log_likelihoods

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import replicas
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import FakeEngine
 from evaluator.engine.replicas import MIN_ROOM, EngineLoader
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import FakeEngine
 from evaluator.errors import ModelError
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.skeleton import load_lm_head

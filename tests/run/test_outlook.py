@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import ModelConfig, RunConfig
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import FakeEngine
 from evaluator.progress import Progress, finish
 from evaluator.run import pipeline, score
 from evaluator.run.score import STAGE

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES
-from evaluator.engine.base import ContinuationRequest
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import ContinuationRequest, FakeEngine
 from evaluator.errors import ConfigError, ScoreError
 from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.methods.base import LABEL_SCORE

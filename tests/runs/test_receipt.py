@@ -15,8 +15,7 @@ import pytest
 import evaluator
 from evaluator.config import ModelConfig, ReceiptConfig, RunConfig
 from evaluator.engine import ENGINES, EngineKind
-from evaluator.engine.base import Engine
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import Engine, FakeEngine
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.record import ReceiptRecord

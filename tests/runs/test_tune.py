@@ -8,8 +8,8 @@ import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig, StepsConfig
 from evaluator.engine import replicas
+from evaluator.engine.base import FakeEngine
 from evaluator.engine.devices import Machine
-from evaluator.engine.fake_engine import FakeEngine
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings, step_settings
 from evaluator.progress import finish
 from evaluator.runs import tune

@@ -15,7 +15,7 @@ import pytest
 from evaluator.config import DataOptions, ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, EngineKind
-from evaluator.engine.fake_engine import FakeEngine
+from evaluator.engine.base import FakeEngine
 from evaluator.methods import METHODS
 from evaluator.methods.base import Method, softmax_of
 from evaluator.metrics.classification import METRICS, Measured, mean_metric, metric_values

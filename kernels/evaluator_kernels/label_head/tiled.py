@@ -17,7 +17,7 @@ TOKENS = 2048
 
 
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Return log_sum_exp of the package, without checks."""
+    """Return log_sum_exp of the package, in float64, without checks."""
     tiles = head_VD.split(TOKENS)
     max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
     sum_TP = torch.empty_like(max_TP)
@@ -31,11 +31,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
             logits_TV = torch.mm(rows_TD, tile_DV, out=block[: math.prod(shape)].view(shape))
             max_T = max_TP[rows, tile] = logits_TV.amax(-1)
             sum_TP[rows, tile] = logits_TV.sub_(finite_or_zero(max_T)[:, None]).exp_().sum(-1)
-    return join_tiles(max_TP, sum_TP)
-
-
-def join_tiles(max_TP: torch.Tensor, sum_TP: torch.Tensor) -> torch.Tensor:
-    """Return float64 log-sum-exps of rows from their tiles' maxima and sums of exp(logit - finite_or_zero(maximum))."""
+    # Join the tiles, whose sums are of exp(logit - finite_or_zero(maximum)).
     max_TP = max_TP.double()
     shift_T = finite_or_zero(max_TP.amax(-1))
     return shift_T + (sum_TP * (max_TP - shift_T[:, None]).exp()).sum(-1).log()
