@@ -42,7 +42,7 @@ def test_a_task_keeps_its_prefixes_and_drops_exact_repeats_with_a_note(tmp_path)
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("{", "cannot be read as JSON"),
+        ("{", "is damaged or not JSON"),
         ("[]", "an object was expected, got list"),
         ({"name": "x"}, "no list of `examples`"),
         ({"examples": [{"input": "a", "target": "b"}]}, r"row 0 .*no `target_scores`"),

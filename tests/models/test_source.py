@@ -105,7 +105,7 @@ def test_a_misspelt_shipped_model_is_suggested(monkeypatch, name, meant):
 
 def test_a_damaged_configuration_is_refused(copied):
     (copied / "config.json").write_text("{")
-    with pytest.raises(ModelError, match="is not JSON"):
+    with pytest.raises(ModelError, match="is damaged or not JSON"):
         found(copied)
 
 
