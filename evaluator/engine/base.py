@@ -93,9 +93,10 @@ class FakeEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        for index, request in enumerate(requests):
+        answers = [token_log_probs(*request) for request in requests]
+        for index, (request, answer) in enumerate(zip(requests, answers, strict=True)):
             self.counts.prompt_tokens += len(request.context)
-            yield ContinuationScores(index, token_log_probs(request.context, request.continuations))
+            yield ContinuationScores(index, answer)
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         self.counts.prompt_tokens += sum(map(len, texts))

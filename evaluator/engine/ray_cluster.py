@@ -261,7 +261,9 @@ class ReplicaActor:
         time.sleep(seconds_before_start(settings))
         clock = time.monotonic()
         try:
-            with _loading_alone(config.devices.engines_per_device):
+            # One engine at a time loads on a GPU: vLLM measures free memory before and after loading.
+            lock = Path(tempfile.gettempdir()) / f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
+            with filelock.FileLock(lock) if config.devices.engines_per_device > 1 else nullcontext():
                 here = found_here(source, config, settings)
                 self._engine = load_engine(here, config)
         except Exception:
@@ -300,17 +302,6 @@ def seconds_before_start(settings: ReplicaSettings) -> float:
     gpus = _visible_gpus()
     place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.place % _MAX_STARTS_AT_A_TIME
     return _SECONDS_BETWEEN_STARTS * place
-
-
-@contextmanager
-def _loading_alone(engines_per_device: int) -> Iterator[None]:
-    """Load while no other engine loads on this GPU: vLLM measures free memory before and after loading."""
-    if engines_per_device == 1:
-        yield
-        return
-    name = f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
-    with filelock.FileLock(Path(tempfile.gettempdir()) / name):
-        yield
 
 
 def _visible_gpus() -> list[str]:

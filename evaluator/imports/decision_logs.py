@@ -129,9 +129,11 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
     if len(kept) < len(plain):
         notes.append(f"{len(plain) - len(kept)} answers have no true option and are left out")
     parts = {IMPORTED: kept}
-    for part in dict.fromkeys(row.part for row in rows):
-        if part != IMPORTED:
-            parts[part] = _asked_twice(plain, [row for row in rows if row.part == part])
+    for part in dict.fromkeys(row.part for row in rows if row.part != IMPORTED):
+        changed = [row for row in rows if row.part == part]
+        # Queries that were asked both as they are and changed.
+        both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
+        parts[part] = [row for row in (*plain, *changed) if row.query in both]
     sizes = {len(row.answer.options) for of_part in parts.values() for row in of_part if row.answer}
     for size in sorted(sizes):
         name = question if len(sizes) == 1 else f"{question} ({size} options)"
@@ -141,12 +143,6 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
                 yield dataset
                 if part == IMPORTED and refused and len(sizes) == 1:
                     yield _with_refusals(dataset, refused, of_size[0])
-
-
-def _asked_twice(plain: Sequence[Answered], changed: Sequence[Answered]) -> list[Answered]:
-    """Return the answers to the queries that were asked both as they are and changed."""
-    both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
-    return [row for row in (*plain, *changed) if row.query in both]
 
 
 def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:

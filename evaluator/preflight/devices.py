@@ -89,7 +89,10 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
     """Return the devices to estimate for. Raises ConfigError for a name that is none, and for a file that has none."""
     devices = shipped_tables(__package__, "devices", Device)
     if assumptions.file is not None:
-        devices |= _read_devices(assumptions.file, f"--device-file {assumptions.file}")
+        where = f"--device-file {assumptions.file}"
+        hint = f"Each device is a table with {', '.join(entry.name for entry in fields(Device))}."
+        for name, content in read_toml(assumptions.file, ConfigError, where).items():
+            devices[name] = converted(content, Device, ConfigError, f"{where}, {name}", hint, strict=False)
     for name in assumptions.devices:
         if name not in devices:
             raise ConfigError(f"{unknown_name('There is no device', name, devices)} --device-file FILE adds others.")
@@ -113,31 +116,21 @@ def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: 
     return None
 
 
-def _read_devices(path: Path, where: str) -> dict[str, Device]:
-    hint = f"Each device is a table with {', '.join(entry.name for entry in fields(Device))}."
-    devices = read_toml(path, ConfigError, where).items()
-    return {
-        name: converted(device, Device, ConfigError, f"{where}, {name}", hint, strict=False) for name, device in devices
-    }
-
-
 def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> dict[str, DeviceRecord]:
     """Return the estimate for each device, by name.
 
     Seconds are computed_tokens x flop_per_token / (peak x utilisation) + prompts x SECONDS_PER_REQUEST; loading the
     model is not counted.
     """
-    return {name: _of_device(work, device, utilisation) for name, device in devices.items()}
-
-
-def _of_device(work: Work, device: Device, utilisation: float) -> DeviceRecord:
-    # Without FP8 products, or where they are not known, weights are multiplied in the dtype.
-    peak = device.peak(work.dtype, work.quantization) or device.peak(work.dtype, None)
-    assert peak is not None, "of plain weights it is known"
-    seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
-    held = work.weight_bytes + work.cache_bytes
-    return DeviceRecord(
-        fits=held <= MEMORY_SHARE * device.memory_gib * 2**30,
-        elapsed_s=round(seconds, 3),
-        price_usd=round(seconds / 3600 * device.usd_per_hour, 6),
-    )
+    records, held = {}, work.weight_bytes + work.cache_bytes
+    for name, device in devices.items():
+        # Without FP8 products, or where they are not known, weights are multiplied in the dtype.
+        peak = device.peak(work.dtype, work.quantization) or device.peak(work.dtype, None)
+        assert peak is not None, "of plain weights it is known"
+        seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
+        records[name] = DeviceRecord(
+            fits=held <= MEMORY_SHARE * device.memory_gib * 2**30,
+            elapsed_s=round(seconds, 3),
+            price_usd=round(seconds / 3600 * device.usd_per_hour, 6),
+        )
+    return records

@@ -31,11 +31,7 @@ def _shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[n
     return shared
 
 
-def _compiled() -> Any:
-    try:
-        return numba.njit(SIGNATURE, cache=True)(_shared_prefix_lengths)
-    except (RuntimeError, OSError):  # no writable folder for the cache: compile in each process
-        return numba.njit(SIGNATURE)(_shared_prefix_lengths)
-
-
-shared_prefix_lengths = _compiled()
+try:
+    shared_prefix_lengths: Any = numba.njit(SIGNATURE, cache=True)(_shared_prefix_lengths)
+except (RuntimeError, OSError):  # no writable folder for the cache: compile in each process
+    shared_prefix_lengths = numba.njit(SIGNATURE)(_shared_prefix_lengths)
