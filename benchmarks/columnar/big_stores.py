@@ -25,7 +25,7 @@ from benchmarks.columnar import metrics
 from benchmarks.harness import ROOT, Target, append_rows, print_targets
 from evaluator.files.json_files import MANIFEST
 from evaluator.progress import finish
-from evaluator.store.prompt_store import open_intact_store, open_store
+from evaluator.store import open_intact_store, open_store
 
 N_WORDS = 20  # of a text
 TRAINING_ROWS = 1000

@@ -25,7 +25,7 @@ from evaluator.models.source import find_model
 from evaluator.prompts.rows import normal_requests
 from evaluator.random_baselines import max_random_accuracy, max_random_tail
 from evaluator.scores.compute import engine_requests, score_frame
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store import with_prompt_ids
 from evaluator.suites.staicc.robustness import label_noise_requests, slope_weights
 from evaluator.tokens.table import tokenise
 

@@ -48,7 +48,7 @@ def share(case: str, stage: Callable[[], Stage[object]], runs: int) -> float:
 
     def plain() -> None:
         with (
-            patch("evaluator.store.prompt_store.changed", lambda *_: []),
+            patch("evaluator.store.changed", lambda *_: []),
             patch("evaluator.scores.table.changed", lambda *_: []),
             patch("evaluator.scores.plan.changed", lambda *_: []),
             patch("evaluator.run.folder.file_digest", lambda _: ANY),

@@ -11,7 +11,7 @@ from benchmarks.faults.cases import Undisturbed, finish, finished_fault, table_d
 from benchmarks.faults.trials import Trial
 
 SHARDS = [
-    ("evaluator.store.prompt_store", "ROWS_PER_SHARD"),
+    ("evaluator.store", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "ROWS_PER_SHARD"),
     ("evaluator.tokens.table", "PROMPTS_PER_BATCH"),
     ("evaluator.tokens.rows", "ROWS_COUNTED"),

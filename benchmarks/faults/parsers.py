@@ -34,7 +34,7 @@ from evaluator.record import RunRecord, TokensRecord
 from evaluator.run.folder import config_from_json
 from evaluator.run.folders import config_to_json, read_run
 from evaluator.scores.table import PlanRecord, ScoreManifest, ShardRecord
-from evaluator.store.prompt_store import StoreManifest
+from evaluator.store import StoreManifest
 from evaluator.suites.in_context_pvi.correlations import read_annotations
 from evaluator.suites.prompt_search.prompts import read_candidates
 from evaluator.templates.template import ChoiceTemplate

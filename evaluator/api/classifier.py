@@ -50,7 +50,7 @@ from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form
 from evaluator.run.score import LOGS, check_capabilities, score_run
-from evaluator.store.prompt_store import as_request_rows, open_intact_store, write_store
+from evaluator.store import as_request_rows, open_intact_store, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 from evaluator.tokens.chat import ChatForm

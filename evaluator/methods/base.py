@@ -23,7 +23,7 @@ from evaluator.schemas import (
     Definition,
     PartKind,
 )
-from evaluator.store.tables import slices
+from evaluator.store import slices
 
 if TYPE_CHECKING:
     import torch

@@ -40,7 +40,7 @@ from evaluator.metrics.intervals import (
 )
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
 from evaluator.statistics.selective import binomial_quantile
-from evaluator.store.tables import id_numbers, kept, slices
+from evaluator.store import id_numbers, kept, slices
 
 _NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
 SIZES = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}

@@ -17,8 +17,7 @@ from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import longest_tokens
-from evaluator.store.prompt_store import PromptStore
-from evaluator.store.tables import id_numbers
+from evaluator.store import PromptStore, id_numbers
 from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.chat import ChatForm
 from evaluator.tokens.tokenizer import TextTokenizer

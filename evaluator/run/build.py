@@ -28,13 +28,13 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.folders import identity, lock_folder, mark_user
 from evaluator.schemas import PROMPTS_KEY
-from evaluator.store.prompt_store import PromptStore, kept_requests, open_intact_store, write_store
+from evaluator.store import PromptStore, kept_requests, open_intact_store, write_store
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
 from evaluator.suites.base import Part, Suite
 
 logger = logging.getLogger(__name__)
 
-BUILT_BY = ("templates", "datasets", "prompts", "methods", "suites", "store", "run/build.py", "schemas.py")
+BUILT_BY = ("templates", "datasets", "prompts", "methods", "suites", "store.py", "run/build.py", "schemas.py")
 """The code that determines the prompts."""
 
 

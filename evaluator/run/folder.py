@@ -21,8 +21,7 @@ from evaluator.run.build import Built
 from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run, require_run
 from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
-from evaluator.store.prompt_store import PromptStore, require_store
-from evaluator.store.tables import compact_copy
+from evaluator.store import PromptStore, compact_copy, require_store
 from evaluator.suites import SUITES, TABLES, methods_of
 from evaluator.tokens.table import require_tokens
 

@@ -29,8 +29,7 @@ from evaluator.scores.table import (
     require_states,
     warn_if_equal,
 )
-from evaluator.store.prompt_store import PromptStore
-from evaluator.store.tables import kept
+from evaluator.store import PromptStore, kept
 from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable

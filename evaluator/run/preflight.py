@@ -24,7 +24,7 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form, with_chat
 from evaluator.run.score import check_capabilities
 from evaluator.run.tokenise import BLOCK_TOKENS, Examined, examine
-from evaluator.store.prompt_store import PromptStore
+from evaluator.store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokens_around
 

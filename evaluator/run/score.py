@@ -44,8 +44,7 @@ from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
 from evaluator.scores.compute import AfterShard, Arithmetic, score_rows
 from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, open_scores, prompt_scores
-from evaluator.store.prompt_store import PromptStore
-from evaluator.store.tables import id_numbers
+from evaluator.store import PromptStore, id_numbers
 from evaluator.suites import chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import TokenTable

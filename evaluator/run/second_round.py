@@ -19,8 +19,7 @@ from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import distances_file, open_scores
-from evaluator.store.prompt_store import PromptStore, kept_requests, open_intact_store, write_store
-from evaluator.store.tables import kept, write_shard
+from evaluator.store import PromptStore, kept, kept_requests, open_intact_store, write_shard, write_store
 from evaluator.suites import chosen_methods
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
 from evaluator.schemas import TOKENS, Definition
 from evaluator.scores.table import check_prompt_lengths, check_vocabulary
-from evaluator.store.prompt_store import PromptStore
+from evaluator.store import PromptStore
 from evaluator.suites import SUITES, chosen_methods
 from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.rows import TokenTotals

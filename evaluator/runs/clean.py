@@ -23,7 +23,7 @@ from evaluator.run.folders import RUN_FILE, USERS, DataFolder, Needs, RunFolder,
 from evaluator.run.score import LOGS
 from evaluator.runs.state import find_runs, folders_below
 from evaluator.scores.table import ScoreManifest
-from evaluator.store.prompt_store import StoreManifest
+from evaluator.store import StoreManifest
 from evaluator.tokens.table import TokenManifest
 
 Kind = Literal["prompts", "tokens", "scores", "logs", "partial", "marks", "datasets", "digests", "models"]

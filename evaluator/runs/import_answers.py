@@ -24,8 +24,7 @@ from evaluator.run.score import Scored
 from evaluator.run_log import now, seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKENS, Definition
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
-from evaluator.store.prompt_store import REQUEST_ROWS, ROWS_PER_SHARD, PromptStore, write_store
-from evaluator.store.tables import write_shard, write_shards
+from evaluator.store import REQUEST_ROWS, ROWS_PER_SHARD, PromptStore, write_shard, write_shards, write_store
 from evaluator.suites.base import Described
 from evaluator.suites.decide.prompts import QUESTION_KINDS, SOFT_GOLD
 from evaluator.tokens.rows import TokenTotals

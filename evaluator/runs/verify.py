@@ -18,8 +18,7 @@ from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.report import PAGE
 from evaluator.scores.table import SCHEMAS, ScoreManifest
-from evaluator.store.prompt_store import PromptStore, StoreManifest
-from evaluator.store.tables import changed, scan_arrow, scan_shards
+from evaluator.store import PromptStore, StoreManifest, changed, scan_arrow, scan_shards
 from evaluator.suites import TABLES
 from evaluator.tokens.table import TokenManifest
 

@@ -29,7 +29,7 @@ from evaluator.run_log import seconds_since
 from evaluator.schemas import TOKEN_SCORES, TOKEN_STATES
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, request_starts
 from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord, require_finite
-from evaluator.store.tables import write_shard
+from evaluator.store import write_shard
 from evaluator.tokens.rows import TokenRows
 
 SECONDS_BETWEEN_REPORTS = 0.5  # to another process each costs a message

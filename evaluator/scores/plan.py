@@ -20,7 +20,7 @@ from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.schemas import TOKENS
 from evaluator.scores.table import Kind, PlanKey, PlanRecord, ScoreManifest, ScoreTable
-from evaluator.store.tables import changed, id_numbers, scan_arrow
+from evaluator.store import changed, id_numbers, scan_arrow
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 

@@ -21,7 +21,7 @@ from evaluator.errors import PromptTooLongError, ScoreError, VocabularyError
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.record import EngineRecord
 from evaluator.schemas import PROMPTS_KEY
-from evaluator.store.tables import changed, scan_arrow
+from evaluator.store import changed, scan_arrow
 from evaluator.tokens.tokenizer import TextTokenizer
 
 logger = logging.getLogger(__name__)

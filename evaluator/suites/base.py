@@ -29,7 +29,7 @@ from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import MetricText
 from evaluator.schemas import DEFINITIONS, METRICS_KEY, Definition, PartKind
-from evaluator.store.prompt_store import PromptStore
+from evaluator.store import PromptStore
 
 OptionsT = TypeVar("OptionsT")
 

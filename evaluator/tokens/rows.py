@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.schemas import TOKENS
-from evaluator.store.tables import ROWS_PER_SLICE, id_numbers, kept, slices
+from evaluator.store import ROWS_PER_SLICE, id_numbers, kept, slices
 from evaluator_kernels.shared_prefix import Offsets, Tokens, shared_prefix_lengths
 
 

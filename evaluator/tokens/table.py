@@ -16,8 +16,7 @@ from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
 from evaluator.schemas import PROMPTS, TOKENS, Definition
-from evaluator.store.prompt_store import ROWS_PER_SHARD, PromptStore
-from evaluator.store.tables import changed, kept, scan_shards, write_shards
+from evaluator.store import ROWS_PER_SHARD, PromptStore, changed, kept, scan_shards, write_shards
 from evaluator.tokens.boundary import TextFault, TextFaults, tokenise_prompts, tokens_around
 from evaluator.tokens.chat import ChatForm, chat_texts
 from evaluator.tokens.rows import TokenRows, TokenTotals, count_tokens, ragged

@@ -66,7 +66,10 @@ REFUSED = {
     "no configuration": (without("adapter_config.json"), "is no LoRA adapter: it has no adapter_config.json"),
     "no weights": (without("adapter_model.safetensors"), "adapter_model.safetensors is missing"),
     "pickled weights": (pickled, "a pickle, which can run code"),
-    "a broken configuration": (lambda folder: (folder / "adapter_config.json").write_text("{"), "is damaged or not JSON"),
+    "a broken configuration": (
+        lambda folder: (folder / "adapter_config.json").write_text("{"),
+        "is damaged or not JSON",
+    ),
     "a list": (lambda folder: (folder / "adapter_config.json").write_text("[]"), "an object was expected"),
     "another kind": (lambda folder: with_settings(folder, peft_type="IA3"), "of kind 'IA3', but only LORA"),
     "DoRA": (lambda folder: with_settings(folder, use_dora=True), "more than a plain LoRA adapter .use_dora"),

@@ -8,7 +8,7 @@ from evaluator.preflight.labels import (
     prompt_kinds,
     space_findings,
 )
-from evaluator.store.prompt_store import PromptStore, as_request_rows, write_store
+from evaluator.store import PromptStore, as_request_rows, write_store
 from tests.tokens.token_frames import token_table
 
 

@@ -10,7 +10,7 @@ from evaluator.methods.base import MethodContext
 from evaluator.methods.scoring_rules import PPL_ICL, UNCONDITIONAL
 from evaluator.prompts.method_prompts import noisy_channel_requests
 from evaluator.prompts.rows import normal_requests, prompt_spans, shifted
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store import with_prompt_ids
 from evaluator.suites import SUITES
 from evaluator.suites.base import Suite
 from tests.toolkit import our_dataset

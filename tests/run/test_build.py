@@ -10,8 +10,7 @@ from evaluator.progress import finish
 from evaluator.run import build
 from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
-from evaluator.store import tables
-from evaluator.store.prompt_store import PromptStore, open_intact_store, require_store, with_prompt_ids
+from evaluator.store import PromptStore, open_intact_store, require_store, tables, with_prompt_ids
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 

@@ -22,7 +22,7 @@ from evaluator.run.folders import read_run
 from evaluator.run.measure import complete_run
 from evaluator.run_log import started_as
 from evaluator.runs.verify import verify
-from evaluator.store.tables import write_shard
+from evaluator.store import write_shard
 from evaluator.suites.in_context_pvi import suite as pvi_suite
 from evaluator.suites.in_context_pvi.prompts import PviMeasureOptions
 from tests.command_line import command

@@ -7,7 +7,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from evaluator.errors import WriteError
-from evaluator.store.tables import kept, slices
+from evaluator.store import kept, slices
 
 ROWS = pl.DataFrame({"name": ["a", "b", None], "numbers": [[1.5], [], None]})
 

@@ -9,7 +9,7 @@ from evaluator.config import RunConfig
 from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, ScoredRequests
 from evaluator.schemas import DEFINITIONS, Definition
-from evaluator.store.prompt_store import PromptStore, StoreManifest
+from evaluator.store import PromptStore, StoreManifest
 from evaluator.suites.base import ScoredRun, classification_tables
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS
 from tests.methods.answered import BOTH, answers, table

@@ -10,7 +10,7 @@ import pytest
 from evaluator.datasets.base import EXAMPLES
 from evaluator.errors import LabelError, ModelError
 from evaluator.prompts.rows import NO_SPANS, classification_prompts
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store import with_prompt_ids
 from evaluator.templates.template import MetaTemplate, Verbalizer
 from evaluator.tokens.chat import ChatForm
 from evaluator.tokens.table import tokenise

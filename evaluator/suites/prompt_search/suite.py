@@ -26,7 +26,7 @@ from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.report.section import MeasuredRun
 from evaluator.schemas import METRICS, PREDICTIONS
-from evaluator.store.prompt_store import PromptStore
+from evaluator.store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import schema, tables
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests

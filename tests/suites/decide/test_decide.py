@@ -24,7 +24,7 @@ from evaluator.datasets.question_table import drawn_demonstrations, question_exa
 from evaluator.decisions.questions import read_questions
 from evaluator.errors import DatasetError
 from evaluator.runs.export import export
-from evaluator.store.prompt_store import open_intact_store
+from evaluator.store import open_intact_store
 from tests.command_line import command
 
 TEAMS = ["billing", "technical", "spam"]

@@ -16,7 +16,7 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
 from evaluator.run.compare import compare
 from evaluator.schemas import PREDICTIONS
-from evaluator.store.prompt_store import with_prompt_ids
+from evaluator.store import with_prompt_ids
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts, resolved_options
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
 from tests.compare.run_folders import predictions, write_run
