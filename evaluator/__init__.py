@@ -18,19 +18,15 @@ if TYPE_CHECKING:
     from evaluator.runs.threshold import threshold_report as threshold_report
 
 __version__ = "0.1.0"
-_MODULES = {
-    "InContextClassifier": "evaluator.api.classifier",
-    "compare_runs": "evaluator.api.runs",
-    "evaluate": "evaluator.api.runs",
-    "open_run": "evaluator.api.runs",
-    "classification_metrics": "evaluator.metrics",
-    "max_random_accuracy": "evaluator.random_baselines",
-    "max_random_tail": "evaluator.random_baselines",
-    "read_requests": "evaluator.run.folder",
-    "read_scores": "evaluator.run.folder",
-    "apply_thresholds": "evaluator.runs.threshold",
-    "threshold_report": "evaluator.runs.threshold",
+_NAMES = {
+    "api.classifier": ("InContextClassifier",),
+    "api.runs": ("compare_runs", "evaluate", "open_run"),
+    "metrics": ("classification_metrics",),
+    "random_baselines": ("max_random_accuracy", "max_random_tail"),
+    "run.folder": ("read_requests", "read_scores"),
+    "runs.threshold": ("apply_thresholds", "threshold_report"),
 }
+_MODULES = {name: f"evaluator.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__", *_MODULES]
 
 

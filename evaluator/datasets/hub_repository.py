@@ -19,9 +19,9 @@ import polars as pl
 from evaluator.config import DataOptions, cache_folder
 from evaluator.datasets.base import write_cached
 from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
-from evaluator.datasets.tables import class_names, column_names, read_columns
+from evaluator.datasets.tables import class_names, column_names, read_columns, require_columns
 from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
-from evaluator.errors import ConfigError, DatasetError, unknown_name
+from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.digests import short_digest
 from evaluator.hub import hub_files, hub_snapshot
 
@@ -161,9 +161,7 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
     columns = list(dict.fromkeys([*texts, label]))
     with _reading(where):
         present = column_names(files[0])
-    if missing := [column for column in columns if column not in present]:
-        message = unknown_name(f"{where}: there is no column", missing[0], present, listed="It has")
-        raise DatasetError(f"{message} {columns_hint}")
+    require_columns(present, columns, where, columns_hint)
     with _reading(where):
         rows = pl.concat([read_columns(file, columns) for file in files], how="vertical_relaxed")
     return HubRows(rows=rows, commit=snapshot.name, where=where, label_names=tuple(class_names(files[0], label)))

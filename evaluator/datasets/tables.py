@@ -44,7 +44,7 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[i
     if ending(path) == JSON_LINES:
         _require_distinct(path, columns)
         for number, row in json_rows(path):
-            _require_columns(row, columns, f"{path}, row {number} (from 0)", hint)
+            require_columns(row, columns, f"{path}, row {number} (from 0)", hint)
             yield number, tuple(row[name] for name in columns)
     else:
         table = _read_table(path, ending(path), columns, hint)
@@ -70,7 +70,7 @@ def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> T
     with _reading(path, form):
         if not {*columns} <= {*names} and form.first_rows and is_headerless(names, form.first_rows(path, content)):
             hint = "Its first row looks like data, not like names of columns: put a row of names above it."
-        _require_columns(names, columns, str(path), hint)
+        require_columns(names, columns, str(path), hint)
         table = form.read(path, content, columns)
         return table._replace(cells=table.cells.select(columns))
 
@@ -92,7 +92,7 @@ def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
 
     Its header is checked and its rows are not: only for files whose source is known.
     """
-    _require_columns(column_names(path), columns, str(path), "")
+    require_columns(column_names(path), columns, str(path), "")
     return scan_parquet(path).select(columns)
 
 
@@ -434,7 +434,8 @@ def _require_distinct(path: Path, columns: Sequence[str]) -> None:
         )
 
 
-def _require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:
+def require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:
+    """Raise DatasetError, which ends in `hint`, for a column that the table `where` has not."""
     if missing := [name for name in columns if name not in present]:
         if missing[0].strip() in map(str.strip, present):
             hint = "The two differ in spaces: write the name as the table has it."

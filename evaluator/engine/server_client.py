@@ -24,14 +24,7 @@ import msgspec
 import urllib3
 
 from evaluator.config import ServerKind
-from evaluator.engine.server_protocols import (
-    PROTOCOLS,
-    Answers,
-    Body,
-    ScoringPrompt,
-    ServerProtocol,
-    WrongModelError,
-)
+from evaluator.engine.server_protocols import PROTOCOLS, Answers, Body, ScoringPrompt, ServerProtocol, WrongModelError
 from evaluator.errors import ModelError
 from evaluator.redaction import HIDDEN, MIN_LENGTH
 

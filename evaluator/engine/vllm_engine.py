@@ -27,13 +27,7 @@ from evaluator.engine.base import (
 )
 from evaluator.engine.devices import device_kind, device_name, head_dtype
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, n_shared, shared_prefixes
-from evaluator.engine.vllm_loading import (
-    add_adapters,
-    empty_cache,
-    shared_block_tokens,
-    start_vllm,
-    stopping_vllm,
-)
+from evaluator.engine.vllm_loading import add_adapters, empty_cache, shared_block_tokens, start_vllm, stopping_vllm
 from evaluator.engine.vllm_requests import (
     States,
     learn_question,

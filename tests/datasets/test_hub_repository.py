@@ -138,7 +138,7 @@ def test_what_is_not_there_is_said_in_a_sentence(hub, monkeypatch):
     with pytest.raises(DatasetError, match="no dataset on the hub has this name"):
         load("someone/nothing")
     add_reviews(hub)
-    with pytest.raises(DatasetError, match=r"there is no column 'body'\. It has: text, label\..*--input-column"):
+    with pytest.raises(DatasetError, match=r"has no column 'body'\. It has: text, label\..*--input-column"):
         load(columns=TableColumns(inputs=("body",)))
     hub.gated.add("someone/reviews")
     with pytest.raises(DatasetError, match="requires a login"):

@@ -190,7 +190,7 @@ def test_a_table_of_other_columns_is_refused_with_those_found_and_expected(hub):
     with pytest.raises(DatasetError) as refused:
         load("rte")
     assert str(refused.value) == (
-        f"nyu-mll/glue on the hub, rte/validation at commit {hub.commit('nyu-mll/glue')}: there is no column "
+        f"nyu-mll/glue on the hub, rte/validation at commit {hub.commit('nyu-mll/glue')} has no column "
         "'sentence1'. Did you mean 'sentence2'? It has: premise, sentence2, label, idx. Expected are sentence1, "
         "sentence2 and label."
     )

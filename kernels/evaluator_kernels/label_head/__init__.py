@@ -84,21 +84,25 @@ def _check_head(head_VD: torch.Tensor) -> None:
 
 
 def _check_rows(name: str, rows_TD: torch.Tensor, head_VD: torch.Tensor) -> None:
-    if rows_TD.dtype != torch.float32:
-        raise TypeError(f"{name} must be torch.float32, got {rows_TD.dtype}.")
-    if rows_TD.ndim != 2 or rows_TD.shape[1] != head_VD.shape[1]:
-        expected = f"[rows, {head_VD.shape[1]}], as wide as head_VD"
-        raise ValueError(f"{name} must be {expected}, got shape {tuple(rows_TD.shape)}.")
-    _check_device(name, rows_TD, head_VD)
+    width = head_VD.shape[1]
+    _check(name, rows_TD, [torch.float32], width, f"[rows, {width}], as wide as head_VD", head_VD.device)
+
+
+def _check(
+    name: str, rows: torch.Tensor, dtypes: list[torch.dtype], width: int, shape: str, device: torch.device
+) -> None:
+    if rows.dtype not in dtypes:
+        raise TypeError(f"{name} must be {' or '.join(map(str, dtypes))}, got {rows.dtype}.")
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"{name} must be {shape}, got shape {tuple(rows.shape)}.")
+    if rows.device != device:
+        raise ValueError(f"All tensors must be on one device, but {name} is on {rows.device}, not {device}.")
 
 
 def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
-    if weights_CA.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"weights_CA must be torch.float32 or torch.float64, got {weights_CA.dtype}.")
-    if weights_CA.ndim != 2 or weights_CA.shape[1] != len(anchors_AD):
-        expected = f"[centroids, {len(anchors_AD)}], one column an anchor"
-        raise ValueError(f"weights_CA must be {expected}, got shape {tuple(weights_CA.shape)}.")
-    _check_device("weights_CA", weights_CA, anchors_AD)
+    shape = f"[centroids, {len(anchors_AD)}], one column an anchor"
+    dtypes = [torch.float32, torch.float64]
+    _check("weights_CA", weights_CA, dtypes, len(anchors_AD), shape, anchors_AD.device)
     sums_C = weights_CA.sum(-1, dtype=torch.float64)
     is_distribution_C = (weights_CA >= 0).all(-1) & ((sums_C - 1).abs() <= WEIGHT_TOLERANCE)
     if not is_distribution_C.all():
@@ -107,8 +111,3 @@ def _check_weights(weights_CA: torch.Tensor, anchors_AD: torch.Tensor) -> None:
             f"weights_CA must have rows that are not negative and sum to one, but row {row} sums to "
             f"{sums_C[row].item():g} and its smallest weight is {min(weights_CA[row].tolist(), default=0):g}."
         )
-
-
-def _check_device(name: str, tensor: torch.Tensor, other: torch.Tensor) -> None:
-    if tensor.device != other.device:
-        raise ValueError(f"All tensors must be on one device, but {name} is on {tensor.device}, not {other.device}.")
