@@ -150,12 +150,8 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
     orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
     for read in (row.answer for row in rows if row.answer is not None):
         order = orders.setdefault(frozenset(read.options), read.options)
-        if read.options == order:
-            answers.append(read)
-        else:
-            of_option = dict(zip(read.options, read.probabilities, strict=True))
-            values = tuple(of_option[option] for option in order)
-            answers.append(read._replace(options=order, probabilities=values))
+        of_option = dict(zip(read.options, read.probabilities, strict=True))
+        answers.append(read._replace(options=order, probabilities=tuple(of_option[option] for option in order)))
     numbers = [answer.probabilities for answer in answers]
     reported = reported_probabilities(
         numbers,

@@ -361,11 +361,10 @@ def _require_fit(name: str, base: str, shapes: Mapping[str, tuple[int, int, int]
     if not of_base:
         return
     kinds = {_any_layer(module) for module in of_base}
-    if kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes):
-        raise ModelError(f"{name} was made for another base than {base}, which has no {next(iter(shapes))}.")
+    is_foreign = kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes)
     for module, (_, n_in, n_out) in shapes.items():
         there = of_base.get(_in_layers(module))
-        if there is None and _any_layer(_in_layers(module)) in kinds:
+        if there is None and (is_foreign or _any_layer(_in_layers(module)) in kinds):
             raise ModelError(f"{name} was made for another base than {base}, which has no {module}.")
         if there is not None and tuple(sorted((n_in, n_out))) not in there:
             (one, other), *_ = there
