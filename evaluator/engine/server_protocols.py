@@ -7,7 +7,7 @@ SGLang: POST /generate with `token_ids_logprob`, or with `logprob_start_len` (do
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from evaluator.config import ServerKind
 
@@ -31,25 +31,6 @@ class Answers(NamedTuple):
 
 class WrongModelError(ValueError):
     """A server answered for another model than the one that was asked."""
-
-
-class ServerProtocol(Protocol):
-    """One kind of server."""
-
-    title: ClassVar[str]
-    path: ClassVar[str]
-    version_paths: ClassVar[Sequence[str]]  # where it tells its version
-    answer: ClassVar[Any]  # type that JSON is read as
-    reads_cache_for_prompts: ClassVar[bool]  # whether scored prompts take their beginning from the prefix cache
-    tells_cached_tokens: ClassVar[bool]  # of all prompts of a request
-
-    def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
-        """Build the body of a request. All questions have the same `next_token_ids`, or none has any."""
-        ...
-
-    def read(self, model: str, questions: Sequence[ScoringPrompt], answer: Any) -> Answers:
-        """Read an answer. Raises ValueError that names the missing field, WrongModelError for another model."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,16 +65,17 @@ class _Completion:
 class VllmProtocol:
     """A vLLM server."""
 
-    title: ClassVar[str] = "vLLM"
-    path: ClassVar[str] = "/v1/completions"
-    version_paths: ClassVar[Sequence[str]] = ("/version",)
-    answer: ClassVar[Any] = _Completion
-    reads_cache_for_prompts: ClassVar[bool] = False
-    # With --enable-prompt-tokens-details it tells those of the last prompt of a request alone
+    title = "vLLM"
+    path = "/v1/completions"
+    version_paths = ("/version",)  # where it tells its version
+    answer: ClassVar[Any] = _Completion  # type that JSON is read as
+    reads_cache_for_prompts = False  # whether scored prompts take their beginning from the prefix cache
+    # Of all prompts of a request. With --enable-prompt-tokens-details it tells those of the last one alone
     # (vllm/entrypoints/openai/completion/serving.py, request_output_to_completion_response).
-    tells_cached_tokens: ClassVar[bool] = False
+    tells_cached_tokens = False
 
     def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
+        """Build the body of a request. All questions have the same `next_token_ids`, or none has any."""
         ids = questions[0].next_token_ids
         return {
             "model": model,
@@ -105,6 +87,7 @@ class VllmProtocol:
         }
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: _Completion) -> Answers:
+        """Read an answer. Raises ValueError that names the missing field, WrongModelError for another model."""
         if answer.model != model:
             raise WrongModelError(answer.model)
         if [choice.index for choice in answer.choices] != list(range(len(questions))):
@@ -153,16 +136,17 @@ class _Generated:
 
 
 class SglangProtocol:
-    """An SGLang server. Its answers do not name the model."""
+    """An SGLang server, with the same attributes as VllmProtocol. Its answers do not name the model."""
 
-    title: ClassVar[str] = "SGLang"
-    path: ClassVar[str] = "/generate"
-    version_paths: ClassVar[Sequence[str]] = ("/server_info", "/get_server_info")
+    title = "SGLang"
+    path = "/generate"
+    version_paths = ("/server_info", "/get_server_info")
     answer: ClassVar[Any] = list[_Generated]
-    reads_cache_for_prompts: ClassVar[bool] = True
-    tells_cached_tokens: ClassVar[bool] = True
+    reads_cache_for_prompts = True
+    tells_cached_tokens = True
 
     def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:  # noqa: ARG002
+        """Build the body of a request, as VllmProtocol does."""
         ids = questions[0].next_token_ids
         # Log-probabilities are returned of tokens after the first of these positions; -1 stands for none of the prompt.
         starts = [len(question.tokens) - question.n_scored - 1 if not ids else -1 for question in questions]
@@ -175,6 +159,7 @@ class SglangProtocol:
         }
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: list[_Generated]) -> Answers:  # noqa: ARG002
+        """Read an answer. Raises ValueError that names the missing field."""
         if len(answer) != len(questions):
             raise ValueError(f"{len(answer)} answers to {len(questions)} prompts")
         about = [generated.meta_info for generated in answer]
@@ -201,5 +186,7 @@ def _number(value: float | int | str | None) -> float:
         raise ValueError(f"{value!r} is not a log-probability")
     return float(value)
 
+
+ServerProtocol = VllmProtocol | SglangProtocol
 
 PROTOCOLS: dict[ServerKind, ServerProtocol] = {"vllm": VllmProtocol(), "sglang": SglangProtocol()}
