@@ -161,7 +161,7 @@ def datasets() -> None:
     """List the named datasets."""
     from evaluator.datasets import DATASETS
 
-    _show((name, dataset.description) for name, dataset in DATASETS.items())
+    _show(DATASETS.items())
 
 
 @click.command()

@@ -14,7 +14,6 @@ answer "correlative" where the corpus has "no relationship".
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from evaluator.files.toml_files import shipped_tables
 
@@ -84,35 +83,16 @@ PUBLISHED_TABLES = shipped_tables("evaluator.datasets", "lu_2023", PublishedTabl
 PAPER_TABLES = {name: table for name, table in PUBLISHED_TABLES.items() if table.in_paper}
 """The datasets of the paper; a folder of tables gives these if no dataset is named."""
 
-Needs = Literal["", "a table in --data", "a table in --data, or --data hub"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedDataset:
-    """Where a dataset comes from, and what the user must provide to load it."""
-
-    summary: str
-    needs: Needs  # empty: nothing
-
-    @property
-    def description(self) -> str:
-        return f"{self.summary}; needs {self.needs}" if self.needs else self.summary
-
-
-DATASETS: dict[str, NamedDataset] = {
+DATASETS: dict[str, str] = {
+    **{name: f"StaICC: {', '.join(source.label_names)}" for name, source in SOURCES.items()},
     **{
-        name: NamedDataset(summary=f"StaICC: {', '.join(source.label_names)}", needs="")
-        for name, source in SOURCES.items()
-    },
-    **{
-        name: NamedDataset(
-            summary=f"Lu et al. 2023: {table.corpus} ({table.file})",
-            needs="a table in --data" if isinstance(table.release, str) else "a table in --data, or --data hub",
-        )
+        name: f"Lu et al. 2023: {table.corpus} ({table.file}); needs a table in --data"
+        + ("" if isinstance(table.release, str) else ", or --data hub")
         for name, table in PUBLISHED_TABLES.items()
     },
 }
-"""Datasets of StaICC in the benchmark's order, then the datasets of Lu et al. 2023."""
+"""What each named dataset is, and what the user must provide to load it: StaICC's in the benchmark's order, then those
+of Lu et al. 2023."""
 
-INSTALLED: tuple[str, ...] = tuple(name for name, dataset in DATASETS.items() if not dataset.needs)
+INSTALLED = tuple(SOURCES)
 """The datasets that need no file from the user; `--datasets all` stands for them."""
