@@ -58,11 +58,6 @@ class ClassificationDataset:
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 
-    @property
-    def query_texts(self) -> Iterator[pl.Series]:
-        """Yield the texts of the examples that may be queries, some at a time."""
-        return (rows["texts"] for rows in self.test.iter_slices())
-
 
 CHOICE_EXAMPLES = pl.Schema(
     {
@@ -87,11 +82,6 @@ class MultipleChoiceDataset:
     source: str  # the file, for messages
     notes: tuple[str, ...] = ()  # changes to the data, for the record
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
-
-    @property
-    def query_texts(self) -> Iterator[pl.Series]:
-        """Yield the texts of all examples, some at a time."""
-        return (rows["input"] for rows in self.examples.iter_slices())
 
     @property
     def shown(self) -> pl.DataFrame:
@@ -124,13 +114,14 @@ class DecisionDataset:
     notes: tuple[str, ...] = ()
     fingerprint: str  # hex; changes with the source's bytes, the columns taken and the question
 
-    @property
-    def query_texts(self) -> Iterator[pl.Series]:
-        """Yield the inputs, some at a time."""
-        return (rows["input"] for rows in self.examples.iter_slices())
-
 
 AnyDataset = ClassificationDataset | MultipleChoiceDataset | DecisionDataset
+
+
+def query_texts(dataset: AnyDataset) -> Iterator[pl.Series]:
+    """Yield the texts of the examples that may be queries, some at a time."""
+    texts = dataset.test["texts"] if isinstance(dataset, ClassificationDataset) else dataset.examples["input"]
+    return (some.to_series() for some in texts.to_frame().iter_slices())
 
 
 logger = logging.getLogger(__name__)

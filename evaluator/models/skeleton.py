@@ -31,18 +31,12 @@ _LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "l
 
 
 class ModelSize(NamedTuple):
-    """Numbers of parameters."""
+    """The size of a transformer."""
 
     n_parameters: int
-    per_token: int  # in the matrices of the layers that every token of a prompt is multiplied with
-
-    @property
-    def flop_per_token(self) -> int:
-        """Floating-point operations of a prompt's token: two for each parameter that it meets.
-
-        Attention itself and the LM head, which is applied to one token of a request, are left out.
-        """
-        return 2 * self.per_token
+    # Floating-point operations of a prompt's token: two for each parameter in the matrices of the layers that it meets.
+    # Attention itself and the LM head, which is applied to one token of a request, are left out.
+    flop_per_token: int
 
 
 def auto_class(source: ModelSource) -> Any:
@@ -97,7 +91,7 @@ def model_size(folder: Path, *, trust_remote_code: bool = False) -> ModelSize | 
         if _layer(name) and parameter.ndim > 1:  # no embeddings, norms and biases
             n = parameter.numel()
             per_token += n * n_chosen // n_experts if ".experts." in name else n
-    return ModelSize(model.num_parameters(), per_token)
+    return ModelSize(model.num_parameters(), 2 * per_token)
 
 
 def _config(folder: Path, trust_remote_code: bool) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
-from evaluator.datasets.base import AnyDataset
+from evaluator.datasets.base import AnyDataset, query_texts
 from evaluator.errors import ConfigError
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import read_manifest
@@ -71,7 +71,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         dataset_fingerprints={
             name: SUITES[config.suites[0]].take(dataset, config).fingerprint for name, dataset in built.datasets.items()
         },
-        query_fingerprints={name: list_fingerprint(dataset.query_texts) for name, dataset in built.datasets.items()},
+        query_fingerprints={name: list_fingerprint(query_texts(dataset)) for name, dataset in built.datasets.items()},
     )
 
 
