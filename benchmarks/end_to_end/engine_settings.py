@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.engine_work import Answers, engine_process, random_llama, sst5_requests
 from benchmarks.harness import Work, race
 from evaluator.config import Dtype, ModelConfig
-from evaluator.engine.devices import device_kind, device_name
+from evaluator.engine.devices import device_kind, this_machine
 from evaluator.engine.vllm_settings import SETTINGS, StepSettings
 from evaluator.models.source import find_model
 
@@ -61,7 +61,7 @@ def main(name: str = "28m", dtype: str = "float32", n_prompts: str = "256", runs
         }
         work = Work(
             benchmark="engine_settings",
-            case=f"{name}, {dtype}, {len(requests)} prompts of SST-5, {device_name()}",
+            case=f"{name}, {dtype}, {len(requests)} prompts of SST-5, {this_machine().name}",
             items=len(requests),
             unit="prompts",
             packages=("torch", "transformers"),

@@ -23,23 +23,6 @@ def device_kind() -> DeviceKind:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def device_name() -> str:
-    """Return the name of the GPU, or of the processor with the number of cores available to this process."""
-    if device_kind() == "cuda":
-        import torch
-
-        return str(torch.cuda.get_device_name())
-    return processor_name()
-
-
-def processor_name() -> str:
-    """Return the name of the processor with the number of cores available to this process."""
-    cpu_info = Path("/proc/cpuinfo")
-    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {len(cores())} cores"
-
-
 def cores() -> list[int]:
     """Return the numbers of the cores available to this process."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
@@ -124,12 +107,16 @@ def this_machine() -> Machine:
 
     n_devices = torch.cuda.device_count()
     memory = int(torch.cuda.get_device_properties(0).total_memory)
-    return Machine("cuda", device_name(), n_devices, n_devices, memory)
+    return Machine("cuda", str(torch.cuda.get_device_name()), n_devices, n_devices, memory)
 
 
 def this_processor() -> Machine:
-    """Return the processor of this machine, whose cores can be split among replicas."""
-    return Machine("cpu", processor_name(), 1, len(cores()))
+    """Return the processor of this machine; the cores available to this process can be split among replicas."""
+    cpu_info, n_cores = Path("/proc/cpuinfo"), len(cores())
+    lines = cpu_info.read_text().splitlines() if cpu_info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return Machine("cpu", f"{name}, {n_cores} cores", 1, n_cores)
 
 
 def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:

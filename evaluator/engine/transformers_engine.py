@@ -22,7 +22,7 @@ from evaluator.engine.base import (
     longest_request,
     versions_for_transformers,
 )
-from evaluator.engine.devices import device_kind, device_name, head_dtype, return_freed_memory
+from evaluator.engine.devices import device_kind, head_dtype, return_freed_memory, this_machine
 from evaluator.errors import ModelError, PromptTooLongError
 from evaluator.models.skeleton import auto_class, require_whole, without_progress
 from evaluator.models.source import ModelSource, scoring_dtype
@@ -62,7 +62,7 @@ class TransformersEngine:
         self.facts = EngineRecord(
             name="transformers",
             versions=versions_for_transformers(),
-            device=device_name(),
+            device=this_machine().name,
             dtype=dtype,
             head_dtype=logits_dtype,
             prefix_block_tokens=None,

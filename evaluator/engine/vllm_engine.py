@@ -25,7 +25,7 @@ from evaluator.engine.base import (
     versions_for_vllm,
     way_out,
 )
-from evaluator.engine.devices import device_kind, device_name, head_dtype
+from evaluator.engine.devices import device_kind, head_dtype, this_machine
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, n_shared, shared_prefixes
 from evaluator.engine.vllm_loading import add_adapters, empty_cache, shared_block_tokens, start_vllm, stopping_vllm
 from evaluator.engine.vllm_requests import (
@@ -95,7 +95,7 @@ class VllmEngine:
         self.facts = EngineRecord(
             name="vllm",
             versions=versions_for_vllm(),
-            device=device_name(),
+            device=this_machine().name,
             dtype=scoring_dtype(source, config),
             head_dtype=head_dtype(source, config, device_kind()),
             quantization=config.quantization,
