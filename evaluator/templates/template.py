@@ -124,9 +124,10 @@ class ChoiceTemplate:
             text: String, the input.
             shown_choices: List[String], its choices in the order in which they are listed.
         """
-        listed = [] if self.choice_prefix is None else [_listed(self.choice_prefix, shown_choices)]
-        whole = pl.concat_str(pl.lit(self.input_prefix), text, *listed, pl.lit(self.output_prefix))
-        return whole.str.strip_chars()
+        parts = [pl.lit(self.input_prefix), text]
+        if self.choice_prefix is not None:
+            parts.append(shown_choices.list.eval(pl.lit(self.choice_prefix) + pl.element()).list.join(""))
+        return pl.concat_str(*parts, pl.lit(self.output_prefix)).str.strip_chars()
 
     def demonstration(self, text: pl.Expr, shown_choices: pl.Expr, choice: pl.Expr) -> pl.Expr:
         """Render each example as a demonstration, with its label."""
@@ -136,10 +137,6 @@ class ChoiceTemplate:
 def continuations(choices: pl.Expr) -> pl.Expr:
     """Return the texts scored after a prompt: a space and each choice."""
     return choices.list.eval(pl.lit(LABEL_SPACE) + pl.element())
-
-
-def _listed(prefix: str, choices: pl.Expr) -> pl.Expr:
-    return choices.list.eval(pl.lit(prefix) + pl.element()).list.join("")
 
 
 ORTHOGONAL_ARRAY = (
