@@ -71,7 +71,12 @@ def tokenise_prompts(
     for start in range(0, len(prompts), _PROMPTS_PER_BATCH):
         rows = slice(start, start + _PROMPTS_PER_BATCH)
         contexts, rests = tokenize(tokenizer, as_text, prompts[rows], continuations[rows])
-        _split_texts(prompts[rows], asks[rows], contexts, rests)
+        for row, (prompt, ask) in enumerate(zip(prompts[rows], asks[rows], strict=True)):
+            if ask == "text":
+                whole = contexts[row]
+                if len(whole) < 2:
+                    raise LabelError(f"The text {prompt[:60]!r} is one token, so it has no likelihood. Make it longer.")
+                contexts[row], rests[row] = whole[:1], [whole[1:]]
         batches.append(PromptTokens(pa.array(contexts, _ROW), pa.array(rests, pa.list_(_ROW))))
     return PromptTokens(*map(pa.concat_arrays, zip(*batches, strict=True)))
 
@@ -131,20 +136,6 @@ def _tokenise_merged(
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
         _refuse_indistinct(space, rest, prompt)
     return contexts, rests
-
-
-def _split_texts(
-    prompts: Sequence[str], asks: Sequence[Ask], contexts: list[list[int]], rests: list[list[list[int]]]
-) -> None:
-    """Make the first token of texts with ask "text" their context and the rest their continuation, in place."""
-    for row, ask in enumerate(asks):
-        if ask == "text":
-            whole = contexts[row]
-            if len(whole) < 2:
-                raise LabelError(
-                    f"The text {prompts[row][:60]!r} is one token, so it has no likelihood. Make it longer."
-                )
-            contexts[row], rests[row] = whole[:1], [whole[1:]]
 
 
 def _common_length(a: Sequence[object], b: Sequence[object]) -> int:
