@@ -219,16 +219,9 @@ def requests(
     prompts = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
     for first in range(0, len(prompts), ROWS_PER_FRAME):
         chosen = prompts[first : first + ROWS_PER_FRAME]
-        yield _rows(
-            dataset,
-            PromptPlan(
-                demonstration_set=plan.demonstration_set[chosen],
-                query_id=plan.query_id[chosen],
-                demonstration_ids=plan.demonstration_ids[chosen],
-            ),
-            None if shown_labels is None else shown_labels[chosen],
-            None if queries is None else queries.gather(chosen),
-        )
+        some = PromptPlan(**{name: values[chosen] for name, values in vars(plan).items()})
+        labels = None if shown_labels is None else shown_labels[chosen]
+        yield _rows(dataset, some, labels, None if queries is None else queries.gather(chosen))
 
 
 def _rows(
