@@ -224,18 +224,18 @@ class TextFaults:
             n_front: tokens that the tokenizer has put in front of each text.
         """
         self._add_control_tokens(prompts)
-        asked, ids, spaces, noted = [], [], [], set[tuple[str, int]]()
         contexts, rests = rows.contexts.to_pylist(), rows.continuations.to_pylist()
-        for number, (context, labels, tokens) in enumerate(zip(contexts, continuations, rests, strict=True)):
+        spaces = [hash((*labels, *map(tuple, tokens))) for labels, tokens in zip(continuations, rests, strict=True)]
+        compared: list[tuple[int, str, list[int]]] = []  # number of a prompt, a label after it, the label's tokens
+        for number, (space, labels, tokens) in enumerate(zip(spaces, continuations, rests, strict=True)):
+            pairs = [*zip_longest(labels, tokens)] or [(None, None)]
             # All labels of a space are compared once, the first label after every prompt.
-            space = hash((*labels, *map(tuple, tokens)))
-            spaces.append(space)
-            n_compared = 1 if space in self._spaces else max(len(tokens), 1)
+            n_compared = 1 if space in self._spaces else len(pairs)
             self._spaces.setdefault(space, False)
-            for label, label_ids in [*zip_longest(labels, tokens)][:n_compared] or [(None, None)]:
-                asked.append((number, label or "", label_ids or []))
-                ids.append([*context[n_front:], *(label_ids or [])])
-        for (number, label, label_ids), read in zip(asked, self._tokenizer.texts(ids), strict=False):
+            compared += [(number, label or "", label_ids or []) for label, label_ids in pairs[:n_compared]]
+        texts_read = self._tokenizer.texts([[*contexts[number][n_front:], *ids] for number, _, ids in compared])
+        noted = set[tuple[str, int]]()
+        for (number, label, label_ids), read in zip(compared, texts_read, strict=False):
             if read != texts[number] + label:
                 fault = self._difference(texts[number], label, label_ids, read)
                 if fault is not None and (fault.kind, number) not in noted:
