@@ -330,11 +330,7 @@ class _Slot:
 
 
 def answer_all(
-    jobs: Sequence[JobT],
-    servers: Sequence[ServerT],
-    ask: Callable[[ServerT, JobT], AnswerT],
-    *,
-    concurrency: int,
+    jobs: Sequence[JobT], servers: Sequence[ServerT], ask: Callable[[ServerT, JobT], AnswerT], *, concurrency: int
 ) -> Iterator[tuple[JobT, AnswerT]]:
     """Yield each job once with its answer, as answers come.
 
@@ -353,9 +349,8 @@ def answer_all(
         ask: returns the answer to a job; called from several threads.
         concurrency: jobs that a server works on at a time.
 
-    Raises:
-        ModelError: no server answered for PATIENCE_S, or MAX_BAD_ANSWERS count against one job.
-        Exception: whatever else `ask` raises.
+    Raises ModelError if no server answered for PATIENCE_S, or MAX_BAD_ANSWERS count against one job; and whatever else
+    `ask` raises.
     """
     work = _Work(len(jobs), len(servers))
     # In turn, so that each server fills its slots from its own queue before another takes from it.
@@ -363,12 +358,15 @@ def answer_all(
     # A SimpleQueue of CPython 3.11 waits for ever if a timeout of microseconds is over before it looks at the clock.
     results: Queue[tuple[_Slot, int, Future[AnswerT]]] = Queue()
 
+    def receive(slot: _Slot, job: int, answer: Future[AnswerT]) -> None:
+        results.put((slot, job, answer))
+
     def fill_slots(now: float) -> None:
         for slot in slots:
             if slot.free_from_s <= now and (job := work.take(slot.server, now)) is not None:
                 slot.free_from_s = math.inf
                 asked = _begun(partial(ask, servers[slot.server], jobs[job]))
-                asked.add_done_callback(lambda answer, slot=slot, job=job: results.put((slot, job, answer)))
+                asked.add_done_callback(partial(receive, slot, job))
 
     n_answered = 0
     while n_answered < len(jobs):

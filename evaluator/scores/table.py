@@ -352,12 +352,13 @@ def prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFr
     # Labels of one token each have no row of last tokens: their log-likelihoods are the same numbers.
     one_token_each = (pl.col("ask") == "labels") & (pl.col("token_counts").list.max() == 1)
     same = pl.when(one_token_each).then(pl.col("log_likelihoods"))
-    columns = {
-        "label_log_likelihoods": "log_likelihoods",
-        "last_token_log_probs": pl.coalesce("last_token_log_probs", same),
-        "label_token_counts": "token_counts",
-    }
-    return whole.join(last, on="prompt_id", how="left").select("prompt_id", **columns).cast(schemas.SCORES)
+    scores = whole.join(last, on="prompt_id", how="left").select(
+        "prompt_id",
+        label_log_likelihoods="log_likelihoods",
+        last_token_log_probs=pl.coalesce("last_token_log_probs", same),
+        label_token_counts="token_counts",
+    )
+    return scores.cast(schemas.SCORES)
 
 
 def prompt_states(tokens: pl.LazyFrame, token_states: pl.LazyFrame) -> pl.LazyFrame:

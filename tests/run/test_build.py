@@ -3,6 +3,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from evaluator import store as module
 from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, StoreError
@@ -10,7 +11,7 @@ from evaluator.progress import finish
 from evaluator.run import build
 from evaluator.run.build import build_prompts, check_config, store_fingerprint
 from evaluator.schemas import PROMPTS, REQUESTS
-from evaluator.store import PromptStore, open_intact_store, require_store, tables, with_prompt_ids
+from evaluator.store import PromptStore, open_intact_store, require_store, with_prompt_ids
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_shots=2, n_queries=8)
 
@@ -78,8 +79,8 @@ def test_a_changed_template_dataset_or_code_gives_a_new_fingerprint(monkeypatch)
 def test_a_file_of_a_store_is_hashed_once_and_when_it_is_first_read(tmp_path, monkeypatch):
     folder = built(CONFIG, tmp_path).folder
     hashed: list[str] = []
-    digest = tables.file_digest
-    monkeypatch.setattr(tables, "file_digest", lambda path: hashed.append(path.name) or digest(path))
+    digest = module.file_digest
+    monkeypatch.setattr(module, "file_digest", lambda path: hashed.append(path.name) or digest(path))
     opened = require_store(folder, "Build it.")
     assert not hashed
     for store in (opened, opened.without(["sst5"]), opened):

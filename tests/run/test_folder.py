@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from evaluator import store
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
@@ -17,7 +18,6 @@ from evaluator.run import folders, pipeline
 from evaluator.run.folder import config_from_json, read_table
 from evaluator.run.folders import config_to_json, identity
 from evaluator.runs.verify import verify
-from evaluator.store import tables
 from evaluator.suites import TABLES
 from evaluator.suites.in_context_pvi.prompts import PviOptions
 from evaluator.suites.prompt_search.prompts import SearchOptions
@@ -43,9 +43,9 @@ def finished(whole, tmp_path) -> Path:
 @pytest.mark.parametrize("stage", [pipeline.measure, pipeline.report, lambda out: pipeline.score(out, FAKE)])
 def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage, monkeypatch):
     read, hashed = Counter(), Counter()
-    read_record, digest = folders.read_record, tables.file_digest
+    read_record, digest = folders.read_record, store.file_digest
     monkeypatch.setattr(folders, "read_record", lambda path, *how: (read.update([path]), read_record(path, *how))[1])
-    monkeypatch.setattr(tables, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
+    monkeypatch.setattr(store, "file_digest", lambda path: (hashed.update([path]), digest(path))[1])
     finish(stage(finished))
     assert read == {finished / "run.json": 1}
     assert set(hashed.values()) <= {1}

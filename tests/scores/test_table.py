@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from evaluator import store
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.replicas import EngineLoader, OneReplica, Replicas
 from evaluator.errors import ScoreError
@@ -18,7 +19,6 @@ from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import Plan, Shard, cut_shards, find_requests, plan_rows
 from evaluator.scores.table import Kind, ScoreTable, open_scores, prompt_scores
-from evaluator.store import tables
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_last_tokens, with_token_ids
 
@@ -218,8 +218,8 @@ def test_every_shard_is_hashed_once_when_scores_are_opened_and_none_when_they_ar
     score(token_rows(60), CountingEngine(), tmp_path / "first")
     score(token_rows(100), CountingEngine(), tmp_path / "second")
     hashed = []
-    digest = tables.file_digest
-    monkeypatch.setattr(tables, "file_digest", lambda path: hashed.append(path) or digest(path))
+    digest = store.file_digest
+    monkeypatch.setattr(store, "file_digest", lambda path: hashed.append(path) or digest(path))
     table = open_scores(tmp_path / "second")
     table.read("scores").collect()
     finish(score_rows(planned(token_rows(100), table), table, Loaded(OneReplica(CountingEngine()))))

@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from evaluator import store as module
 from evaluator.errors import WriteError
 from evaluator.schemas import PROMPTS, REQUESTS, REQUESTS_KEY
 from evaluator.store import as_request_rows, kept_requests, with_prompt_ids, write_store
-from evaluator.store import prompt_store as module
 
 SPANS = PROMPTS["spans"]
 
