@@ -43,7 +43,7 @@ def test_a_token_meets_the_experts_that_are_chosen(tmp_path):
     assert found.n_parameters == pytest.approx(
         46.7e9, rel=0.01
     )  # "46.7B total parameters but only uses 12.9B per token"
-    assert found.per_token + 2 * 32000 * 4096 == pytest.approx(12.9e9, rel=0.01)
+    assert found.flop_per_token / 2 + 2 * 32000 * 4096 == pytest.approx(12.9e9, rel=0.01)
 
 
 def test_feed_forward_of_two_matrices_and_tied_embeddings(tmp_path):

@@ -330,7 +330,7 @@ def test_an_unknown_engine_is_refused_and_the_known_ones_named(tiny_source, tiny
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_kv_cache_larger_than_the_memory_is_refused_before_anything_is_loaded(tiny_source, tiny_model, dtype):
     config = ModelConfig(model=str(tiny_model), engine="vllm", kv_cache_gib=1e6, dtype=dtype)
-    with pytest.raises(ModelError, match=r"1000000\.00 GiB for the KV cache.*--kv-cache-gib"):
+    with pytest.raises(ModelError, match=r"1000000\.0 GiB for the KV cache.*--kv-cache-gib"):
         load_engine(tiny_source, config)
 
 
