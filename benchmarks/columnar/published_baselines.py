@@ -16,8 +16,7 @@ import polars as pl
 from max_random_baseline.max_random_baseline import max_random_baseline
 
 from benchmarks.harness import ROOT, SHARED_DATA, Target, Work, print_targets, race, require_green_tests
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT
-from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, TASKS
 
 DATA = SHARED_DATA / "random_baselines"
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from evaluator.config import ModelConfig
+from evaluator.config import ModelConfig, RunConfig
 from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
@@ -47,7 +47,8 @@ def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator
     for n_shots in SHOT_COUNTS:
         for rows in normal_requests(dataset, n_shots=n_shots, n_queries=n_queries):
             yield rows.with_columns(noise_rate=pl.lit(None, pl.Float64))
-    yield from label_noise_requests(dataset, n_shots=N_SHOTS, n_queries=n_queries)
+    config = RunConfig(suites=("staicc-robustness",), datasets=(dataset.name,), n_shots=N_SHOTS, n_queries=n_queries)
+    yield from label_noise_requests(dataset, config)
 
 
 def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:

@@ -1,15 +1,20 @@
 """Define what a reproduction of published tables is, and run it."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import polars as pl
 
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.whole import csv_text, write_bytes, write_table, writing_to
 from evaluator.progress import Progress, Stage
 
 PAGE = "report.html"
+
+Tables = Mapping[str, pl.DataFrame]
+"""Recomputed tables by name."""
 
 
 class ReleasedFile(NamedTuple):
@@ -24,8 +29,7 @@ class ReleasedFile(NamedTuple):
 class Reproduction:
     """A paper whose published tables are recomputed from the results that its authors released.
 
-    `recompute` takes what `read` returns. Its result has `tables`, a dataclass: each is written under the name of its
-    field.
+    `recompute` takes what `read` returns. Its result has `tables`, by the names of their files.
     """
 
     title: str  # authors, year, and the recomputed tables
@@ -60,14 +64,12 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
     with writing_to(out):
         recomputed = yield from reproduction.recompute(released)
         yield Progress(stage="Writing tables and figures", done=0, total=1, unit="pages")
-        for field in fields(recomputed.tables):
-            table = getattr(recomputed.tables, field.name)
-            write_table(out, field.name, table)
-            write_bytes(out / "tables" / f"{field.name}.csv", csv_text(table).encode())
-        header = Header(
-            kicker=reproduction.kicker, heading=reproduction.heading, subject=reproduction.subject(recomputed)
-        )
-        write_page(out / PAGE, f"{reproduction.heading}, recomputed", header, list(reproduction.sections(recomputed)))
+        for name, table in recomputed.tables.items():
+            write_table(out, name, table)
+            write_bytes(out / "tables" / f"{name}.csv", csv_text(table).encode())
+        heading, subject = reproduction.heading, reproduction.subject(recomputed)
+        header = Header(kicker=reproduction.kicker, heading=heading, subject=subject)
+        write_page(out / PAGE, f"{heading}, recomputed", header, list(reproduction.sections(recomputed)))
         yield Progress(stage="Writing tables and figures", done=1, total=1, unit="pages")
     return recomputed
 

@@ -8,6 +8,7 @@ import polars as pl
 from evaluator.files.toml_files import shipped_toml
 from evaluator.report.section import Block, List, Section
 from evaluator.report.table import Column, Row, Table, marked, number, text_column
+from evaluator.schemas import declare
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
 """`equal`: to the printed decimals. `within rounding`: different, but the rounding of the released numbers from which
@@ -17,14 +18,12 @@ TOLERANCE = 1e-9
 """Floating-point error of a recomputed number; it matters for a number halfway between two printed ones."""
 
 CELL = ["table", "row", "column"]
-PRINTED = pl.Schema(
-    {
-        "table": pl.String(),  # its number in the paper, or the section of a number in the text
-        "row": pl.String(),
-        "column": pl.String(),
-        "published": pl.Float64(),  # percentages as shares; null where there is no number
-        "decimals": pl.Int64(),  # as printed
-    }
+PRINTED = declare(
+    table=pl.String(),  # its number in the paper, or the section of a number in the text
+    row=pl.String(),
+    column=pl.String(),
+    published=pl.Float64(),  # percentages as shares; null where there is no number
+    decimals=pl.Int64(),  # as printed
 )
 JUDGED = pl.Schema({"verdict": pl.String(), "note": pl.String()})  # Verdict
 
@@ -109,10 +108,8 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
 def verdict_counts(cells: pl.DataFrame) -> pl.DataFrame:
     """Return a row for each table of JUDGED cells, in printed order: COUNTS, the number of cells with each verdict."""
     is_verdict = [(pl.col("verdict") == verdict).sum().alias(name) for name, verdict in VERDICTS.items()]
-    counted = cells.group_by("table", maintain_order=True).agg(
-        pl.col("published").count().alias("n_printed"), *is_verdict
-    )
-    return counted.cast(COUNTS)
+    by_table = cells.group_by("table", maintain_order=True)
+    return by_table.agg(pl.col("published").count().alias("n_printed"), *is_verdict).cast(COUNTS)
 
 
 COUNT_COLUMNS = [

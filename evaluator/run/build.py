@@ -293,7 +293,7 @@ def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
     and the code that builds prompts, that of methods of other packages included; but not the paths of files.
     """
     files = []
-    for path in [path for suite in _suites(config).values() for path in suite.plan.files(config)]:
+    for path in [path for suite in _suites(config).values() for path in suite.plan.files(config) if path]:
         try:
             files.append(file_digest(path))
         except OSError as error:

@@ -173,8 +173,8 @@ class Plan:
     check: Callable[[RunConfig], None] = lambda _config: None
     """Raise ConfigError for a configuration that does not fit the suite."""
 
-    files: Callable[[RunConfig], Iterable[Path]] = lambda _config: ()
-    """Return the files, other than datasets, on whose content the requests depend."""
+    files: Callable[[RunConfig], Iterable[Path | None]] = lambda _config: ()
+    """Return the files, other than datasets, on whose content the requests depend; None for one that is not used."""
 
     queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
     """Return whether all rows of a table without training rows are queries, because none is a demonstration."""
@@ -225,7 +225,7 @@ def classification_tables(
     diagnostics: Iterable[Diagnostic] = (),
     *,
     shared: str = "",
-    further: Callable[[PredictionGroup], None] | None = None,
+    further: Sequence[Callable[[PredictionGroup], None]] = (),
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
     """Write the predictions of a run, and yield the tables of metrics and the tables derived from metrics.
@@ -234,7 +234,7 @@ def classification_tables(
         run: with parts of the kind classification.
         diagnostics: what to measure on other parts.
         shared: what was drawn once for all queries, so that intervals over queries do not cover it.
-        further: reads every group of predictions, before the first table, for further tables of a suite.
+        further: each reads every group of predictions, before the first table, for further tables of a suite.
         changed: adds predictions, as under definitions that methods do not have.
     """
     predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
@@ -242,8 +242,8 @@ def classification_tables(
     covered: list[dict[str, pl.DataFrame]] = []
 
     def read(group: PredictionGroup) -> None:
-        if further:
-            further(group)
+        for reader in further:
+            reader(group)
         if group.definition == "paper" and group.key["part"] in parts:
             covered.append(coverage_tables(group))
 

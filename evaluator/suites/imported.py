@@ -1,12 +1,12 @@
 """Measure and show answers from elsewhere: as classification, and where they are there, what should not matter."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import polars as pl
 
 from evaluator.decisions.questions import VARIED
 from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
-from evaluator.metrics.groups import PredictionGroup
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table, classification_page, classification_tables
@@ -31,19 +31,14 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
         "labels": pl.col("metric").is_in(ANSWERED_METRICS),
     }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
     graded, varied = GradedAnswers(run, [IMPORTED]), VariedAnswers(IMPORTED)
-
-    def read(group: PredictionGroup) -> None:
-        graded.add(group)
-        varied.add(group)
-
-    tables = classification_tables(run, DIAGNOSTICS, further=read, changed=lambda rows: _with_floored(rows, imported))
-    for name, table in tables:
+    readers = [graded.add, varied.add]
+    changed = partial(_with_floored, imported=imported)
+    for name, table in classification_tables(run, DIAGNOSTICS, further=readers, changed=changed):
         if name == "metrics":
-            yield name, table.filter(kept)
+            table = table.filter(kept)
         elif name in OF_PROBABILITIES:
-            yield name, table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
-        else:
-            yield name, table
+            table = table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
+        yield name, table
     yield "graded", graded.table()
     yield from varied.tables().items() if {*VARIED} & {*run.scored.parts} else ()
 

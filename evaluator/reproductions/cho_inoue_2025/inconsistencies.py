@@ -9,16 +9,15 @@ import polars as pl
 from scipy.special import pdtrc
 
 from evaluator.reproductions.cells import JUDGED, PRINTED, printed, with_verdicts
+from evaluator.schemas import declare
 
 CELLS = pl.Schema({**PRINTED, "recomputed": pl.Float64(), "input_reach": pl.Float64(), **JUDGED})
-FINDINGS = pl.Schema(
-    {
-        "kind": pl.String(),  # "unit" | "cell" | "block" | "equal values" | "heading" | "caption"
-        "table": pl.String(),
-        "place": pl.String(),  # row and column
-        "finding": pl.String(),  # one sentence
-        "cause": pl.String(),  # or UNEXPLAINED
-    }
+FINDINGS = declare(
+    kind=pl.String(),  # "unit" | "cell" | "block" | "equal values" | "heading" | "caption"
+    table=pl.String(),
+    place=pl.String(),  # row and column
+    finding=pl.String(),  # one sentence
+    cause=pl.String(),  # or UNEXPLAINED
 )
 UNEXPLAINED = "unexplained"
 
@@ -114,9 +113,8 @@ def _cause(cell: Mapping[str, Any], cells: pl.DataFrame, appendix: pl.DataFrame)
     row = appendix.filter(*of_row, pl.col("model") != cell["model"], is_printed(pl.col("value") * factor))
     if row.height:
         return f"the value of another column: {' or '.join(row['model'])}"
-    column = cells.filter(
-        is_printed(pl.col("appendix") * pl.col("unit_factor")), model=cell["model"], table=cell["table"]
-    )
+    in_unit = pl.col("appendix") * pl.col("unit_factor")
+    column = cells.filter(is_printed(in_unit), model=cell["model"], table=cell["table"])
     if column.height:
         return f"the value of another row: {' or '.join(column.select(ROW_NAME).to_series())}"
     return UNEXPLAINED
@@ -165,13 +163,11 @@ def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
         block=pl.when(pl.col("table") == 2).then(pl.lit("")).otherwise(pl.col("method").fill_null("")),
         name=ROW_NAME,
     )
-    pairs = cells.join(cells, on=[*ROW, "value"], suffix="_b", nulls_equal=True).filter(
-        pl.col("place") < pl.col("place_b"), pl.col("is_new") | pl.col("is_new_b")
-    )
+    pairs = cells.join(cells, on=[*ROW, "value"], suffix="_b", nulls_equal=True)
+    pairs = pairs.filter(pl.col("place") < pl.col("place_b"), pl.col("is_new") | pl.col("is_new_b"))
     n_telling = (pl.col("chance") < 0.01).sum().over(BLOCK)
-    return pairs.with_columns(is_block=n_telling > 1, is_neighbour=pl.col("place_b") == pl.col("place") + 1).sort(
-        *ROW, "place", "place_b"
-    )
+    told = pairs.with_columns(is_block=n_telling > 1, is_neighbour=pl.col("place_b") == pl.col("place") + 1)
+    return told.sort(*ROW, "place", "place_b")
 
 
 def _blocks(pairs: pl.DataFrame, parameters: Mapping[str, float]) -> Iterator[Found]:
@@ -192,8 +188,7 @@ def _equal_values(pairs: pl.DataFrame) -> Iterator[Found]:
         shown = rows.head(3).select("model", "model_b", "value").rows()
         listed = "; ".join(f"{model} and {other} {value:g}" for model, other, value in shown)
         listed += f"; and {rows.height - 3} pairs more" if rows.height > 3 else ""
-        where = "neighbouring columns" if is_neighbour else "two columns"
-        text = f"The same value in {where}: {listed}."
+        text = f"The same value in {'neighbouring' if is_neighbour else 'two'} columns: {listed}."
         yield "equal values", str(table), str(name), text, _by_chance(rows.height, expected)
 
 

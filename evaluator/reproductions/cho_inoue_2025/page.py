@@ -10,13 +10,18 @@ from evaluator.compare.report import triangle
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.report.section import Block, Group, Legend, Matrices, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
-from evaluator.reproductions.base import Reproduction
+from evaluator.reproductions.base import Reproduction, Tables
 from evaluator.reproductions.cells import page_section, table_blocks
-from evaluator.reproductions.cho_inoue_2025.figures import COUNTED, Counted
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
-from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed, StaiccTables, outcome, recompute, summary_lines
-from evaluator.suites.staicc.published import METHODS, METRICS, printed_tables
-from evaluator.suites.staicc.published_report import KEYS, TITLES, size_panel
+from evaluator.reproductions.cho_inoue_2025.recompute import (
+    COUNTED,
+    Counted,
+    Recomputed,
+    outcome,
+    recompute,
+    summary_lines,
+)
+from evaluator.suites.staicc.published import KEYS, METHODS, METRICS, TITLES, printed_tables, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 
@@ -41,10 +46,10 @@ def published_sections(recomputed: Recomputed) -> Iterator[Section]:
     """Yield the tested sentences, the tables against each other, and the figures."""
     tables = recomputed.tables
     yield _section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
-    table = Table(tables.findings, FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
+    table = Table(tables["findings"], FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
     title, subtitle = "Tables against each other", "tables 2, 3, 7 and 8"
     yield _section("findings", title, table, subtitle=subtitle, navigation="Findings")
-    for (name,), cells in tables.cells.group_by("table", maintain_order=True):
+    for (name,), cells in tables["cells"].group_by("table", maintain_order=True):
         title, content = f"Table {name} against the appendix", table_blocks(cells)
         yield _section(f"table-{name}", title, *content, subtitle="cell by cell", navigation=f"Table {name}")
     for figure, (title, subtitle) in FIGURES.items():
@@ -56,9 +61,9 @@ def published_sections(recomputed: Recomputed) -> Iterator[Section]:
     yield _section("source", "Source", TEXTS["source"])
 
 
-def _sentences(tables: StaiccTables) -> Iterator[Block]:
+def _sentences(tables: Tables) -> Iterator[Block]:
     """Yield a table with a row for each sentence, and a folded one with a row for each quantity."""
-    key, results = ["section", "sentence"], tables.sentences
+    key, results = ["section", "sentence"], tables["sentences"]
     rows = [
         {"section": section, "sentence": sentence}
         | {one.name: outcome(rows.filter(counted=one.name)["outcome"]) for one in COUNTED}
@@ -105,7 +110,7 @@ def _in_words(quantity: str) -> str:
 
 def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
     """Yield the panels of a figure, each with the slopes of its line."""
-    lines = recomputed.tables.lines.filter(figure=figure)
+    lines = recomputed.tables["lines"].filter(figure=figure)
     for (method, metric), rows in lines.group_by("method", "metric", maintain_order=True):
         points = recomputed.points.filter(figure=figure, method=method, metric=metric)
         slopes = [
@@ -117,10 +122,10 @@ def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
         yield size_panel(title, points, about=f"{rows['n_models'][0]} models; slope {'; '.join(slopes)}")
 
 
-def _correlations(tables: StaiccTables) -> Iterator[Block]:
+def _correlations(tables: Tables) -> Iterator[Block]:
     titles = {metric: TITLES.title(metric) for metric in METRICS.values()}
     named = {"rho": "value", "p_value": "p_holm", "n_points": "n_models"}
-    pairs = tables.correlations.with_columns(**named, reason=pl.lit(None, pl.String))
+    pairs = tables["correlations"].with_columns(**named, reason=pl.lit(None, pl.String))
     matrices = [
         triangle(pairs.filter(counted=one.name), titles, _counted(one), {"counted": one.name}, points="models")
         for one in COUNTED
@@ -130,7 +135,7 @@ def _correlations(tables: StaiccTables) -> Iterator[Block]:
 
 
 def _subject(recomputed: Recomputed) -> str:
-    causes = recomputed.tables.findings["cause"]
+    causes = recomputed.tables["findings"]["cause"]
     n_unexplained = causes.str.contains(UNEXPLAINED).sum()
     findings = f"{len(causes)} findings where tables contradict each other or repeat values"
     return f"{findings}, {n_unexplained} of them unexplained"

@@ -1,8 +1,8 @@
 """Read and check the released results of Lu et al. 2023, a folder of three Parquet files, and the printed tables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -50,32 +50,21 @@ MEANS = dict(
 )
 """Column of tables 1 and 14 -> our column of the runs that it averages."""
 
-TYPES = dict.fromkeys(("dataset", "model", "demonstration_set"), pl.String()) | dict.fromkeys(
-    ("n_shots", "n_queries"), pl.Int64()
-)
+_NAMES, _COUNTS = ("dataset", "model", "demonstration_set"), ("n_shots", "n_queries")
+TYPES = dict.fromkeys(_NAMES, pl.String()) | dict.fromkeys(_COUNTS, pl.Int64())
 """Types of columns that are not Float64."""
 
-FILES = (
-    ReleasedFile(
-        "results.parquet",
-        "one row a dataset, model, number of shots and demonstration set: results.csv",
-        tuple(RUNS.values()),
-    ),
-    ReleasedFile(
-        "consistency_by_exemplar.parquet",
-        "one row a dataset, model and number of shots: consistency_by_exemplar.csv",
-        tuple(ACROSS_SETS.values()),
-    ),
-    ReleasedFile(
-        "consistency_by_number_of_shots.parquet",
-        "one row a dataset, model and demonstration set: consistency_by_number_of_shots.csv",
-        tuple(ACROSS_SHOTS.values()),
-    ),
+FILES = tuple(
+    ReleasedFile(f"{name}.parquet", f"one row a dataset, model{row}: {name}.csv", tuple(columns.values()))
+    for name, row, columns in (
+        ("results", ", number of shots and demonstration set", RUNS),
+        ("consistency_by_exemplar", " and number of shots", ACROSS_SETS),
+        ("consistency_by_number_of_shots", " and demonstration set", ACROSS_SHOTS),
+    )
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedResults:
+class PublishedResults(NamedTuple):
     """The released results, with our names of columns and the paper's names of datasets and models."""
 
     runs: pl.DataFrame  # means over queries, to four decimals
@@ -93,16 +82,12 @@ def read_results(folder: Path) -> PublishedResults:
     lists = TYPES | {"r": pl.String(), "p": pl.String()}
     across_sets = _read(folder, sets, ACROSS_SETS, lists)
     try:
-        parsed = across_sets.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
+        across_sets = across_sets.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
     except pl.exceptions.PolarsError as error:
         raise DatasetError(
             f"{folder / sets.name}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error})."
         ) from error
-    return PublishedResults(
-        runs=_read(folder, runs, RUNS, TYPES),
-        across_sets=parsed,
-        across_shots=_read(folder, shots, ACROSS_SHOTS, TYPES),
-    )
+    return PublishedResults(_read(folder, runs, RUNS, TYPES), across_sets, _read(folder, shots, ACROSS_SHOTS, TYPES))
 
 
 def _read(

@@ -58,20 +58,20 @@ _section = partial(page_section, "lu_2023")
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
-    totals = Table(tables.totals, COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=all_tables(published))
+    totals = Table(tables["totals"], COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=all_tables(published))
     yield _section("totals", "Cell by cell", totals)
     also: dict[str, list[Block]] = {
-        "2": [Table(tables.strengths, STRENGTHS, caption=STRENGTHS_CAPTION)],
-        "15": [_anova_text(tables.anova)],
+        "2": [Table(tables["strengths"], STRENGTHS, caption=STRENGTHS_CAPTION)],
+        "15": [_anova_text(tables["anova"])],
     }
     for place, table in enumerate(TABLES, 1):
-        content = [*table_blocks(tables.cells.filter(table=table.number)), *also.get(table.number, [])]
+        content = [*table_blocks(tables["cells"].filter(table=table.number)), *also.get(table.number, [])]
         name = f"table {table.number}"
         yield _section(f"table-{place}", table.title, *content, subtitle=name, navigation=name.capitalize())
     title, caption = "Accuracy gained from low to high PVI", TEXTS["published_caption"]
-    differences = Table(tables.differences, DIFFERENCES, caption=caption, data={"table": "differences"})
+    differences = Table(tables["differences"], DIFFERENCES, caption=caption, data={"table": "differences"})
     yield _section("figure-2", title, differences, subtitle="figure 2", navigation="Figure 2")
-    tried = Table(_tried_shown(tables.tried_rules), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
+    tried = Table(_tried_shown(tables["tried_rules"]), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
     yield _section("tried", "Rules that were tried", tried)
     sizes = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries").rows()
     listed = "; ".join(" ".join(map(str, row)) for row in sizes)
@@ -83,16 +83,12 @@ def published_sections(published: Published) -> Iterator[Section]:
 def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
     """Return, for each row of a printed table, how many rules were tried, and one that gives most of its cells."""
     judged = tried.filter(~pl.col("rule").str.starts_with(FIT)).sort("n_equal", descending=True, maintain_order=True)
-    return (
-        judged.group_by("table", "row", maintain_order=True)
-        .agg(
-            pl.col("rule", "n_equal", "n_printed").first(),
-            n_rules=pl.len(),
-            n_best=(pl.col("n_equal") == pl.col("n_equal").max()).sum(),
-        )
-        .sort("table", "row")
-        .with_columns(example=pl.when(pl.col("n_equal") > 0).then("rule"))
+    best = judged.group_by("table", "row", maintain_order=True).agg(
+        pl.col("rule", "n_equal", "n_printed").first(),
+        n_rules=pl.len(),
+        n_best=(pl.col("n_equal") == pl.col("n_equal").max()).sum(),
     )
+    return best.sort("table", "row").with_columns(example=pl.when(pl.col("n_equal") > 0).then("rule"))
 
 
 def _anova_text(anova: pl.DataFrame) -> str:

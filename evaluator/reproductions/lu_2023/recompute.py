@@ -1,27 +1,17 @@
 """Recompute the published numbers of in-context PVI (Lu et al. 2023) from the released results."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import polars as pl
 from scipy.special import fdtri
 
 from evaluator.progress import Progress, Stage
-from evaluator.reproductions.base import text_table
+from evaluator.reproductions.base import Tables, text_table
 from evaluator.reproductions.cells import JUDGED, PRINTED, verdict_counts, with_verdicts
-from evaluator.reproductions.lu_2023.data import (
-    ANOVA,
-    CORRELATION,
-    EXEMPLARS,
-    GPT3,
-    MEANS,
-    NOT_IN_PAPER,
-    PRINTED_CELLS,
-    TABLES,
-    PublishedResults,
-)
+from evaluator.reproductions.lu_2023 import data
 from evaluator.reproductions.lu_2023.tried_rules import EVERY_RUN, FIT, MEAN_OVER_SETS, PUBLISHED_TRIED, tried_rules
+from evaluator.schemas import declare
 from evaluator.statistics.variance_components import ONE_WAY, groups_of, one_way_by, one_way_reach
 from evaluator.suites.in_context_pvi.correlations import strengths
 from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
@@ -29,45 +19,37 @@ from evaluator.suites.in_context_pvi.schema import PVI_STRENGTHS
 HALF_UNIT = 0.5e-4
 """Largest rounding error of released run means, which have four decimals."""
 
-STRENGTHS = dict(zip(CORRELATION, ("mean", "median", "strong_share", "weak_share"), strict=True))
+STRENGTHS = dict(zip(data.CORRELATION, ("mean", "median", "strong_share", "weak_share"), strict=True))
 PUBLISHED_CASES = "the paper's models; pairs of sets averaged first"
 ALL_CASES = "all models; pairs of sets averaged first"
 PAIRS = "the paper's models; every pair by itself"
-PUBLISHED_DIFFERENCES = pl.Schema(  # figure 2 of the paper: one row a model, means over its runs
-    {
-        "model": pl.String(),
-        "n_runs": pl.Int64(),
-        # Accuracy of the queries with the highest PVI minus accuracy of the queries with the lowest:
-        "fifth_difference": pl.Float64(),
-        "half_difference": pl.Float64(),
-    }
+PUBLISHED_DIFFERENCES = declare(  # figure 2 of the paper: one row a model, means over its runs
+    model=pl.String(),
+    n_runs=pl.Int64(),
+    # Accuracy of the queries with the highest PVI minus accuracy of the queries with the lowest:
+    fifth_difference=pl.Float64(),
+    half_difference=pl.Float64(),
 )
-PUBLISHED_STRENGTHS = pl.Schema(
-    {
-        "variable": pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
-        "counted": pl.String(),  # what a case is, and which models are included
-        **PVI_STRENGTHS,
-    }
+PUBLISHED_STRENGTHS = declare(
+    variable=pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
+    counted=pl.String(),  # what a case is, and which models are included
+    **PVI_STRENGTHS,
 )
-PUBLISHED_ANOVA = pl.Schema(
-    {
-        "dataset": pl.String(),
-        "model": pl.String(),
-        **ONE_WAY,
-        "f_reach": pl.Float64(),  # largest error of F from the rounding of run means, at first order
-        "p_reach": pl.Float64(),
-        "f_needed": pl.Float64(),  # smallest F with p < 0.05
-    }
+PUBLISHED_ANOVA = declare(
+    dataset=pl.String(),
+    model=pl.String(),
+    **ONE_WAY,
+    f_reach=pl.Float64(),  # largest error of F from the rounding of run means, at first order
+    p_reach=pl.Float64(),
+    f_needed=pl.Float64(),  # smallest F with p < 0.05
 )
 
-PUBLISHED_CELLS = pl.Schema(  # one row a cell of the paper's tables
-    {
-        **PRINTED,
-        "recomputed": pl.Float64(),  # null where the data have no such run
-        "input_reach": pl.Float64(),  # largest error of `recomputed` from the rounding of released numbers
-        "all_rows": pl.Float64(),  # `recomputed` with no run or row left out
-        **JUDGED,
-    }
+PUBLISHED_CELLS = declare(  # one row a cell of the paper's tables
+    **PRINTED,
+    recomputed=pl.Float64(),  # null where the data have no such run
+    input_reach=pl.Float64(),  # largest error of `recomputed` from the rounding of released numbers
+    all_rows=pl.Float64(),  # `recomputed` with no run or row left out
+    **JUDGED,
 )
 USED_RULES = {
     ("14(a)", "BoolQ"): "without GPT3-175B, more shots alone",
@@ -79,29 +61,17 @@ USED_RULES = {
 The paper does not state these rules: they were chosen because they give the printed cells."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedTables:
-    """The tables that are written."""
-
-    cells: pl.DataFrame  # PUBLISHED_CELLS
-    totals: pl.DataFrame  # cells.COUNTS
-    strengths: pl.DataFrame  # PUBLISHED_STRENGTHS
-    anova: pl.DataFrame  # PUBLISHED_ANOVA
-    tried_rules: pl.DataFrame  # PUBLISHED_TRIED
-    differences: pl.DataFrame  # PUBLISHED_DIFFERENCES
-
-
 class Published(NamedTuple):
     """The tables, and the released results from which they are computed."""
 
-    tables: PublishedTables
-    results: PublishedResults
+    tables: Tables
+    results: data.PublishedResults
 
 
-def recompute(results: PublishedResults) -> Stage[Published]:
+def recompute(results: data.PublishedResults) -> Stage[Published]:
     """Compute the cells of the paper's tables from the released results, and compare them with the printed ones."""
-    yield Progress(stage="Recomputing", done=0, total=len(TABLES), unit="tables")
-    runs, is_gpt3, every_run = results.runs, pl.col("model") == GPT3, pl.lit(True)
+    yield Progress(stage="Recomputing", done=0, total=len(data.TABLES), unit="tables")
+    runs, is_gpt3, every_run = results.runs, pl.col("model") == data.GPT3, pl.lit(True)
     strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
     # The runs that table 14(a) averages; fitted, as USED_RULES says.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
@@ -125,26 +95,26 @@ def recompute(results: PublishedResults) -> Stage[Published]:
     counts = strengths_table.filter(counted=PUBLISHED_CASES).select(pl.lit("2").alias("table"), "n", row="variable")
     tried = tried_rules(results)
     cells = judged_cells(recomputed, counts, tried)
-    tables = PublishedTables(
-        cells=cells,
-        totals=verdict_counts(cells),
-        strengths=strengths_table,
-        anova=anova_table,
-        tried_rules=tried,
-        differences=_differences(runs),
-    )
-    yield Progress(stage="Recomputing", done=len(TABLES), total=len(TABLES), unit="tables")
+    tables = {
+        "cells": cells,
+        "totals": verdict_counts(cells),
+        "strengths": strengths_table,
+        "anova": anova_table,
+        "tried_rules": tried,
+        "differences": _differences(runs),
+    }
+    yield Progress(stage="Recomputing", done=len(data.TABLES), total=len(data.TABLES), unit="tables")
     return Published(tables, results)
 
 
 def _run_means(table: str, row: str, runs: pl.DataFrame, included: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
     """Average over the runs `included` and over `all_runs`; runs of few and of many queries have the same weight."""
-    means = [pl.col(name).mean().alias(column) for column, name in MEANS.items()]
+    means = [pl.col(name).mean().alias(column) for column, name in data.MEANS.items()]
     recomputed, all_rows = (runs.filter(counted).group_by(row=row).agg(means) for counted in (included, all_runs))
     return _cells(table, recomputed, all_rows, HALF_UNIT)
 
 
-def _strengths(results: PublishedResults) -> pl.DataFrame:
+def _strengths(results: data.PublishedResults) -> pl.DataFrame:
     """Return PUBLISHED_STRENGTHS: first with the cases that the paper counts, then with others."""
     counted = [
         strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
@@ -156,7 +126,7 @@ def _strengths(results: PublishedResults) -> pl.DataFrame:
 
 def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return the rows with one correlation each, for each way to count cases."""
-    named = frame.filter(~pl.col("model").is_in(list(NOT_IN_PAPER.values())))
+    named = frame.filter(~pl.col("model").is_in(list(data.NOT_IN_PAPER.values())))
     if frame.schema["r"] == pl.Float64:
         return {PUBLISHED_CASES: named, ALL_CASES: frame}
     over_pairs = pl.col("r").list.mean()
@@ -181,18 +151,16 @@ def _anova(runs: pl.DataFrame) -> pl.DataFrame:
 
 def _anova_cells(table: str, anova: pl.DataFrame) -> pl.DataFrame:
     """Return the cells of a table of F and p; `anova` is PUBLISHED_ANOVA with the printed name of each `row`."""
-    tests, reach = (
-        anova.select("row", **dict(zip(ANOVA, names, strict=True))) for names in (("f", "p"), ("f_reach", "p_reach"))
-    )
+    columns = (("f", "p"), ("f_reach", "p_reach"))
+    tests, reach = (anova.select("row", **dict(zip(data.ANOVA, names, strict=True))) for names in columns)
     return _cells(table, tests, tests, reach)
 
 
 def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
     """Return the cells of table 7 for drawn demonstrations: of one set; runs with chosen ones are not released."""
-    drawn = EXEMPLARS[0]
+    drawn = data.EXEMPLARS[0]
     first = gpt3.filter(demonstration_set="1a").select(pl.col("accuracy").alias(drawn), row="dataset")
-    means = gpt3.group_by(row="dataset").agg(pl.col("accuracy").mean().alias(drawn))
-    return _cells("7", first, means, HALF_UNIT)
+    return _cells("7", first, gpt3.group_by(row="dataset").agg(pl.col("accuracy").mean().alias(drawn)), HALF_UNIT)
 
 
 def _differences(runs: pl.DataFrame) -> pl.DataFrame:
@@ -201,9 +169,8 @@ def _differences(runs: pl.DataFrame) -> pl.DataFrame:
         f"{part}_difference": (pl.col(f"highest_{part}_accuracy") - pl.col(f"lowest_{part}_accuracy")).mean()
         for part in ("fifth", "half")
     }
-    return (
-        runs.group_by("model").agg(n_runs=pl.len(), **columns).sort("model").select(list(PUBLISHED_DIFFERENCES))
-    ).cast(PUBLISHED_DIFFERENCES)
+    by_model = runs.group_by("model").agg(n_runs=pl.len(), **columns).sort("model")
+    return by_model.select(PUBLISHED_DIFFERENCES.names()).cast(PUBLISHED_DIFFERENCES)
 
 
 def _cells(
@@ -217,16 +184,14 @@ def _cells(
         all_rows: the numbers with no run or correlation left out; has every row.
         reach: the largest errors of `recomputed` from the rounding of released numbers, one for all cells or a frame.
     """
-    frames = {"all_rows": all_rows, "recomputed": recomputed}
-    if isinstance(reach, pl.DataFrame):
-        frames["input_reach"] = reach
+    if not isinstance(reach, pl.DataFrame):
+        reach = all_rows.select("row", *(pl.lit(reach).alias(column) for column in all_rows.columns if column != "row"))
+    frames = {"all_rows": all_rows, "recomputed": recomputed, "input_reach": reach}
     first, *others = (
         frame.unpivot(index="row", variable_name="column", value_name=name) for name, frame in frames.items()
     )
     for other in others:
         first = first.join(other, on=["row", "column"], how="left")
-    if not isinstance(reach, pl.DataFrame):
-        first = first.with_columns(input_reach=pl.lit(reach))
     return first.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
 
 
@@ -238,7 +203,7 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame, tried: pl.DataF
         counts: table, row, n: the number of cases that the printed shares of the row are shares of.
         tried: PUBLISHED_TRIED.
     """
-    cells = with_verdicts(PRINTED_CELLS, recomputed)
+    cells = with_verdicts(data.PRINTED_CELLS, recomputed)
     cells = cells.join(counts, on=["table", "row"], how="left", maintain_order="left")
     rules = tried.partition_by("table", "row", as_dict=True)
     none = PUBLISHED_TRIED.to_frame()
@@ -297,16 +262,16 @@ def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
 
 def all_tables(published: Published) -> pl.DataFrame:
     """Return the row of all tables together: cells.COUNTS."""
-    return published.tables.totals.select(pl.lit("all").alias("table"), pl.exclude("table").sum())
+    return published.tables["totals"].select(pl.lit("all").alias("table"), pl.exclude("table").sum())
 
 
 def summary_lines(published: Published) -> Iterator[str]:
     """Yield the counts of cells by verdict, for each table and in total, then the cells that differ."""
     tables, sums = published.tables, all_tables(published)
     headings = [name.removeprefix("n_").replace("_", " ") for name in sums.columns[1:]]
-    yield from text_table([("Table", *headings), *tables.totals.rows(), *sums.rows()])
+    yield from text_table([("Table", *headings), *tables["totals"].rows(), *sums.rows()])
     yield f"{sums['equal'][0]} of {sums['n_printed'][0]} cells are equal to the paper's, to the printed decimals."
-    for cell in tables.cells.filter(verdict="differs").iter_rows(named=True):
+    for cell in tables["cells"].filter(verdict="differs").iter_rows(named=True):
         recomputed, printed = (f"{cell[name]:.{cell['decimals']}f}" for name in ("recomputed", "published"))
         note = f" {cell['note']}" if cell["note"] else ""
         yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {recomputed}, printed {printed}.{note}"

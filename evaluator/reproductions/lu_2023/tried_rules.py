@@ -14,21 +14,20 @@ import polars as pl
 from evaluator.arrays import Bools, Floats
 from evaluator.reproductions.cells import TOLERANCE
 from evaluator.reproductions.lu_2023.data import CORRELATION, GPT3, MEANS, NOT_IN_PAPER, PRINTED_CELLS, PublishedResults
+from evaluator.schemas import declare
 from evaluator.statistics.correlation import correlation_p
 
-PUBLISHED_TRIED = pl.Schema(  # one row a row of a printed table and a rule that was tried for it
-    {
-        "table": pl.String(),
-        "row": pl.String(),
-        "rule": pl.String(),  # which runs or correlations, and how they are read
-        "n": pl.Int64(),  # runs or correlations that the rule is over
-        "n_printed": pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
-        "n_equal": pl.Int64(),  # printed cells that are equal, to the printed decimals
-        "equal_columns": pl.String(),  # which ones
-        # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
-        "n_printed_elsewhere": pl.Int64(),
-        "n_equal_elsewhere": pl.Int64(),
-    }
+PUBLISHED_TRIED = declare(  # one row a row of a printed table and a rule that was tried for it
+    table=pl.String(),
+    row=pl.String(),
+    rule=pl.String(),  # which runs or correlations, and how they are read
+    n=pl.Int64(),  # runs or correlations that the rule is over
+    n_printed=pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
+    n_equal=pl.Int64(),  # printed cells that are equal, to the printed decimals
+    equal_columns=pl.String(),  # which ones
+    # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
+    n_printed_elsewhere=pl.Int64(),
+    n_equal_elsewhere=pl.Int64(),
 )
 
 EVERY_RUN, MEAN_OVER_SETS = "every run", "mean over sets"
@@ -80,8 +79,7 @@ def tried_rules(results: PublishedResults) -> pl.DataFrame:
     """Return PUBLISHED_TRIED: table, row and rule, and how many printed cells of the row the rule gives."""
     rows = [*_run_rules(results.runs), *_correlation_rules(results)]
     rows += [*_exemplar_rules(results.runs), *_size_rules(results)]
-    columns = PUBLISHED_TRIED.names()[:7]
-    return _with_other_rows(pl.DataFrame(rows, schema=columns, orient="row")).cast(PUBLISHED_TRIED)
+    return _with_other_rows(pl.DataFrame(rows, schema=PUBLISHED_TRIED.names()[:7], orient="row")).cast(PUBLISHED_TRIED)
 
 
 def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
@@ -90,9 +88,8 @@ def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
     keyed = tried.with_columns(key=pl.col("rule").str.replace_many(readings, [""] * len(readings)))
     best = keyed.group_by("table", "row", "key").agg(pl.col("n_printed").first(), pl.col("n_equal").max())
     whole = best.group_by("table", "key").agg(printed=pl.col("n_printed").sum(), equal=pl.col("n_equal").sum())
-    rows = keyed.join(best, on=["table", "row", "key"], suffix="_best", maintain_order="left").join(
-        whole, on=["table", "key"], maintain_order="left"
-    )
+    rows = keyed.join(best, on=["table", "row", "key"], suffix="_best", maintain_order="left")
+    rows = rows.join(whole, on=["table", "key"], maintain_order="left")
     return rows.select(
         *tried.columns,
         n_printed_elsewhere=pl.col("printed") - pl.col("n_printed_best"),
@@ -179,8 +176,7 @@ def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
     gpt3, accuracy = runs.filter(model=GPT3), {"random": "accuracy"}
     yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy)
     for name in sorted({*gpt3["demonstration_set"]}):
-        one_set = gpt3.filter(demonstration_set=name)
-        yield from _mean_rules("7", "dataset", f"set {name} alone", one_set, accuracy)
+        yield from _mean_rules("7", "dataset", f"set {name} alone", gpt3.filter(demonstration_set=name), accuracy)
 
 
 def _size_rules(results: PublishedResults) -> Iterator[Row]:

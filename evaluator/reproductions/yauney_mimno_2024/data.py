@@ -1,34 +1,126 @@
-"""Read the released per-example results of Yauney & Mimno 2024 from a folder of Parquet files."""
+"""Read the released per-example results of Yauney & Mimno 2024 from a folder of Parquet files.
 
-from collections.abc import Mapping
+List the sixteen tasks of the published experiments, with the numbers that the authors state and the actual ones.
+
+The prediction for an example is the choice of lowest loss, so a random guess is right with probability (right choices)
+/ (choices). The authors' results pool questions that have the same number in different subtasks: a pooled example has
+the choices of all its questions, with one right choice for each question. The probability is computed here.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import polars as pl
 
 from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
+from evaluator.files.toml_files import shipped_tables
 from evaluator.reproductions.base import ReleasedFile
-from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, task_named
+from evaluator.schemas import declare
 
-PUBLISHED_QUERY_RULES = pl.Schema(  # rules by which prompts without their query may be told from the losses alone
-    {
-        "rule": pl.String(),
-        "n_prompts": pl.Int64(),  # that lost their query by the rule
-        "n_experiments": pl.Int64(),
-        "is_used": pl.Boolean(),
-        "is_stated_count": pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY of data.py
-    }
+ChoicesSource = Literal["task", "authors"]
+"""Source of the number of choices: the task's own file, or the authors' constant where that file was not available."""
+
+
+class Subtask(NamedTuple):
+    """A range of rows of a task, numbered from 0, with one right choice each."""
+
+    n_rows: int
+    n_choices: int
+    exceptions: Mapping[int, int] = {}  # row within the subtask -> number of choices, if it is not n_choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task, with the numbers that the authors state and the actual ones."""
+
+    n_rows: int
+    stated_choices: int  # the authors' chance is 1 / stated_choices for every example
+    n_choices: int | None = None  # actual choices of every example, where they differ from the stated ones
+    subtasks: tuple[Subtask, ...] = ()  # in the order of rows; empty if all examples have the same chance
+    source: ChoicesSource = "task"
+
+    @property
+    def stated_chance(self) -> Fraction:
+        """Return the authors' chance of guessing an example right."""
+        return Fraction(1, self.stated_choices)
+
+    @property
+    def n_sampled(self) -> int:
+        """Return the number of rows from which queries were taken."""
+        return min(self.n_rows, MAX_SAMPLE)
+
+    def stated_n(self, shots: int) -> int:
+        """Return the examples in the authors' baselines; in a task that was not sampled, all but demonstrations."""
+        return self.n_rows - shots if self.n_rows < MAX_SAMPLE else MAX_SAMPLE
+
+    def stated_tries(self, shots: int) -> int:
+        """Return the prompts in the authors' baselines: with one shot, at most one for each row."""
+        return min(self.n_rows, STATED_PROMPTS) if shots == 1 else STATED_PROMPTS
+
+
+MAX_SAMPLE = 200
+"""Rows that were sampled of a larger task; demonstrations were taken from the other rows."""
+
+STATED_PROMPTS = 200
+"""Prompts of an experiment, as the authors state."""
+
+TASKS = shipped_tables("evaluator.reproductions.yauney_mimno_2024", "tasks", Task)
+"""Name -> task, of assets/tasks.toml."""
+
+
+def uniform_chance(name: str) -> Fraction | None:
+    """Return the chance of every example of a task, None where they differ. Raises DatasetError for an unknown task."""
+    task = task_named(name)
+    return None if task.subtasks else Fraction(1, task.n_choices or task.stated_choices)
+
+
+def task_named(name: str) -> Task:
+    """Return a task by its name. Raises DatasetError, with the names of all tasks, for an unknown one."""
+    if name not in TASKS:
+        raise DatasetError(
+            f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
+            "Leave its rows out, or add it to assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
+        )
+    return TASKS[name]
+
+
+def pooled_chances(task: Task, rows: Iterable[int]) -> dict[int, Fraction]:
+    """Return example id -> chance, given the rows of a task that are queries: right choices / all choices."""
+    pools: dict[int, list[int]] = {}
+    for row in rows:
+        example, n_choices = _question(task, row)
+        pools.setdefault(example, []).append(n_choices)
+    return {example: Fraction(len(pool), sum(pool)) for example, pool in sorted(pools.items())}
+
+
+def _question(task: Task, row: int) -> tuple[int, int]:
+    """Return the example id of a row of a task, which is its number within its subtask, and its number of choices."""
+    start = 0
+    for subtask in task.subtasks:
+        if start <= row < start + subtask.n_rows:
+            return row - start, subtask.exceptions.get(row - start, subtask.n_choices)
+        start += subtask.n_rows
+    raise DatasetError(f"Row {row} is outside the task, whose rows are 0 to {start - 1}.")
+
+
+PUBLISHED_QUERY_RULES = declare(  # rules by which prompts without their query may be told from the losses alone
+    rule=pl.String(),
+    n_prompts=pl.Int64(),  # that lost their query by the rule
+    n_experiments=pl.Int64(),
+    is_used=pl.Boolean(),
+    is_stated_count=pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY of data.py
 )
-PUBLISHED_IDENTICAL = pl.Schema(  # one row a task, number of shots and pair of models with the same weights
-    {
-        "dataset": pl.String(),
-        "shots": pl.Int64(),
-        "model": pl.String(),
-        "other_model": pl.String(),
-        "shared_prompts": pl.Int64(),  # different prompts that both models ran
-        "identical_prompts": pl.Int64(),  # shared prompts with every loss equal bit for bit
-    }
+PUBLISHED_IDENTICAL = declare(  # one row a task, number of shots and pair of models with the same weights
+    dataset=pl.String(),
+    shots=pl.Int64(),
+    model=pl.String(),
+    other_model=pl.String(),
+    shared_prompts=pl.Int64(),  # different prompts that both models ran
+    identical_prompts=pl.Int64(),  # shared prompts with every loss equal bit for bit
 )
 
 EXPERIMENT_COLUMNS = {"model": pl.String(), "dataset": pl.String(), "shots": pl.Int64()}
@@ -196,12 +288,11 @@ def _query_rules() -> dict[str, pl.Expr]:
 
 def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return PUBLISHED_QUERY_RULES: what each rule counts."""
-    rows = []
-    for rule, is_lost in _query_rules().items():
-        lost = prompts.filter(is_lost)
-        rows.append(
-            (rule, lost.height, lost.n_unique(EXPERIMENT), rule == USED_RULE, lost.height == STATED_WITHOUT_QUERY)
-        )
+    lost = {rule: prompts.filter(is_lost) for rule, is_lost in _query_rules().items()}
+    rows = [
+        (rule, rows.height, rows.n_unique(EXPERIMENT), rule == USED_RULE, rows.height == STATED_WITHOUT_QUERY)
+        for rule, rows in lost.items()
+    ]
     return pl.DataFrame(rows, schema=PUBLISHED_QUERY_RULES, orient="row")
 
 
@@ -234,11 +325,8 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
 def _pairs(prompts: pl.DataFrame, on: list[str]) -> pl.DataFrame:
     """Count the different prompts that two models share, for each pair of models that shares any."""
     both = prompts.join(prompts.rename({"model": "other_model"}).select("other_model", *on), on=on, how="inner")
-    return (
-        both.filter(pl.col("model") < pl.col("other_model"))
-        .group_by("dataset", "shots", "model", "other_model")
-        .agg(prompts=pl.col("demonstration_ids").n_unique())
-    )
+    each_pair = both.filter(pl.col("model") < pl.col("other_model")).group_by(*SHARED[:2], "model", "other_model")
+    return each_pair.agg(prompts=pl.col("demonstration_ids").n_unique())
 
 
 def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
@@ -246,7 +334,6 @@ def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
     # Each pair in both directions, so that both of its models have a row.
     swapped = pairs.rename({"model": "other_model", "other_model": "model"}).select(pairs.columns)
     others = pl.concat([pairs, swapped]).group_by("dataset", "shots", "model").agg(pl.col("other_model").sort())
-    rows = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model").join(
-        others, on=["dataset", "shots", "model"], how="left", maintain_order="left"
-    )
+    rows = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model")
+    rows = rows.join(others, on=["dataset", "shots", "model"], how="left", maintain_order="left")
     return rows["other_model"].list.join(", ").rename("same_losses_as")

@@ -8,27 +8,14 @@ import polars as pl
 
 from evaluator.arrays import Floats
 from evaluator.random_baselines.held_out import ranking_curves
-from evaluator.report.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    VERMILION,
-    Axis,
-    Drawing,
-    Mark,
-    Room,
-    Size,
-    curves,
-    panel,
-    stacked,
-)
+from evaluator.report import figures
 
-SEARCH, TAIL = (Size(205, height, Room(left=40, right=8, top=6, bottom=36)) for height in (130, 62))
-HISTOGRAM = Size(330, 74, SEARCH.room)
-SQUARE = Size(150, 150, Room(left=48, right=10, top=6, bottom=38))
+SEARCH, TAIL = (figures.Size(205, height, figures.Room(left=40, right=8, top=6, bottom=36)) for height in (130, 62))
+HISTOGRAM = figures.Size(330, 74, SEARCH.room)
+SQUARE = figures.Size(150, 150, figures.Room(left=48, right=10, top=6, bottom=38))
 
 # On a linear axis the first tries, which gain most, would be one pixel wide.
-TRIES = Axis(
+TRIES = figures.Axis(
     title="prompts tried", domain=(1, 200), ticks=(1, 2, 5, 10, 20, 50, 100, 200), form="~s", is_logarithmic=True
 )
 
@@ -40,7 +27,7 @@ CURVE_POINTS = 300
 """Largest number of points of a curve; it may have thousands, which would not be visible."""
 
 
-def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> Drawing:
+def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> figures.Drawing:
     """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
@@ -60,25 +47,28 @@ def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
                 name + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
             ),
         )
-        for column, colour, name in (("chance", GREY, "Chance"), ("max_random", VERMILION, "Best of 200"))
+        for column, colour, name in (
+            ("chance", figures.GREY, "Chance"),
+            ("max_random", figures.VERMILION, "Best of 200"),
+        )
     ]
     lines = pl.concat([*guesses, _model_lines(models, "expected_maximum", base_model)])
     values = lines["y"].to_numpy()
     margin = 0.06 * float(np.ptp(values))
     limits = (max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin))
-    y = Axis(domain=limits, ticks=4, form=".2f")
-    return curves(lines, TRIES, y, size=SEARCH, data=stacked(prompts=models, guessing=baselines))
+    y = figures.Axis(domain=limits, ticks=4, form=".2f")
+    return figures.curves(lines, TRIES, y, size=SEARCH, data=figures.stacked(prompts=models, guessing=baselines))
 
 
-def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> Drawing:
+def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> figures.Drawing:
     """Draw the probability that guessing reaches the expected maximum: a lower panel of figures 3 and 4.
 
     Args:
         models: PUBLISHED_CURVES of one task.
         column: "standard_tail" or "max_tail".
     """
-    y = Axis(domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
-    return curves(_model_lines(models, column, base_model), TRIES, y, size=TAIL, data=models)
+    y = figures.Axis(domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
+    return figures.curves(_model_lines(models, column, base_model), TRIES, y, size=TAIL, data=models)
 
 
 def _model_lines(models: pl.DataFrame, column: str, base_model: str) -> pl.DataFrame:
@@ -86,7 +76,7 @@ def _model_lines(models: pl.DataFrame, column: str, base_model: str) -> pl.DataF
     return models.select(
         x="tries",
         y=column,
-        colour=pl.when(pl.col("model") == base_model).then(pl.lit(BLUE)).otherwise(pl.lit(GREEN)),
+        colour=pl.when(pl.col("model") == base_model).then(pl.lit(figures.BLUE)).otherwise(pl.lit(figures.GREEN)),
         dash=pl.col("shots").replace_strict(DASHES),
         description=pl.format(
             "{}, {}-shot: {} at {} prompts", "model", "shots", last, pl.col("tries").max().over("model", "shots")
@@ -94,7 +84,7 @@ def _model_lines(models: pl.DataFrame, column: str, base_model: str) -> pl.DataF
     )
 
 
-def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> Drawing:
+def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> figures.Drawing:
     """Draw one of the three distributions of figure 1, with a line at its best or expected accuracy.
 
     Args:
@@ -106,13 +96,13 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     domain = (float(likely[0]) - step, float(likely[-1]) + step)
     # Bars touch, because there is one for every possible count of right answers.
     bars = histogram.with_columns(low=pl.col("accuracy") - step / 2, high=pl.col("accuracy") + step / 2)
-    return panel(
+    return figures.panel(
         [
-            Mark("bar", "low", column, rows="bars", x2="high", y2=0, color=colour, opacity=0.55),
-            Mark("rule", "at", rows="line", color=colour),
+            figures.Mark("bar", "low", column, rows="bars", x2="high", y2=0, color=colour, opacity=0.55),
+            figures.Mark("rule", "at", rows="line", color=colour),
         ],
-        Axis(title="accuracy", domain=domain, ticks=8, form=".2f"),
-        Axis(ticks=3, form=".2f"),
+        figures.Axis(title="accuracy", domain=domain, ticks=8, form=".2f"),
+        figures.Axis(ticks=3, form=".2f"),
         size=HISTOGRAM,
         data=histogram.select("accuracy", column),
         bars=bars.filter(pl.col("accuracy").is_between(*domain)),
@@ -120,7 +110,7 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     )
 
 
-def ranking_panel(trials: pl.DataFrame, kind: Kind) -> Drawing:
+def ranking_panel(trials: pl.DataFrame, kind: Kind) -> figures.Drawing:
     """Draw ROC or precision-recall curves of the three predictors: a panel of figures 5 and 8.
 
     Args:
@@ -130,9 +120,9 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> Drawing:
     """
     outcome = trials["above_standard_on_test"].to_numpy()
     predictors = (
-        ("max tail", -trials["log10_max_tail"].to_numpy(), GREY),
-        ("standard", trials["above_standard_on_train"].to_numpy().astype(np.float64), BLUE),
-        ("max", trials["above_max_on_train"].to_numpy().astype(np.float64), VERMILION),
+        ("max tail", -trials["log10_max_tail"].to_numpy(), figures.GREY),
+        ("standard", trials["above_standard_on_train"].to_numpy().astype(np.float64), figures.BLUE),
+        ("max", trials["above_max_on_train"].to_numpy().astype(np.float64), figures.VERMILION),
     )
     lines = pl.concat(
         _curve(score, outcome, kind).with_columns(predictor=pl.lit(name), colour=pl.lit(colour))
@@ -140,21 +130,20 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> Drawing:
     )
     is_roc = kind == "ROC"
     names = ("false positive rate", "true positive rate") if is_roc else ("recall", "precision")
-    x, y = (Axis(title=name, domain=(0, 1), ticks=(0, 0.5, 1), form=".1f") for name in names)
-    marks = [Mark("line", "x", "y", rows="lines", color="colour", size=1.8, order="order", steps=not is_roc)]
+    x, y = (figures.Axis(title=name, domain=(0, 1), ticks=(0, 0.5, 1), form=".1f") for name in names)
+    marks = [figures.Mark("line", "x", "y", rows="lines", color="colour", size=1.8, order="order", steps=not is_roc)]
     data = lines.drop("colour")
     if not is_roc:
-        return panel(marks, x, y, size=SQUARE, data=data, lines=lines)
-    chance = Mark("line", "at", "at", rows="chance", color=GREY, size=1, dash=(3, 3))
-    return panel([chance, *marks], x, y, size=SQUARE, data=data, lines=lines, chance=pl.DataFrame({"at": [0.0, 1.0]}))
+        return figures.panel(marks, x, y, size=SQUARE, data=data, lines=lines)
+    chance = figures.Mark("line", "at", "at", rows="chance", color=figures.GREY, size=1, dash=(3, 3))
+    return figures.panel(
+        [chance, *marks], x, y, size=SQUARE, data=data, lines=lines, chance=pl.DataFrame({"at": [0.0, 1.0]})
+    )
 
 
 def _curve(score: Floats, outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:
     found = ranking_curves(score, outcome)
-    x, y = (
-        (found.false_positive_rate, found.true_positive_rate)
-        if kind == "ROC"
-        else (found.true_positive_rate, found.precision)
-    )
+    # False and true positive rates, or the latter, which is the recall, and precision.
+    x, y = found[:2] if kind == "ROC" else found[1:]
     points = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
     return pl.DataFrame({"x": x[points], "y": y[points], "order": points})

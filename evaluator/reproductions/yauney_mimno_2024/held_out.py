@@ -11,6 +11,8 @@ from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines.held_out import (
     HELD_OUT_PREDICTION,
+    OUTCOME,
+    VERDICTS,
     Experiment,
     held_out_prediction,
     read_experiments,
@@ -18,30 +20,34 @@ from evaluator.random_baselines.held_out import (
     train_size,
     with_baselines,
 )
+from evaluator.random_baselines.held_out import SCORES as TAILS
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, PublishedData, distinct_prompts, experiment_name
-from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
-
-PUBLISHED_HELD_OUT = pl.Schema(
-    {
-        "splits": pl.String(),  # "authors'": released trials | "seeded": drawn here
-        "rules": pl.String(),  # "released" | "sound"
-        "tries": pl.Int64(),
-        "over": pl.String(),  # column of groups: "all" | "model" | "dataset"
-        "group": pl.String(),
-        **HELD_OUT_PREDICTION,
-    }
+from evaluator.reproductions.yauney_mimno_2024.data import (
+    EXPERIMENT,
+    STATED_PROMPTS,
+    TASKS,
+    PublishedData,
+    distinct_prompts,
+    experiment_name,
 )
-PUBLISHED_SPREAD = pl.Schema(  # scores over the authors' splits and over seeded ones, under the authors' rules
-    {
-        "predictor": pl.String(),
-        "score": pl.String(),
-        "authors": pl.Float64(),
-        "seeded": pl.Float64(),
-        "difference": pl.Float64(),  # seeded - authors
-        "standard_error": pl.Float64(),  # of the difference: jackknife over splits, of both
-        "z": pl.Float64(),  # difference in standard errors
-    }
+from evaluator.schemas import declare
+
+PUBLISHED_HELD_OUT = declare(
+    splits=pl.String(),  # "authors'": released trials | "seeded": drawn here
+    rules=pl.String(),  # "released" | "sound"
+    tries=pl.Int64(),
+    over=pl.String(),  # column of groups: "all" | "model" | "dataset"
+    group=pl.String(),
+    **HELD_OUT_PREDICTION,
+)
+PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded ones, under the authors' rules
+    predictor=pl.String(),
+    score=pl.String(),
+    authors=pl.Float64(),
+    seeded=pl.Float64(),
+    difference=pl.Float64(),  # seeded - authors
+    standard_error=pl.Float64(),  # of the difference: jackknife over splits, of both
+    z=pl.Float64(),  # difference in standard errors
 )
 
 MODELS = {
@@ -60,14 +66,7 @@ SEED = 0
 SCORES = ("accuracy", "precision", "recall", "auroc", "aupr")
 
 TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
-TRIALS = [
-    *TRIALS_KEY,
-    "above_standard_on_train",
-    "above_max_on_train",
-    "log10_standard_tail",
-    "log10_max_tail",
-    "above_standard_on_test",
-]
+TRIALS = [*TRIALS_KEY, *VERDICTS.values(), *TAILS.values(), OUTCOME]
 """Columns of tables of trials: the key, the predictions, and the outcome by which they are scored."""
 
 
@@ -176,9 +175,8 @@ def spread_table(authors: pl.DataFrame, seeded: pl.DataFrame) -> pl.DataFrame:
     Args:
         authors, seeded: trials judged as the authors judge; columns TRIALS.
     """
-    (theirs, their_error), (ours, our_error) = (
-        _scores_with_errors(trials.filter(tries=STATED_PROMPTS)) for trials in (authors, seeded)
-    )
+    trials = (each.filter(tries=STATED_PROMPTS) for each in (authors, seeded))
+    (theirs, their_error), (ours, our_error) = map(_scores_with_errors, trials)
     rows = [
         (*key, theirs[key], ours[key], ours[key] - theirs[key], math.hypot(their_error[key], our_error[key]))
         for key in theirs
@@ -193,8 +191,7 @@ ScoreKey = tuple[str, str]  # predictor and score
 def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], dict[ScoreKey, float]]:
     """Return the scores of trials, and their standard errors by a jackknife over groups of splits."""
     group, scores = pl.col("split") % N_GROUPS, _scores(trials)
-    present = trials.select(group).to_series().unique()
-    without_one = [_scores(trials.filter(group != left_out)) for left_out in present]
+    without_one = [_scores(trials.filter(group != left_out)) for left_out in trials.select(group).to_series().unique()]
     errors = {}
     for key, score in scores.items():
         left = np.array([without.get(key, math.nan) for without in without_one])

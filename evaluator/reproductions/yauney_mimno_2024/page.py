@@ -9,17 +9,7 @@ from markupsafe import Markup
 
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.report.figures import BLUE, GREY, VERMILION
-from evaluator.report.section import (
-    Block,
-    Filled,
-    Group,
-    Legend,
-    List,
-    Panel,
-    Panels,
-    Section,
-    texts,
-)
+from evaluator.report.section import Block, Filled, Group, Legend, List, Panel, Panels, Section, texts
 from evaluator.report.table import (
     POSITION_MARKS,
     Column,
@@ -32,12 +22,11 @@ from evaluator.report.table import (
     signed,
     text_column,
 )
-from evaluator.reproductions.base import Reproduction
+from evaluator.reproductions.base import Reproduction, Tables
 from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, verdict_counts
 from evaluator.reproductions.yauney_mimno_2024 import data, figures
-from evaluator.reproductions.yauney_mimno_2024.curves import accuracy_histogram
-from evaluator.reproductions.yauney_mimno_2024.recompute import Published, PublishedTables, recompute, summary_lines
-from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS
+from evaluator.reproductions.yauney_mimno_2024.data import TASKS
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published, accuracy_histogram, recompute, summary_lines
 
 TEXTS = texts("evaluator.reproductions.yauney_mimno_2024")
 
@@ -132,10 +121,10 @@ _section = partial(page_section, "yauney_mimno_2024")
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
     tables = published.tables
-    yield _section("totals", "Verdicts", *_totals(tables.totals))
-    yield _section("cells", "The paper's numbers", *_cells(tables.cells))
+    yield _section("totals", "Verdicts", *_totals(tables["totals"]))
+    yield _section("cells", "The paper's numbers", *_cells(tables["cells"]))
     yield _section("table-1", "Every experiment", *_experiments(tables), subtitle="table 1")
-    changed = tables.experiments.filter(pl.col("reason").is_not_null())
+    changed = tables["experiments"].filter(pl.col("reason").is_not_null())
     table = Table(changed, CHANGED, caption=TEXTS["changed_caption"], absent="None.")
     yield _section("changed", "Verdicts that change", table, subtitle=f"{changed.height}")
     yield _section("known", "Remarks on these results", *_remarks(tables), navigation="Remarks")
@@ -185,19 +174,18 @@ def _cells(cells: pl.DataFrame) -> Iterator[Block]:
     yield List(items)
 
 
-def _tasks_by_size(tables: PublishedTables) -> dict[str, int]:
+def _tasks_by_size(tables: Tables) -> dict[str, int]:
     """Return the number of examples of each task in the results, by size."""
-    present = set(tables.experiments["dataset"])
-    sizes = sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)
-    return {name: n for n, name in sizes}
+    present = set(tables["experiments"]["dataset"])
+    return {name: n for n, name in sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)}
 
 
-def _experiments(tables: PublishedTables) -> Iterator[Block]:
+def _experiments(tables: Tables) -> Iterator[Block]:
     """Yield table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
-    experiments = tables.experiments.rows_by_key(data.EXPERIMENT, named=True, include_key=True, unique=True)
+    experiments = tables["experiments"].rows_by_key(data.EXPERIMENT, named=True, include_key=True, unique=True)
     tasks = _tasks_by_size(tables)
     is_between = [(pl.col(f"{rules}_verdict") == "between").sum().alias(rules) for rules in ("released", "sound")]
-    counts = tables.experiments.group_by("dataset").agg(is_between)
+    counts = tables["experiments"].group_by("dataset").agg(is_between)
     sizes = pl.DataFrame(list(tasks.items()), schema={"dataset": pl.String, "n": pl.Int64}, orient="row")
 
     def moons(tuned: int, shots: int) -> Callable[[Row], str]:
@@ -238,10 +226,10 @@ def _moon(row: dict[str, Any]) -> Markup:
     return marked('<span class="moon changed" data-tip="{}">{}→{}</span>', tip, released, sound)
 
 
-def _remarks(tables: PublishedTables) -> Iterator[Block]:
+def _remarks(tables: Tables) -> Iterator[Block]:
     """Yield the known faults of the released results."""
     from_authors = ", ".join(name for name, task in TASKS.items() if task.source == "authors")
-    experiments = tables.experiments
+    experiments = tables["experiments"]
     lost = experiments.filter(pl.col("n_without_query") > 0).height
     best = experiments.filter("best_without_query").select("model", "dataset", "shots").rows()
     listed = "; ".join(f"{model}, {dataset}, {shots}-shot" for model, dataset, shots in best)
@@ -250,14 +238,14 @@ def _remarks(tables: PublishedTables) -> Iterator[Block]:
     yield f"The numbers of choices of {from_authors} are the authors', because the tasks' own files were not available."
     yield TEXTS["remarks"].format(experiments["n_without_query"].sum(), experiments["n_prompts"].sum(), lost, also)
     caption = "Rules that were tried to tell a prompt without its query from its losses."
-    yield Table(tables.query_rules, QUERY_RULES, caption=caption, data={"table": "query-rules"})
-    if tables.identical_models.height:
-        yield Table(tables.identical_models, IDENTICAL, caption=TEXTS["identical_caption"])
+    yield Table(tables["query_rules"], QUERY_RULES, caption=caption, data={"table": "query-rules"})
+    if tables["identical_models"].height:
+        yield Table(tables["identical_models"], IDENTICAL, caption=TEXTS["identical_caption"])
 
 
 def _histogram_panels(published: Published) -> list[Panel]:
     """Draw figure 1, if the results have its experiment."""
-    experiment = published.tables.experiments.filter(**FIGURE_1)
+    experiment = published.tables["experiments"].filter(**FIGURE_1)
     if experiment.is_empty():
         return []
     row = experiment.row(0, named=True)
@@ -277,7 +265,7 @@ def _histogram_panels(published: Published) -> list[Panel]:
 
 
 def _search_panels(
-    tables: PublishedTables,
+    tables: Tables,
     searches: Sequence[tuple[str, str, tuple[str, ...], tuple[int, ...]]],
     *,
     tails: bool = False,
@@ -285,10 +273,10 @@ def _search_panels(
     """Draw a panel for each (task, base model, models, shots) in the results."""
     panels = []
     for dataset, base, models, shots in searches:
-        curves = tables.curves.filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
+        curves = tables["curves"].filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
         if curves.is_empty():
             continue
-        drawn = [figures.search_panel(curves, tables.baselines.filter(dataset=dataset), base)]
+        drawn = [figures.search_panel(curves, tables["baselines"].filter(dataset=dataset), base)]
         if tails:
             drawn += [figures.tail_panel(curves, column, base) for column in ("standard_tail", "max_tail")]
         panels.append(Panel(f"{dataset}, {base}" if tails else dataset, drawn))
@@ -301,7 +289,7 @@ def _held_out(published: Published) -> Iterator[Block]:
     yield TEXTS["held_out_note"]
     name = Column("Trials", cell=lambda row: f"{row['splits']} splits, {row['rules']}", style="")
     yield _held_out_table(tables, "all", [name])
-    yield Table(tables.held_out_spread, SPREAD, caption=TEXTS["spread_caption"], data={"table": "spread"})
+    yield Table(tables["held_out_spread"], SPREAD, caption=TEXTS["spread_caption"], data={"table": "spread"})
     yield Legend(RANKING_KEYS)
     max_tries = published.authors_trials["tries"].max()
     both = {"Authors'": published.authors_trials, "Sound rules": published.seeded_trials.sound}
@@ -316,13 +304,12 @@ def _held_out(published: Published) -> Iterator[Block]:
     yield Group([Panels(by_tries, style="panels square")], "By number of prompts searched, authors' splits")
     trials = Column("Trials", cell=lambda row: f"{row['splits']}, {row['rules']}", style="text")
     for title, over in (("Model", "model"), ("Task", "dataset")):
-        names = [text_column(title, "group"), trials]
-        yield _held_out_table(tables, over, names)
+        yield _held_out_table(tables, over, [text_column(title, "group"), trials])
 
 
-def _held_out_table(tables: PublishedTables, over: str, names: Sequence[Column]) -> Table:
+def _held_out_table(tables: Tables, over: str, names: Sequence[Column]) -> Table:
     """Return one row for each group, with the numbers of every predictor, for the highest number of tries."""
-    chosen = tables.held_out.filter(over=over, tries=tables.held_out["tries"].max())
+    chosen = tables["held_out"].filter(over=over, tries=tables["held_out"]["tries"].max())
     key = ["splits", "rules", "group"]
     cells = chosen.select(*key, "predictor", share="held_out_share", cell=pl.struct(list(SCORES)))
     rows = cells.pivot(on="predictor", index=[*key, "share"], values="cell", maintain_order=True)
@@ -331,7 +318,7 @@ def _held_out_table(tables: PublishedTables, over: str, names: Sequence[Column])
 
 
 def _subject(published: Published) -> str:
-    n = published.tables.totals["n_experiments"][0]
+    n = published.tables["totals"]["n_experiments"][0]
     return f"{n} experiments: the best of 200 prompts, compared with one random classifier and the best of 200"
 
 

@@ -1,4 +1,7 @@
-"""Recompute the published experiments of Yauney & Mimno 2024 from the released results."""
+"""Recompute the published experiments of Yauney & Mimno 2024 from the released results.
+
+Compute the curves of the published figures: expected maxima and random baselines by number of tries.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,53 +9,57 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.progress import Progress, Stage
-from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.reproductions.base import text_table
+from evaluator.random_baselines.calculator import expected_curve, log_spaced
+from evaluator.random_baselines.max_random import max_random_accuracy, max_random_pmf, max_random_tail
+from evaluator.reproductions.base import Tables, text_table
 from evaluator.reproductions.cells import CELL, JUDGED, PRINTED, printed_cells, printed_tables, with_verdicts
-from evaluator.reproductions.yauney_mimno_2024 import curves, data, held_out, rules
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, PublishedData
+from evaluator.reproductions.yauney_mimno_2024 import data, held_out, rules
+from evaluator.reproductions.yauney_mimno_2024.data import (
+    EXPERIMENT,
+    EXPERIMENT_COLUMNS,
+    STATED_PROMPTS,
+    TASKS,
+    PublishedData,
+)
 from evaluator.reproductions.yauney_mimno_2024.rules import RELEASED, SOUND, Mix
-from evaluator.reproductions.yauney_mimno_2024.tasks import STATED_PROMPTS, TASKS
+from evaluator.schemas import declare
 
-PUBLISHED_EXPERIMENTS = pl.Schema(  # one row a published experiment; "released": the authors' rules, "sound": ours
-    {
-        **EXPERIMENT_COLUMNS,
-        "best_prompt": pl.Int64(),  # of the highest accuracy, the lowest id of equals
-        "n": pl.Int64(),  # examples on which it was scored
-        "correct": pl.Int64(),
-        "accuracy": pl.Float64(),
-        "n_best": pl.Int64(),  # prompts with the same accuracy
-        "n_prompts": pl.Int64(),
-        "n_distinct_prompts": pl.Int64(),
-        "released_n": pl.Int64(),
-        "released_chance": pl.Float64(),
-        "released_tries": pl.Int64(),
-        "released_max_random": pl.Float64(),
-        "released_verdict": pl.String(),  # Verdict of random_baselines/max_random.py
-        "sound_chance": pl.Float64(),
-        "sound_tries": pl.Int64(),
-        "sound_max_random": pl.Float64(),
-        "sound_verdict": pl.String(),
-        "log10_standard_tail": pl.Float64(),  # under sound rules, of `correct` or more
-        "log10_max_tail": pl.Float64(),
-        "reason": pl.String(),  # why the sound verdict differs; null where it does not
-        "choices_source": pl.String(),  # "task": chances are from the task's file | "authors": from their constants
-        "n_without_query": pl.Int64(),  # prompts that lost their query when they were cut
-        "best_without_query": pl.Boolean(),
-        "same_losses_as": pl.String(),  # models whose losses are equal bit for bit; null where there is none
-    }
+PUBLISHED_EXPERIMENTS = declare(  # one row a published experiment; "released": the authors' rules, "sound": ours
+    **EXPERIMENT_COLUMNS,
+    best_prompt=pl.Int64(),  # of the highest accuracy, the lowest id of equals
+    n=pl.Int64(),  # examples on which it was scored
+    correct=pl.Int64(),
+    accuracy=pl.Float64(),
+    n_best=pl.Int64(),  # prompts with the same accuracy
+    n_prompts=pl.Int64(),
+    n_distinct_prompts=pl.Int64(),
+    released_n=pl.Int64(),
+    released_chance=pl.Float64(),
+    released_tries=pl.Int64(),
+    released_max_random=pl.Float64(),
+    released_verdict=pl.String(),  # Verdict of random_baselines/max_random.py
+    sound_chance=pl.Float64(),
+    sound_tries=pl.Int64(),
+    sound_max_random=pl.Float64(),
+    sound_verdict=pl.String(),
+    log10_standard_tail=pl.Float64(),  # under sound rules, of `correct` or more
+    log10_max_tail=pl.Float64(),
+    reason=pl.String(),  # why the sound verdict differs; null where it does not
+    choices_source=pl.String(),  # "task": chances are from the task's file | "authors": from their constants
+    n_without_query=pl.Int64(),  # prompts that lost their query when they were cut
+    best_without_query=pl.Boolean(),
+    same_losses_as=pl.String(),  # models whose losses are equal bit for bit; null where there is none
 )
 
 ONCE = "sound, models that are the same once"
 """Name of the sound rules in totals that count identical models once."""
 
-PUBLISHED_CELLS = pl.Schema(  # one row a number that the paper prints
-    {
-        **PRINTED,
-        "recomputed": pl.Float64(),  # null where it is not in the data, or undefined
-        **JUDGED,
-    }
+PUBLISHED_CELLS = declare(  # one row a number that the paper prints
+    **PRINTED,
+    recomputed=pl.Float64(),  # null where it is not in the data, or undefined
+    **JUDGED,
 )
 
 PREDICTORS = ("standard", "max")
@@ -75,26 +82,10 @@ Cell = tuple[str, str, str, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedTables:
-    """The tables that are written."""
-
-    experiments: pl.DataFrame  # PUBLISHED_EXPERIMENTS
-    verdicts: pl.DataFrame  # PUBLISHED_VERDICTS
-    totals: pl.DataFrame  # PUBLISHED_TOTALS
-    identical_models: pl.DataFrame  # PUBLISHED_IDENTICAL
-    held_out: pl.DataFrame  # PUBLISHED_HELD_OUT
-    curves: pl.DataFrame  # PUBLISHED_CURVES
-    baselines: pl.DataFrame  # PUBLISHED_BASELINES
-    cells: pl.DataFrame  # PUBLISHED_CELLS
-    held_out_spread: pl.DataFrame  # PUBLISHED_SPREAD
-    query_rules: pl.DataFrame  # PUBLISHED_QUERY_RULES
-
-
-@dataclass(frozen=True, kw_only=True)
 class Published:
     """The tables, and the data that figures need in addition."""
 
-    tables: PublishedTables
+    tables: Tables
     prompts: pl.DataFrame  # rows of read_prompts
     authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
     seeded_trials: held_out.SeededTrials
@@ -121,18 +112,18 @@ def recompute(released: PublishedData) -> Stage[Published]:
     # The examples of each task, taken from the first experiment with it.
     first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", data.experiment_name())
     examples = first.join(chances, on="experiment", maintain_order="left")
-    tables = PublishedTables(
-        experiments=experiments,
-        verdicts=verdicts,
-        totals=totals,
-        identical_models=pairs,
-        held_out=predicted,
-        cells=judged_cells(experiments, totals, predicted),
-        held_out_spread=held_out.spread_table(authors, seeded.released),
-        query_rules=data.query_rules(prompts),
-        curves=curves.expected_curves(prompts),
-        baselines=curves.baseline_curves(examples.select("dataset", "chance")),
-    )
+    tables = {
+        "experiments": experiments,
+        "verdicts": verdicts,
+        "totals": totals,
+        "identical_models": pairs,
+        "held_out": predicted,
+        "cells": judged_cells(experiments, totals, predicted),
+        "held_out_spread": held_out.spread_table(authors, seeded.released),
+        "query_rules": data.query_rules(prompts),
+        "curves": expected_curves(prompts),
+        "baselines": baseline_curves(examples.select("dataset", "chance")),
+    }
     return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded)
 
 
@@ -212,11 +203,85 @@ def summary_lines(published: Published) -> Iterator[str]:
     """Yield totals under each set of rules, then scores of predictors of held-out accuracy, at the highest tries."""
     tables = published.tables
     heads = ("rules", "experiments", "> standard", "> both", "disagree", "share")
-    yield from text_table([heads, *((*counts, f"{share:.1%}") for *counts, share in tables.totals.rows())])
+    yield from text_table([heads, *((*counts, f"{share:.1%}") for *counts, share in tables["totals"].rows())])
     yield ""
-    max_tries = int(tables.held_out["tries"].to_numpy().max())
+    max_tries = int(tables["held_out"]["tries"].to_numpy().max())
     rows: list[Sequence[object]] = [(f"held out, best of {max_tries} prompts", "predictor", *held_out.SCORES)]
-    for row in tables.held_out.filter(over="all", tries=max_tries).iter_rows(named=True):
+    for row in tables["held_out"].filter(over="all", tries=max_tries).iter_rows(named=True):
         scores = ("" if row[score] is None else f"{row[score]:.2f}" for score in held_out.SCORES)
         rows.append((f"{row['splits']} splits, {row['rules']}", row["predictor"], *scores))
     yield from text_table(rows)
+
+
+PUBLISHED_CURVES = declare(
+    **EXPERIMENT_COLUMNS,
+    tries=pl.Int64(),
+    expected_maximum=pl.Float64(),  # expected best accuracy of so many prompts
+    standard_tail=pl.Float64(),  # of one random classifier reaching it, under the authors' n and chance
+    max_tail=pl.Float64(),  # of the best of `tries` reaching it
+)
+PUBLISHED_BASELINES = declare(
+    dataset=pl.String(),
+    rules=pl.String(),  # "released" | "sound"
+    n=pl.Int64(),
+    chance=pl.Float64(),
+    tries=pl.Int64(),
+    max_random=pl.Float64(),
+)
+
+TRIES: Ints = log_spaced(1, STATED_PROMPTS, 60)
+"""Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
+
+
+def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_CURVES: the expected accuracy of the best of several prompts, and how often guessing reaches it.
+
+    As in the paper's figures 3, 4 and 9 to 11, tails are for the number of examples of the task, at most 200, and for
+    the authors' chance; one-shot curves of small tasks end at the task's number of rows.
+
+    Args:
+        prompts: rows of `read_prompts`.
+    """
+    frames = []
+    for (model, dataset, shots), rows in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
+        task = TASKS[str(dataset)]
+        n, chance = task.n_sampled, float(task.stated_chance)
+        tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
+        curve = expected_curve((rows["correct"] / rows["n_examples"]).to_numpy(), n, chance, tries)
+        names = dict(zip(EXPERIMENT, (model, dataset, shots), strict=True))
+        frames.append(curve.with_columns(pl.lit(value).alias(name) for name, value in names.items()))
+    return pl.concat(frames).select(list(PUBLISHED_CURVES)).cast(PUBLISHED_CURVES)
+
+
+def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
+    """Return PUBLISHED_BASELINES of every task, as the authors draw them and with the real examples and chances.
+
+    Args:
+        chances: columns dataset and chance, one row an example, of one experiment for each task.
+    """
+    frames = []
+    for (name,), rows in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
+        task = TASKS[str(name)]
+        stated = np.full(task.n_sampled, float(task.stated_chance))
+        for judged, chance in (("released", stated), ("sound", rows["chance"].to_numpy())):
+            about = {"dataset": name, "rules": judged, "n": len(chance), "chance": chance.mean(), "tries": TRIES}
+            max_random = np.asarray(max_random_accuracy(len(chance), chance, TRIES))
+            frames.append(pl.DataFrame(about | {"max_random": max_random}))
+    return pl.concat(frames).select(list(PUBLISHED_BASELINES)).cast(PUBLISHED_BASELINES)
+
+
+def accuracy_histogram(prompts: pl.DataFrame, n: int, chance: float, tries: int) -> pl.DataFrame:
+    """Return figure 1: the shares of prompts, random classifiers and best ones of `tries` with each accuracy.
+
+    Args:
+        prompts: of one experiment, each scored on n examples.
+    """
+    counts = np.bincount(prompts["correct"].to_numpy(), minlength=n + 1) / prompts.height
+    return pl.DataFrame(
+        {
+            "accuracy": np.arange(n + 1) / n,
+            "prompts": counts,
+            "random classifier": max_random_pmf(n, chance),
+            "best of many random classifiers": max_random_pmf(n, chance, tries),
+        }
+    )

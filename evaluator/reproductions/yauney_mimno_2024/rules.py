@@ -5,7 +5,7 @@ The chances of guessing examples, which the sounder rules use, are computed here
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal
@@ -16,35 +16,34 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.errors import DatasetError
 from evaluator.random_baselines.held_out import CHANCES
-from evaluator.random_baselines.max_random import is_above, max_random_accuracy, verdict
+from evaluator.random_baselines.max_random import is_above, max_random_accuracy, verdict, verdict_counts
 from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
     EXPERIMENT_COLUMNS,
+    TASKS,
     PublishedData,
     experiment_name,
+    pooled_chances,
+    uniform_chance,
 )
-from evaluator.reproductions.yauney_mimno_2024.tasks import TASKS, pooled_chances, uniform_chance
+from evaluator.schemas import declare
 
-PUBLISHED_VERDICTS = pl.Schema(  # one row an experiment and set of rules; rules.py has them
-    {
-        **EXPERIMENT_COLUMNS,
-        "rules": pl.String(),
-        "n": pl.Int64(),  # examples the baselines are for
-        "chance": pl.Float64(),  # the standard baseline: mean chance of guessing an example right
-        "tries": pl.Int64(),
-        "max_random": pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
-        "verdict": pl.String(),  # Verdict of random_baselines/max_random.py
-    }
+PUBLISHED_VERDICTS = declare(  # one row an experiment and set of rules; rules.py has them
+    **EXPERIMENT_COLUMNS,
+    rules=pl.String(),
+    n=pl.Int64(),  # examples the baselines are for
+    chance=pl.Float64(),  # the standard baseline: mean chance of guessing an example right
+    tries=pl.Int64(),
+    max_random=pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
+    verdict=pl.String(),  # Verdict of random_baselines/max_random.py
 )
-PUBLISHED_TOTALS = pl.Schema(
-    {
-        "rules": pl.String(),
-        "n_experiments": pl.Int64(),
-        "above_standard": pl.Int64(),
-        "above_max": pl.Int64(),
-        "disagreements": pl.Int64(),  # above the standard baseline and not above the maximum random one
-        "flipped_share": pl.Float64(),  # disagreements / above_standard
-    }
+PUBLISHED_TOTALS = declare(
+    rules=pl.String(),
+    n_experiments=pl.Int64(),
+    above_standard=pl.Int64(),
+    above_max=pl.Int64(),
+    disagreements=pl.Int64(),  # above the standard baseline and not above the maximum random one
+    flipped_share=pl.Float64(),  # disagreements / above_standard
 )
 
 Mix = Mapping[Fraction, int]
@@ -68,9 +67,7 @@ class Rules:
 
 RELEASED = Rules(name="released", n="stated", chance="stated", tries="stated", above="stated")
 N_PRESENT = Rules(name="n present", n="present", chance="stated", tries="stated", above="stated")
-LOGICAL_DEDUCTION = Rules(
-    name="+ choices of logical_deduction", n="present", chance="logical_deduction", tries="stated", above="stated"
-)
+LOGICAL_DEDUCTION = replace(N_PRESENT, name="+ choices of logical_deduction", chance="logical_deduction")
 ALL_CHOICES = Rules(name="+ choices of every task", n="present", chance="task", tries="stated", above="stated")
 DISTINCT = Rules(name="+ distinct prompts", n="present", chance="task", tries="distinct", above="stated")
 SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above="more")
@@ -92,9 +89,8 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     Args:
         prompts: rows of `read_prompts`.
     """
-    best_first = prompts.with_columns(accuracy=pl.col("correct") / pl.col("n_examples")).sort(
-        [*EXPERIMENT, "accuracy", "prompt_id"], descending=[False, False, False, True, False]
-    )
+    measured = prompts.with_columns(accuracy=pl.col("correct") / pl.col("n_examples"))
+    best_first = measured.sort([*EXPERIMENT, -pl.col("accuracy"), "prompt_id"])
     return best_first.group_by(EXPERIMENT, maintain_order=True).agg(
         best_prompt=pl.col("prompt_id").first(),
         n=pl.col("n_examples").first(),
@@ -169,7 +165,7 @@ def _require_same(chances: Mapping[int, Fraction | None], examples: Collection[i
         raise DatasetError(
             f"{where}: example {differing[0]} and {len(differing) - 1} others are only in the predictions, or only "
             "among the task's rows. Use the released predictions, or correct the rows and choices of the task in "
-            "evaluator/reproductions/yauney_mimno_2024/tasks.py."
+            "assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
         )
 
 
@@ -226,22 +222,9 @@ def _verdict(rules: Rules) -> pl.Expr:
 
 
 def totals(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_TOTALS: counts of verdicts under each set of rules, in the order of the verdicts' rows.
-
-    Source: Yauney & Mimno 2024, section 5.1: 255 above the standard baseline, 199 above both, 56 disagreements, 22.0%.
-    """
-    above_standard, above_max = pl.col("verdict") != "below both", pl.col("verdict") == "above both"
-    return (
-        verdicts.group_by("rules", maintain_order=True)
-        .agg(
-            n_experiments=pl.len(),
-            above_standard=above_standard.sum(),
-            above_max=above_max.sum(),
-            disagreements=(above_standard & ~above_max).sum(),
-        )
-        .with_columns(flipped_share=pl.col("disagreements") / pl.col("above_standard"))
-        .cast(PUBLISHED_TOTALS)
-    )
+    """Return PUBLISHED_TOTALS: counts of verdicts under each set of rules, in the order of the verdicts' rows."""
+    by_rules = verdicts.group_by("rules", maintain_order=True)
+    return by_rules.agg(n_experiments=pl.len(), **verdict_counts()).cast(PUBLISHED_TOTALS)
 
 
 def reasons(verdicts: pl.DataFrame) -> list[str | None]:

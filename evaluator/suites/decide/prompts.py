@@ -32,6 +32,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts
+from evaluator.schemas import declare
 from evaluator.suites.base import Requests
 from evaluator.suites.staicc.learning_curve import PART
 
@@ -81,15 +82,14 @@ MAX_ORDERS = 6
 ZERO_SHOT = "zero-shot"
 """Part of runs with demonstrations: the questions without any."""
 
-INPUTS = pl.Schema(  # side table: inputs of queries; `group` is null without --group-column
-    {"dataset": pl.String(), "query_id": pl.Int64(), "input": pl.String(), "group": pl.String()}
-)
-QUESTION_KINDS = pl.Schema(  # side table: QuestionKind, and the table whose rows are asked about
-    {"dataset": pl.String(), "kind": pl.String(), "table": pl.String()}
-)
-SOFT_GOLD = pl.Schema(  # side table: queries whose gold is a distribution
-    {"dataset": pl.String(), "query_id": pl.Int64(), "soft_gold": pl.List(pl.Float64())}
-)
+INPUTS = declare(dataset=pl.String(), query_id=pl.Int64(), input=pl.String(), group=pl.String())
+"""Side table: inputs of queries; `group` is null without --group-column."""
+
+QUESTION_KINDS = declare(dataset=pl.String(), kind=pl.String(), table=pl.String())
+"""Side table: QuestionKind, and the table whose rows are asked about."""
+
+SOFT_GOLD = declare(dataset=pl.String(), query_id=pl.Int64(), soft_gold=pl.List(pl.Float64()))
+"""Side table: queries whose gold is a distribution."""
 
 
 class Variation(NamedTuple):
@@ -147,10 +147,8 @@ def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list
     """
     pool = dataset.examples if dataset.demonstrations.is_empty() else dataset.demonstrations
     n_shots = options.shots[0]
-    sets = [
-        drawn_demonstrations(pool, n_shots, options.seed, options.demonstrations, number)
-        for number in range(options.sets)
-    ]
+    draw = partial(drawn_demonstrations, pool, n_shots, options.seed, options.demonstrations)
+    sets = [draw(number) for number in range(options.sets)]
     if (n_found := len(sets[0])) < n_shots:
         raise DatasetError(
             f"{dataset.source}: {n_shots} demonstrations need as many rows with a true option, found {n_found}."
@@ -233,14 +231,8 @@ def _curve_rows(dataset: DecisionDataset, form: Form, number: int) -> Iterator[p
     for place in range(n_shots):
         before = replace(dataset, demonstrations=dataset.demonstrations.head(place))
         asked_row = dataset.demonstrations.slice(place, 1)
-        for rows in _frames(before, asked_row, form, puts, number * n_shots + place):
-            yield rows.with_columns(
-                part=pl.lit(PART),
-                query_id=pl.lit(None, pl.Int64),
-                training_row="query_id",
-                demonstration_set=pl.lit(number, pl.Int64),
-                label_names="options",
-            ).drop("options")
+        columns = {"query_id": pl.lit(None, pl.Int64), "training_row": pl.col("row")}
+        yield from _frames(before, asked_row, form, puts, number * n_shots + place, PART, number, columns)
 
 
 def request_rows(
@@ -256,13 +248,8 @@ def request_rows(
         as_form = variation.form or form
         puts = partial(_put, dataset.question.kind, as_form, variation)
         place = demonstration_set * len(variations) + number
-        for rows in _frames(dataset, queries, as_form, puts, place * queries.height):
-            yield rows.with_columns(
-                part=pl.lit(part),
-                template=pl.lit(number, pl.Int64),
-                demonstration_set=pl.lit(demonstration_set, pl.Int64),
-                label_names="options",
-            ).drop("options")
+        columns = {"template": pl.lit(number, pl.Int64)}
+        yield from _frames(dataset, queries, as_form, puts, place, part, demonstration_set, columns)
 
 
 def _frames(
@@ -270,12 +257,17 @@ def _frames(
     queries: pl.DataFrame,
     form: Form,
     put: Callable[[Example], tuple[str, Asked]],
-    first_position: int,
+    place: int,
+    part: str,
+    demonstration_set: int,
+    columns: Mapping[str, pl.Expr],
 ) -> Iterator[pl.DataFrame]:
-    """Yield the columns of requests, without part and label_names, and `options` of the queries.
+    """Yield requests of queries (DECISION_EXAMPLES), at most ROWS_PER_FRAME together.
 
     Args:
         put: returns the input and the question of a row.
+        place: number of the variation in its part, which positions follow from.
+        columns: other than those of the question as it is.
     """
     plain = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
     shown = pl.DataFrame(
@@ -288,13 +280,13 @@ def _frames(
         asked_rows = [put(row) for row in some.iter_rows(named=True)]
         inputs = pl.Series([f"{text}\n\n{question.text}" for text, question in asked_rows], dtype=pl.String)
         rows = np.tile(np.arange(shown.height), (some.height, 1))
+        plain_columns = NOT_VARIED | {"query_id": pl.col("row"), "label_names": pl.col("options")}
         yield some.select(
             "gold",
-            "options",
-            **NOT_VARIED,
+            **plain_columns | {"demonstration_set": pl.lit(demonstration_set, pl.Int64), **columns},
             dataset=pl.lit(dataset.name),
-            query_id="row",
-            position=pl.int_range(pl.len()) + first + first_position,
+            part=pl.lit(part),
+            position=pl.int_range(pl.len()) + first + place * queries.height,
             n_shots=pl.lit(shown.height, pl.Int64),
             demonstration_ids=pl.lit(dataset.demonstrations["row"].to_list(), pl.List(pl.Int64)),
             prompt=render_prompts("", shown["text"], rows, inputs),
@@ -352,10 +344,9 @@ def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
 
     n_options = len(queries["options"][0])
     for place, (dataset, label) in enumerate(product(sets, range(n_options))):
-        number = pl.lit(place // n_options, pl.Int64)
-        for rows in _frames(dataset, queries, form, partial(put, label), place * queries.height):
-            columns = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
-            rows = rows.with_columns(part=pl.lit(ONE_BY_ONE), demonstration_set=number, **columns)
+        columns = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
+        number = place // n_options
+        for rows in _frames(dataset, queries, form, partial(put, label), place, ONE_BY_ONE, number, columns):
             yield rows.select(context.columns)
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from evaluator.decisions.questions import REPEAT, VARIED
 from evaluator.record import ReceiptRecord
 from evaluator.report.classification import datasets_of
-from evaluator.report.section import MeasuredRun, Section
+from evaluator.report.section import MeasuredRun, Section, texts
 from evaluator.report.table import Column, Table, p_text, percent, signed, text_column
 from evaluator.report.total_error import total_error_sections
 from evaluator.statistics.selective import proportion_interval
@@ -16,28 +16,7 @@ from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS
 from evaluator.suites.staicc.learning_curve import PART
 from evaluator.suites.staicc.report import learning_curve_section
 
-EFFECTS_NOTE = (
-    "Each question was asked as it is, and again with something changed that should not matter. Intervals are over "
-    "queries. Where the order does not matter, the option shown first is named by 1/k of the answers to k options. The "
-    "share in total error is that of the variance of the accuracy, over queries and all that was changed."
-)
-NO_RECEIPT = (
-    "Repeat noise: equal prompts are scored once. The command evaluator receipt scores prompts again in other batches, "
-    "and says here which changes are above that noise."
-)
-REPEATED = (
-    "Repeat noise: the row Repetition has the answers to the same question asked once more. Changes whose interval is "
-    "above that of the repetition are above the noise."
-)
-BASELINES_NOTE = (
-    "Logistic regression on TF-IDF of the inputs' words is fitted on four fifths of the rows and answers the others. "
-    "Differences are those of the method, on the same rows, with their exact p-value."
-)
-GRADED_NOTE = (
-    "Levels count from 0. Several yes-or-no questions about a table are labels of its rows, yes from a probability of "
-    "one half on. Beside each score stands the score of guessing: the distribution of all true answers for every row. "
-    "Intervals are over queries."
-)
+TEXTS = texts("evaluator.suites.decide")
 
 
 def decide_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -50,7 +29,7 @@ def _further_sections(run: MeasuredRun) -> Iterator[Section]:
     if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
         yield learning_curve_section(run.table("learning_curve"), datasets_of(run))
     if not (baselines := run.table("baselines")).is_empty():
-        yield _section("baselines", "Cheap baselines", "Baselines", [BASELINES_NOTE], baselines, BASELINES)
+        yield _section("baselines", "Cheap baselines", "Baselines", [TEXTS["baselines_note"]], baselines, BASELINES)
     yield from graded_sections(run)
 
 
@@ -58,7 +37,7 @@ def graded_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield a section on levels, distributions and labels, where there are any."""
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
-        yield _section("graded", "Levels, distributions and labels", "Levels", [GRADED_NOTE], graded, GRADED)
+        yield _section("graded", "Levels, distributions and labels", "Levels", [TEXTS["graded_note"]], graded, GRADED)
 
 
 def _section(
@@ -78,14 +57,14 @@ def effects_sections(run: MeasuredRun) -> Iterator[Section]:
     effects = effects_table(metrics, run.table("variance_components"))
     floor, noise = repeat_noise([*run.record.receipts.values()])
     if REPEAT in metrics["part"]:
-        floor, noise = None, REPEATED
+        floor, noise = None, TEXTS["repeated"]
     repeated = effects.filter(what=TITLES[REPEAT]).select("dataset", "method", floor=pl.col(FLIPS).struct["ci_high"])
     rows = effects.join(repeated, on=["dataset", "method"], how="left", maintain_order="left")
     least = pl.coalesce("floor", pl.lit(floor, pl.Float64))
     above = pl.when(pl.col(FLIPS).struct["ci_low"] > least).then(pl.lit("yes")).otherwise(pl.lit("no"))
     rows = rows.with_columns(above=pl.when(least.is_null()).then(pl.lit("not known")).otherwise(above))
     title, short = "What should not matter, and does", "What should not matter"
-    yield _section("effects", title, short, [EFFECTS_NOTE, noise], rows, EFFECTS, "what-should-not-matter")
+    yield _section("effects", title, short, [TEXTS["effects_note"], noise], rows, EFFECTS, "what-should-not-matter")
     yield from total_error_sections(run, datasets_of(run))
 
 
@@ -97,13 +76,10 @@ def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float | None, str]:
     """
     floors = [float(proportion_interval(one.flipped, one.predictions)[1]) for one in receipts]
     if not floors:
-        return None, NO_RECEIPT
+        return None, TEXTS["no_receipt"]
     worst = floors.index(max(floors))
     one = receipts[worst]
-    return floors[worst], (
-        f"Repeat noise: asked again in other batches, {one.flipped} of {one.predictions} answers changed, at most "
-        f"{percent(floors[worst])} of all with 95% assurance. Changes whose interval is above that are above the noise."
-    )
+    return floors[worst], TEXTS["repeat_noise"].format(one.flipped, one.predictions, percent(floors[worst]))
 
 
 def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFrame:
@@ -114,18 +90,16 @@ def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFra
         components: schemas.VARIANCE_COMPONENTS.
     """
     rows = metrics.filter(pl.col("metric").str.starts_with(pl.col("part") + "_"))
-    rows = rows.filter(pl.col("dataset") != "mean").with_columns(
-        measure=pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), what=pl.col("part").replace(TITLES)
-    )
-    cells = rows.select("dataset", "what", "method", "measure", cell=pl.struct("value", "ci_low", "ci_high"))
-    wide = cells.pivot(on="measure", index=["dataset", "what", "method"], values="cell")
+    measure, key = pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), ["dataset", "what", "method"]
+    named = rows.filter(pl.col("dataset") != "mean").with_columns(what=pl.col("part").replace(TITLES))
+    cells = named.select(*key, measure=measure, cell=pl.struct("value", "ci_low", "ci_high"))
+    wide = cells.pivot(on="measure", index=key, values="cell")
     missing = [name for name in (FLIPS, DISTANCE, ACCURACY, FIRST) if name not in wide.columns]
     empty = pl.lit(None, pl.Struct({"value": pl.Float64(), "ci_low": pl.Float64(), "ci_high": pl.Float64()}))
     of_accuracy = components.filter(~pl.col("part").is_in(VARIED))
     shares = of_accuracy.select("dataset", "method", "share", what=pl.col("component").replace(TITLES))
-    return wide.with_columns(empty.alias(name) for name in missing).join(
-        shares, on=["dataset", "what", "method"], how="left", maintain_order="left"
-    )
+    complete = wide.with_columns(empty.alias(name) for name in missing)
+    return complete.join(shares, on=key, how="left", maintain_order="left")
 
 
 def _share(title: str, of: str) -> Column:

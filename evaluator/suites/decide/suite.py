@@ -1,9 +1,8 @@
 """Define the suite decide: typed questions about a table, by any model that answers with label probabilities."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from pathlib import Path
 
 import polars as pl
 
@@ -30,20 +29,8 @@ from evaluator.suites.base import (
     classification_tables,
     described,
 )
-from evaluator.suites.decide.baselines import Baselines
-from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, VariedAnswers
-from evaluator.suites.decide.prompts import (
-    INPUTS,
-    ONE_BY_ONE,
-    ORDER_AVERAGED,
-    QUESTION_KINDS,
-    SOFT_GOLD,
-    ZERO_SHOT,
-    DecideOptions,
-    added_orders,
-    added_single_options,
-    decide_requests,
-)
+from evaluator.suites.decide import prompts
+from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, Baselines, VariedAnswers
 from evaluator.suites.decide.report import decide_sections
 from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
@@ -53,43 +40,39 @@ _QUERY = ["suite", "dataset", "query_id", "demonstration_set"]
 def order_averaged_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the geometric mean, normalised, of the probabilities over all orders of the options."""
     score = label_score(definition)
-    own = scored.rows.filter(part=ORDER_AVERAGED).select(
-        *_QUERY, label=pl.int_ranges(score.list.len()), score=softmax(score)
-    )
+    probs = {"label": pl.int_ranges(score.list.len()), "score": softmax(score)}
+    own = scored.rows.filter(part=prompts.ORDER_AVERAGED).select(*_QUERY, **probs)
     means = own.explode("label", "score").group_by(*_QUERY, "label").agg(pl.col("score").log().mean())
-    lists = means.sort(*_QUERY, "label").group_by(_QUERY, maintain_order=True).agg(label_probs=softmax_all("score"))
-    return scored.queries.join(lists, on=_QUERY, how="left", maintain_order="left")
+    return _with_softmax(scored.queries, means.sort(*_QUERY, "label"))
 
 
 def one_by_one_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return P(yes) of each option's own question, normalised over the options; of a yes-or-no question its softmax."""
     yes = softmax(label_score(definition)).list.get(1)
-    own = scored.rows.filter(part=ONE_BY_ONE).select(*_QUERY, "label_tried", score=yes.log())
-    lists = own.sort(*_QUERY, "label_tried").group_by(_QUERY, maintain_order=True).agg(own_probs=softmax_all("score"))
-    queries = scored.queries.join(lists, on=_QUERY, how="left", maintain_order="left")
-    return queries.with_columns(label_probs=pl.coalesce("own_probs", softmax(label_score(definition)))).drop(
-        "own_probs"
-    )
+    own = scored.rows.filter(part=prompts.ONE_BY_ONE).select(*_QUERY, "label_tried", score=yes.log())
+    queries = _with_softmax(scored.queries, own.sort(*_QUERY, "label_tried"))
+    return queries.with_columns(pl.coalesce("label_probs", softmax(label_score(definition))))
 
 
-def softmax_all(column: str) -> pl.Expr:
-    """Return the softmax over all rows of a group."""
-    scaled = (pl.col(column) - pl.col(column).max()).exp()
-    return scaled / scaled.sum()
+def _with_softmax(queries: pl.LazyFrame, scores: pl.LazyFrame) -> pl.LazyFrame:
+    """Add `label_probs` to queries: the softmax over the rows of each query in `scores`, in their order."""
+    lists = scores.group_by(_QUERY, maintain_order=True).agg("score")
+    probs = lists.select(*_QUERY, label_probs=softmax(pl.col("score")))
+    return queries.join(probs, on=_QUERY, how="left", maintain_order="left")
 
 
 OWN_METHODS = {
-    ORDER_AVERAGED: Method(
+    prompts.ORDER_AVERAGED: Method(
         summary="The geometric mean of the probabilities over all orders of the options.",
         label_probs=order_averaged_probs,
-        prompts=MethodPrompts(requests=added_orders),
+        prompts=MethodPrompts(requests=prompts.added_orders),
         part_kinds=("classification",),
         definitions=("paper",),
     ),
-    ONE_BY_ONE: Method(
+    prompts.ONE_BY_ONE: Method(
         summary="A yes-or-no question for each option in place of one choice.",
         label_probs=one_by_one_probs,
-        prompts=MethodPrompts(requests=added_single_options),
+        prompts=MethodPrompts(requests=prompts.added_single_options),
         part_kinds=("classification",),
         definitions=("paper",),
     ),
@@ -116,28 +99,19 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"decide has no method {', '.join(unfit)}. Choose from {', '.join(METHODS)}.")
 
 
-def files(config: RunConfig) -> Iterable[Path]:
-    return [config.data.questions] if config.data.questions else []
-
-
 def describe(config: RunConfig) -> Described:
-    options = config.options_of(DecideOptions)
+    options = config.options_of(prompts.DecideOptions)
     seeds = {"demonstrations and orders of options": options.seed}
     return described(config, shots=options.shots, every_query="every row", seeds=seeds)
 
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
-    options = run.config.options_of(DecideOptions)
+    options = run.config.options_of(prompts.DecideOptions)
     graded, varied = GradedAnswers(run, options.forms), VariedAnswers(options.forms[0])
-    baselines = Baselines(run.store.table("inputs", INPUTS), options.seed, options.forms)
-
-    def read(group: PredictionGroup) -> None:
-        graded.add(group)
-        varied.add(group)
-        baselines.add(group)
-
-    yield from classification_tables(run, DIAGNOSTICS, shared="demonstrations" * bool(options.shots[0]), further=read)
+    baselines = Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
+    readers, shared = [graded.add, varied.add, baselines.add], "demonstrations" * bool(options.shots[0])
+    yield from classification_tables(run, DIAGNOSTICS, shared=shared, further=readers)
     yield "graded", graded.table()
     yield from varied.tables().items()
     yield "baselines", baselines.table()
@@ -149,10 +123,10 @@ class GradedAnswers:
     """Scores of levels, of answers whose gold is a distribution, and of all yes-or-no questions about a table."""
 
     def __init__(self, run: ScoredRun, parts: Sequence[str]) -> None:
-        kinds = run.store.table("question_kinds", QUESTION_KINDS).collect()
+        kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
-        self._soft = run.store.table("soft_gold", SOFT_GOLD).collect()
+        self._soft = run.store.table("soft_gold", prompts.SOFT_GOLD).collect()
         self._parts, self._found = parts, [GRADED.to_frame()]
 
     def add(self, group: PredictionGroup) -> None:
@@ -167,9 +141,8 @@ class GradedAnswers:
         if kind == "yes-no":
             slim = replace(group, rows=rows.select("query_id", "gold", yes=pl.col("label_probs").list.get(1)))
             self._labels.setdefault((table, *(v for k, v in group.key.items() if k != "dataset")), []).append(slim)
-        soft = rows.select("query_id").join(
-            self._soft.filter(dataset=group.key["dataset"]), on="query_id", how="left", maintain_order="left"
-        )["soft_gold"]
+        of_dataset = self._soft.filter(dataset=group.key["dataset"])
+        soft = rows.select("query_id").join(of_dataset, on="query_id", how="left", maintain_order="left")["soft_gold"]
         if soft.is_not_null().any():
             has_soft = soft.is_not_null().to_numpy()
             distributions = soft.drop_nulls().list.to_array(group.n_labels).to_numpy()
@@ -204,8 +177,7 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         rows = metrics.filter(part=part, metric=f"{part}_{FLIPS}")
         of_all = rows.filter(dataset=MEAN_OVER_DATASETS)
         for row in (rows if of_all.is_empty() else of_all).iter_rows(named=True):
-            ends = interval(row["ci_low"], row["ci_high"])
-            yield f"{title}: {percent(row['value'])} of answers change ({ends})"
+            yield f"{title}: {percent(row['value'])} of answers change ({interval(row['ci_low'], row['ci_high'])})"
 
 
 METRIC_TEXTS = {
@@ -219,16 +191,17 @@ SUITES = {
         summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
         parts={form: Part() for form in FORMS}
         | {PART: Part(kind="null")}
-        | {part: Part(kind="diagnostic") for part in (ZERO_SHOT, *VARIED) if part != REPEAT},  # equal prompts are one
+        # Without a part for repetitions: equal prompts are scored once.
+        | {part: Part(kind="diagnostic") for part in (prompts.ZERO_SHOT, *VARIED) if part != REPEAT},
         methods=METHODS,
         own_methods=OWN_METHODS,
         definitions=("paper",),
         label_boundary="merged",
-        options=DecideOptions,
+        options=prompts.DecideOptions,
         take=lambda dataset, _config: as_decision(dataset),
-        requests=decide_requests,
+        requests=prompts.decide_requests,
         describe=describe,
-        plan=Plan(check=check, files=files, queries_every_row=lambda _config: True),
+        plan=Plan(check=check, files=lambda config: [config.data.questions], queries_every_row=lambda _config: True),
         family=Family(
             measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
         ),

@@ -52,25 +52,19 @@ def correlations(
     finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
     other = pl.col(f"{value}_other")
     # Join the rows of one query and group to each other, and keep each pair of levels once.
-    pairs = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left").filter(
-        pl.col(across) < pl.col(f"{across}_other")
-    )
+    joined = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left")
+    pairs = joined.filter(pl.col(across) < pl.col(f"{across}_other"))
     groups = [*by, across, f"{across}_other"]
-    table = (
-        pairs.group_by(groups, maintain_order=True)
-        .agg(
-            n=pl.len().cast(pl.Int64),
-            # Of equal values, whose mean is rounded, pl.corr returns a small number.
-            pearson=pl.when(pl.col(value).n_unique() > 1, other.n_unique() > 1)
-            .then(pl.corr(value, other, method="pearson"))
-            .otherwise(float("nan")),
-            spearman=pl.corr(pl.col(value).rank("average"), other.rank("average"), method="pearson"),
-        )
-        .sort(groups)
-        .rename({across: "first", f"{across}_other": "second"})
-    )
-    n = table["n"].to_numpy()
-    p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in ("pearson", "spearman")}
+    # Of equal values, whose mean is rounded, pl.corr returns a small number.
+    varies = (pl.col(value).n_unique() > 1) & (other.n_unique() > 1)
+    columns = {
+        "n": pl.len().cast(pl.Int64),
+        "pearson": pl.when(varies).then(pl.corr(value, other)).otherwise(float("nan")),
+        "spearman": pl.corr(pl.col(value).rank("average"), other.rank("average")),
+    }
+    table = pairs.group_by(groups, maintain_order=True).agg(**columns).sort(groups)
+    table, n = table.rename({across: "first", f"{across}_other": "second"}), table["n"].to_numpy()
+    p_values = {f"{name}_p": correlation_p(table[name].to_numpy(), n) for name in COEFFICIENTS}
     return table.with_columns(**p_values).select(*by, *schema.PVI_CORRELATIONS).cast(schema.PVI_CORRELATIONS)
 
 
@@ -133,12 +127,15 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
 def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Correlate every two models over the queries they share, run by run: schema.PVI_MODELS, sorted by its key.
 
+    Only runs that all models have are compared, so that means of all pairs are over the same runs.
+
     Args:
         pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all must
             come from equal stores. Demonstrations chosen by PVI differ between models.
     """
     columns = [*schema.PVI_RUN, "query_id", "pvi_bits"]
     rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
+    rows = rows.filter(pl.col("model").n_unique().over(schema.PVI_RUN) == len(pvi_of))
     return correlations(rows, across="model", by=schema.PVI_RUN).cast(schema.PVI_MODELS).sort(schema.PVI_MODELS_KEY)
 
 
@@ -205,23 +202,13 @@ def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
 
     All runs are of the suite pvi and have the same queries (require_equal_queries).
     """
-    pvi_of = {run.model: run.table("pvi") for run in runs}
-    models = models_table(_in_common(pvi_of))
+    models = models_table({run.model: run.table("pvi") for run in runs})
     consistency = consistency_table(schema.PVI_PAIRS.to_frame(), models)
     is_of_suite = ~pl.col("demonstrations").is_in(schema.PVI_ORDERS)
     models_of_suite = models.filter(is_of_suite)
     by_pair = strengths(models_of_suite, r="pearson", by=["definition", "first", "second"])
     by_dataset = case_strengths(models_of_suite, schema.PVI_RUN, by=["definition", "dataset"])
     return PviAgreement(models, consistency, by_pair, by_dataset, consistency.filter(is_of_suite))
-
-
-def _in_common(pvi_of: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    """Keep the runs that all models have, so that means of all pairs are over the same runs."""
-    runs = pl.concat(pvi.select(schema.PVI_RUN).unique() for pvi in pvi_of.values())
-    common = runs.group_by(schema.PVI_RUN).len().filter(len=len(pvi_of))
-    return {
-        model: pvi.join(common, on=schema.PVI_RUN, how="semi", maintain_order="left") for model, pvi in pvi_of.items()
-    }
 
 
 TEXTS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text",))
@@ -278,9 +265,8 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
         DatasetError: no query is annotated.
     """
     measures = queries.select(*PVI_QUERIES_KEY, MATCHED).join(annotations.with_columns(MATCHED), on="text").drop("text")
-    foreign = measures.filter(measure=FOREIGN_PVI).with_columns(
-        demonstrations="annotations", n_shots=0, demonstration_set=0, definition=pl.lit("paper"), pvi_bits="value"
-    )
+    foreign = measures.filter(measure=FOREIGN_PVI).with_columns(definition=pl.lit("paper"), pvi_bits="value")
+    foreign = foreign.with_columns(demonstrations="annotations", n_shots=0, demonstration_set=0)
     columns = [*PVI_RUN, "query_id", "pvi_bits"]
     runs = pl.concat([pvi.select(columns), foreign.select(columns).cast(pvi.select(columns).schema)])
     rows = runs.join(measures, on=PVI_QUERIES_KEY).filter(pl.col("demonstrations") != pl.col("annotations"))
@@ -317,18 +303,15 @@ def _annotated(path: Path) -> pl.DataFrame:
     try:
         return pl.concat(_measured(rows, name, path.stem) for name in present)
     except pl.exceptions.PolarsError as error:
-        raise DatasetError(
-            f"{path}: the columns {', '.join(present)} cannot be read as annotations: {error}"
-        ) from error
+        columns = ", ".join(present)
+        raise DatasetError(f"{path}: the columns {columns} cannot be read as annotations: {error}") from error
 
 
 def _measured(rows: pl.DataFrame, name: str, stem: str) -> pl.DataFrame:
     """Compute the measures from one column; a text without annotations has no row."""
     if name == FOREIGN:
-        values = rows.select(
-            "text", annotations=pl.lit(stem), measure=pl.lit(FOREIGN_PVI), value=pl.col(name).cast(float)
-        )
-        return values.filter(pl.col("value").is_finite())
+        about = {"annotations": pl.lit(stem), "measure": pl.lit(FOREIGN_PVI)}
+        return rows.select("text", **about, value=pl.col(name).cast(float)).filter(pl.col("value").is_finite())
     counts = pl.col(name)
     if name != "label_count":
         labels = counts.cast(pl.List(pl.String)).list.eval(pl.element().filter(pl.element().str.len_chars() > 0))
@@ -338,11 +321,7 @@ def _measured(rows: pl.DataFrame, name: str, stem: str) -> pl.DataFrame:
     shares = counts.list.eval(pl.element() / pl.element().sum())
     terms = pl.col("shares").list.eval(-pl.element() * pl.element().log(2))
     annotated = rows.select("text", shares=shares).filter(pl.col("shares").list.len() > 0)
-    measures = annotated.select(
-        "text",
-        annotations=pl.lit(name),
-        agreement=pl.col("shares").list.max(),
-        variation_ratio=1 - pl.col("shares").list.max(),
-        entropy=terms.list.sum(),
-    )
-    return measures.unpivot(index=["text", "annotations"], variable_name="measure")
+    agreement = pl.col("shares").list.max()
+    measures = {"agreement": agreement, "variation_ratio": 1 - agreement, "entropy": terms.list.sum()}
+    wide = annotated.select("text", annotations=pl.lit(name), **measures)
+    return wide.unpivot(index=["text", "annotations"], variable_name="measure")

@@ -27,27 +27,14 @@ from evaluator.metrics.total_error import crossed_cells
 from evaluator.prompts.rows import variations
 from evaluator.statistics.paired import paired_interval
 from evaluator.suites.base import declared
-from evaluator.suites.in_context_pvi import schema
-from evaluator.suites.in_context_pvi.prompts import (
-    INPUT,
-    NULL,
-    DemonstrationSet,
-    PviOptions,
-    as_queries,
-    demonstration_sets,
-    in_blocks,
-    null_part,
-    null_prompts,
-    queries_after,
-    resolved_options,
-    shown_by,
-    with_texts,
-)
+from evaluator.suites.in_context_pvi import prompts, schema
 from evaluator.suites.in_context_pvi.pvi import gain_nats
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_CANDIDATES, PviOrder
 
 TRAINING = "pvi_training"
 """The part with the prompts of training rows, numbered by `training_row`; it has no queries."""
+
+_GROUP = ["dataset", "n_shots"]
 
 _DESCRIPTIONS: dict[PviOrder, str] = {
     "hardest": "of the lowest PVI",
@@ -63,13 +50,13 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
 
     Raises TemplateError or DatasetError, before anything is scored, where there are too few candidates.
     """
-    dataset, pvi = context.classification, resolved_options(context.config)
+    dataset, pvi = context.classification, prompts.resolved_options(context.config)
     n_rows = dataset.demonstration.height
     numbered = {"training_row": pl.col("query_id"), "query_id": pl.lit(None, pl.Int64)}
     variants = []
     for first in first_sets(dataset, pvi):
         rows = candidates_for_set(dataset, pvi, first)
-        variants.append((numbered, queries_after(dataset, [first], rows, part=TRAINING, n_rows=n_rows)))
+        variants.append((numbered, prompts.queries_after(dataset, [first], rows, part=TRAINING, n_rows=n_rows)))
     for rows in variations(variants, n_rows):
         yield rows.select(context.columns)
 
@@ -82,23 +69,23 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
     """
     scores, gold = pl.col("label_log_likelihoods"), pl.col("gold")
     # Each number of shots has one null prompt after set 0.
-    nulls = scored.rows.filter(part=NULL).filter(demonstration_set=0).select("dataset", "n_shots", null_scores=scores)
+    nulls = scored.rows.filter(part=prompts.NULL, demonstration_set=0).select(*_GROUP, null_scores=scores)
     bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
     return (
         scored.rows.filter(part=TRAINING)
-        .join(nulls, on=["dataset", "n_shots"], how="left", validate="m:1")
-        .select("dataset", "n_shots", "training_row", "gold", pvi_bits=bits)
-        .sort("dataset", "n_shots", "training_row")
+        .join(nulls, on=_GROUP, how="left", validate="m:1")
+        .select(*_GROUP, "training_row", "gold", pvi_bits=bits)
+        .sort(*_GROUP, "training_row")
         .collect()
     )
 
 
-def first_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
+def first_sets(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> list[prompts.DemonstrationSet]:
     """Return set 0 of each number of shots, for training rows. Raises the errors of demonstration_sets."""
-    return [drawn for drawn in demonstration_sets(dataset, pvi) if drawn.number == 0]
+    return [drawn for drawn in prompts.demonstration_sets(dataset, pvi) if drawn.number == 0]
 
 
-def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
+def candidates(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> pl.DataFrame:
     """Return the training rows from which demonstrations are chosen, as rows of as_queries.
 
     Candidates are the first `training_queries` rows of the demonstration split, minus rows with the same inputs as a
@@ -110,33 +97,35 @@ def candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
             "rows of a single table are queries. Add a table of training rows next to it, use --demonstrations random, "
             "or leave out the methods that choose by PVI (--methods)."
         )
-    query_inputs = as_queries(dataset, dataset.test)["inputs"]
-    rows = as_queries(dataset, dataset.demonstration.head(pvi.training_queries))
+    query_inputs = prompts.as_queries(dataset, dataset.test)["inputs"]
+    rows = prompts.as_queries(dataset, dataset.demonstration.head(pvi.training_queries))
     return rows.filter(~pl.col("inputs").is_in(query_inputs.implode()))
 
 
-def pvi_candidates(dataset: ClassificationDataset, pvi: PviOptions) -> pl.DataFrame:
+def pvi_candidates(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> pl.DataFrame:
     """Return schema.PVI_CANDIDATES of a dataset. Raises the errors of candidates."""
     rows = candidates(dataset, pvi).rename({"query_id": "training_row"})
     table = rows.with_columns(n_training=pl.lit(dataset.demonstration.height))
     return table.select(PVI_CANDIDATES.names()).cast(PVI_CANDIDATES)
 
 
-def candidates_for_set(dataset: ClassificationDataset, pvi: PviOptions, first: DemonstrationSet) -> pl.DataFrame:
+def candidates_for_set(
+    dataset: ClassificationDataset, pvi: prompts.PviOptions, first: prompts.DemonstrationSet
+) -> pl.DataFrame:
     """Return the candidates that are not among the set's demonstrations.
 
     Raises TemplateError, naming the label, where there are too few for all sets of this many shots; DatasetError where
     the dataset has no training rows.
     """
-    rows = candidates(dataset, pvi).filter(~shown_by([first]))
+    rows = candidates(dataset, pvi).filter(~prompts.shown_by([first]))
     labels = range(len(dataset.verbalizer.label_names))
     _require_enough(dataset, [rows.filter(gold=label)["query_id"].to_list() for label in labels], pvi, first.n_shots)
     return rows
 
 
 def ranked_sets(
-    dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: PviOptions
-) -> list[DemonstrationSet]:
+    dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: prompts.PviOptions
+) -> list[prompts.DemonstrationSet]:
     """Build set 0 of the first rows of each label in `order`, set 1 of the next ones, and so on.
 
     The paper has only set 0 of the hardest.
@@ -152,7 +141,7 @@ def ranked_sets(
     for number in range(pvi.sets):
         window = [rows[number * per_label : (number + 1) * per_label] for rows in ranked]
         draw = random.Random(f"demonstrations by PVI, set {number}, seed {pvi.seed}")
-        sets.append(with_texts(dataset, number, in_blocks(window, n_shots, draw)))
+        sets.append(prompts.with_texts(dataset, number, prompts.in_blocks(window, n_shots, draw)))
     return sets
 
 
@@ -177,7 +166,7 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
 
 
 def _require_enough(
-    dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: PviOptions, n_shots: int
+    dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: prompts.PviOptions, n_shots: int
 ) -> int:
     """Count the rows of each label that a set needs; raise TemplateError if a label has too few for all sets."""
     names = dataset.verbalizer.label_names
@@ -199,16 +188,16 @@ def _follow_up(
 
     Raises TemplateError if too few training rows of a label have a PVI.
     """
-    dataset, pvi = context.classification, resolved_options(context.config)
+    dataset, pvi = context.classification, prompts.resolved_options(context.config)
     measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
     sets = []
     for (n_shots,), rows in measured.partition_by("n_shots", as_dict=True, maintain_order=True).items():
         sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
     # Only the queries of the suite, which leaves out queries that are demonstrations.
     asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
-    queries = as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
-    inputs = queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
-    for rows in chain(inputs, [null_prompts(dataset, sets, part=null_part(method))]):
+    queries = prompts.as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
+    inputs = prompts.queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
+    for rows in chain(inputs, [prompts.null_prompts(dataset, sets, part=prompts.null_part(method))]):
         yield rows.select(context.columns)
 
 
@@ -228,7 +217,6 @@ CHOSEN_METHODS = {
 DEFINITION = "paper"
 """The definition of the PVI by which demonstrations are chosen and compared."""
 
-_GROUP = ["dataset", "n_shots"]
 _LIMITS: dict[str, tuple[float, float]] = {"accuracy": (-1.0, 1.0), "v_information": (-float("inf"), float("inf"))}
 
 
@@ -292,9 +280,8 @@ def demonstrations_table(
         return schema.PVI_DEMONSTRATIONS.to_frame()
     declared_types = {name: dtype for name, dtype in schema.PVI_DEMONSTRATIONS.items() if name in records[0]}
     types = {**declared_types, "p_majority": pl.Float64(), **GUESSES}
-    rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types).with_columns(
-        definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first()
-    )
+    rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types)
+    rows = rows.with_columns(definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first())
     rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")
     # with_baselines judges the column `value` over `n_requests` queries.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
@@ -310,12 +297,10 @@ def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
         scored: of the suite pvi.
         source: where the suite's own demonstration sets come from.
     """
-    parts = {source: INPUT} | {order: method for method, order in schema.CHOSEN.items()}
-    rows = [
-        scored.rows.filter(part=part).select(*_GROUP, "query_id", "prompt_id", demonstrations=pl.lit(name))
-        for name, part in parts.items()
-    ]
-    return prompts_tried(pl.concat(rows).collect(), [*_GROUP, "demonstrations"])
+    names = {prompts.INPUT: source, **schema.CHOSEN}
+    answered, name = scored.rows.filter(pl.col("part").is_in([*names])), pl.col("part").replace_strict(names)
+    rows = answered.select(*_GROUP, "query_id", "prompt_id", demonstrations=name).collect()
+    return prompts_tried(rows, [*_GROUP, "demonstrations"])
 
 
 def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
@@ -342,9 +327,8 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         return schema.PVI_CHOSEN.to_frame()
     # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
     sets = pl.concat(
-        scored.rows.filter(part=null_part(method)).select(
-            "dataset",
-            "n_shots",
+        scored.rows.filter(part=prompts.null_part(method)).select(
+            *_GROUP,
             "demonstration_set",
             demonstrations=pl.lit(order),
             training_row="demonstration_ids",
@@ -353,12 +337,9 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         for method, order in schema.CHOSEN.items()
     )
     rows = sets.explode("training_row", "place").collect()
-    table = (
-        rows.join(measured, on=[*_GROUP, "training_row"], how="left")
-        .join(candidates, on=["dataset", "training_row"], how="left")
-        .with_columns(definition=pl.lit(DEFINITION))
-    )
-    return declared(table, schema.PVI_CHOSEN, schema.PVI_CHOSEN_KEY)
+    table = rows.join(measured, on=[*_GROUP, "training_row"], how="left")
+    table = table.join(candidates, on=["dataset", "training_row"], how="left")
+    return declared(table.with_columns(definition=pl.lit(DEFINITION)), schema.PVI_CHOSEN, schema.PVI_CHOSEN_KEY)
 
 
 def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
@@ -407,9 +388,9 @@ def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: b
         "standard_error": [found.over_queries, found.two_way],
         "degrees_of_freedom": [found.over_queries_freedom, found.two_way_freedom],
     }
-    estimates = pl.DataFrame(errors, schema=dict.fromkeys(errors, pl.Float64)).with_columns(
-        value=found.value, n_queries=float(len(chosen)), interval=pl.lit("symmetric"), lowest=lowest, highest=highest
-    )
+    estimates = pl.DataFrame(errors, schema=dict.fromkeys(errors, pl.Float64))
+    estimates = estimates.with_columns(value=found.value, n_queries=float(len(chosen)))
+    estimates = estimates.with_columns(interval=pl.lit("symmetric"), lowest=lowest, highest=highest)
     over_queries, two_way = with_intervals(estimates).select("ci_low", "ci_high").rows()
     if name == "accuracy":
         over_queries = paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))

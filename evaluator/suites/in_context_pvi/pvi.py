@@ -25,6 +25,7 @@ import polars as pl
 
 from evaluator.errors import LabelError, MetricError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
+from evaluator.methods.calibration import log_softmax
 from evaluator.methods.training_states import ROW, state_array
 from evaluator.metrics.classification import require_gold
 from evaluator.prompts.rows import ASKS_STATE
@@ -41,6 +42,8 @@ DRAWN = "pvi_released_drawn"
 token is removed."""
 STATES = {INPUT: "input_states", NULL: "null_states"}
 """Part of the suite pvi -> the part with hidden states of the same prompts."""
+
+_RUN = ["dataset", "n_shots", "demonstration_set"]
 
 TEMPERATURE, N_KEPT = 0.8, 20
 _MAX_PROMPTS = 256  # in memory at a time, each with logits over the vocabulary
@@ -80,10 +83,9 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
     where it is another token) and `can_be_drawn` (false where a prompt has no scores). A query's draw depends on the
     seed, the dataset, the shots, the set and its number, not on how many queries there are.
     """
-    run = ["dataset", "n_shots", "demonstration_set"]
-    rows = filtered_log_likelihoods(scored, part, DRAWN).select(*run, "query_id", "filtered").collect()
+    rows = filtered_log_likelihoods(scored, part, DRAWN).select(*_RUN, "query_id", "filtered").collect()
     frames = [rows.clear().with_columns(uniform=pl.lit(0.0))]
-    for (dataset, n_shots, number), queries in rows.partition_by(run, as_dict=True).items():
+    for (dataset, n_shots, number), queries in rows.partition_by(_RUN, as_dict=True).items():
         generator = np.random.default_rng([seed, zlib.crc32(str(dataset).encode()), int(n_shots), int(number)])
         query_ids = queries["query_id"].to_numpy()
         uniforms = generator.random(int(query_ids.max()) + 1)[query_ids]
@@ -93,7 +95,7 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
     n_passed = (up_to - pl.col("uniform")).list.eval(pl.element() <= 0).list.sum().cast(pl.Int64)
     drawn = pl.when(n_passed < pl.col("filtered").list.len()).then(n_passed)
     can_be_drawn = pl.col("filtered").is_not_null()
-    return pl.concat(frames).lazy().select(*run, "query_id", drawn=drawn, can_be_drawn=can_be_drawn)
+    return pl.concat(frames).lazy().select(*_RUN, "query_id", drawn=drawn, can_be_drawn=can_be_drawn)
 
 
 def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
@@ -164,9 +166,8 @@ def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
     tokens = scored.tokens.select("prompt_id", "continuations", n_context=pl.col("context").list.len())
     # Prompts with labels, and the same prompts without, which have hidden states; matched by part and row.
     requests = scored.rows.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
-    with_labels = requests.select(
-        *ROW, "label_names", "continuations", "n_context", part=pl.col("part").replace_strict(STATES)
-    )
+    part = pl.col("part").replace_strict(STATES)
+    with_labels = requests.select(*ROW, "label_names", "continuations", "n_context", part=part)
     with_states = scored.states.filter(pl.col("part").is_in([*STATES.values()])).select("part", *ROW, "prompt_id")
     bare = with_states.join(tokens.select("prompt_id", n_bare="n_context"), on="prompt_id")
     rows = bare.join(with_labels, on=["part", *ROW]).collect()
@@ -215,9 +216,6 @@ PVI_RELEASED = Method(
     definitions=("released",),
     max_label_tokens=1,
 )
-
-
-_RUN = ["dataset", "n_shots", "demonstration_set"]
 
 
 def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int = 0) -> pl.DataFrame:
@@ -270,10 +268,9 @@ def _pvi_of_part(
     # One row for each label of each null prompt, to join by the gold label of a query.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
-    gold_score = pl.col("scores").list.get(pl.col("gold"))
-    predicted = inputs.with_columns(
-        pred=_most_probable("scores"), n_highest_labels=_n_highest("scores"), given_input=gold_score
-    ).with_columns(correct=pl.col("pred") == pl.col("gold"))
+    answers = {"pred": _most_probable("scores"), "n_highest_labels": _n_highest("scores")}
+    predicted = inputs.with_columns(**answers, given_input=pl.col("scores").list.get(pl.col("gold")))
+    predicted = predicted.with_columns(correct=pl.col("pred") == pl.col("gold"))
     if definition == "released":
         drawn = drawn_labels(scored, parts[0], seed)
         right = pl.when("can_be_drawn").then((pl.col("drawn") == pl.col("gold")).fill_null(False))
@@ -310,9 +307,7 @@ def _log_likelihoods(scored: ScoredRequests, part: str, definition: PviDefinitio
     if definition == "released":
         rows, scores = filtered_log_likelihoods(scored, part), pl.col("filtered")
     elif definition == "label_space":
-        # Subtract the log of the sum over labels, computed relative to the highest term so that exp does not underflow.
-        highest = pl.element().max()
-        scores = scores.list.eval(pl.element() - ((pl.element() - highest).exp().sum().log() + highest))
+        scores = log_softmax(scores)
     return rows.select(*_RUN, "query_id", "gold", scores=scores)
 
 

@@ -50,7 +50,7 @@ from evaluator.report.table import (
     text_column,
 )
 from evaluator.report.total_error import total_error_sections
-from evaluator.suites.in_context_pvi.correlations import PviAgreement
+from evaluator.suites.in_context_pvi.correlations import COEFFICIENTS, PviAgreement
 from evaluator.suites.in_context_pvi.report_figures import (
     BY_SOURCE,
     RUN,
@@ -96,33 +96,28 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     Args:
         run: has the tables of PVI and label_spaces.
     """
-    every = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
-    datasets = dataset_order(every["pvi_summary"], run.record.prompts.datasets)
-    several = has_several(every["pvi"])
-    tables = {name: _ordered(table, datasets) for name, table in every.items()}
+    tables = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
+    datasets = dataset_order(tables["pvi_summary"], run.record.prompts.datasets)
+    several = has_several(tables["pvi"])
+    tables = {name: _ordered(table, datasets) for name, table in tables.items()}
     for name in ("pvi_summary", "pvi_annotators"):
         parts = (["demonstrations"] if has_several(tables[name]) else []) + ["demonstration_set"]
         tables[name] = tables[name].with_columns(set_name=pl.concat_str(parts, separator=" "))
     drawn = {name: table.filter(definition=DRAWN) for name, table in tables.items()}
     labels = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
-    present = {*every["pvi_summary"]["definition"]}
-    by_definition = {
-        name: {key: table.filter(definition=name) for key, table in tables.items()}
-        for name in PVI_DEFINITIONS
-        if name in present
+    present = [name for name in PVI_DEFINITIONS if name in tables["pvi_summary"]["definition"]]
+    by_definition: dict[PviDefinition, Tables] = {
+        name: {key: table.filter(definition=name) for key, table in tables.items()} for name in present
     }
     sources = {*drawn["pvi_demonstrations"]["demonstrations"]} - {*PVI_ORDERS}
     suite_source = "" if drawn["pvi_chosen"].is_empty() else next(iter(sources))
+    summaries = definition_groups(
+        (name, [_summary_table(name, of["pvi_summary"]), _means(of["pvi_means"])]) for name, of in by_definition.items()
+    )
     yield Section(
         "v-information",
         "V-information and accuracy",
-        [
-            "How many bits the input of each query gives the model about its label (Lu et al. 2023).",
-            *definition_groups(
-                (name, [_summary_table(name, of["pvi_summary"]), _means(of["pvi_means"])])
-                for name, of in by_definition.items()
-            ),
-        ],
+        [TEXTS["v_information_note"], *summaries],
         kind="pvi",
         navigation="V-information",
         definitions={name: MEANINGS[name] for name in by_definition},
@@ -173,15 +168,17 @@ def _positive(column: str) -> Callable[[Row], str]:
     return lambda row: count(row[column]) if row[column] else ""
 
 
+def _of_end(title: str, end: str) -> Column:
+    """Return the column of the accuracy among the queries of lowest or highest PVI."""
+    return Column(title, f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
+
+
 def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
     """Return the table of mean PVI and accuracy, one row for each demonstration set; `rows` are PVI_SUMMARY."""
     is_sampled = definition == "released"  # predictions are drawn, not the most probable labels
-    accuracy = TEXTS["summary_caption_predicted"]
-    if is_sampled:
-        accuracy = TEXTS["summary_caption_sampled"].format(rows["seed"][0])
-    ends = {
-        f"{side}_{part}": f"{side.capitalize()} {part}" for part in ("fifth", "half") for side in ("lowest", "highest")
-    }
+    accuracy = TEXTS[f"summary_caption_{'sampled' if is_sampled else 'predicted'}"].format(rows["seed"][0])
+    ends = [f"{side} {part}" for part in ("fifth", "half") for side in ("lowest", "highest")]
+    note, below = ("other tokens", "n_other_token") if is_sampled else ("tied labels", "n_tied")
 
     def threshold(row: Row) -> str:
         value = row["threshold"]
@@ -194,16 +191,8 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
             SHOTS,
             SET,
             Column("V-information", "v_information", note="bits", interval=("ci_low", "ci_high")),
-            Column(
-                "Accuracy",
-                "accuracy",
-                note="other tokens" if is_sampled else "tied labels",
-                below=(_positive("n_other_token" if is_sampled else "n_tied"),),
-            ),
-            *(
-                Column(title, f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
-                for end, title in ends.items()
-            ),
+            Column("Accuracy", "accuracy", note=note, below=(_positive(below),)),
+            *(_of_end(end.capitalize(), end.replace(" ", "_")) for end in ends),
             Column("Right", "right_pvi", note="bits"),
             Column("Wrong", "wrong_pvi", note="bits"),
             Column(
@@ -238,14 +227,9 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
         title = f"{dataset}: chosen demonstrations"
         lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
     table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
-    return Section(
-        "chosen",
-        "Demonstrations chosen by PVI",
-        [TEXTS["demonstrations_note"].format(suite_source), table, *lists],
-        subtitle="Lu et al. 2023, section 5.6",
-        kind="pvi",
-        navigation="Demonstrations",
-    )
+    title, subtitle = "Demonstrations chosen by PVI", "Lu et al. 2023, section 5.6"
+    content: list[Block] = [TEXTS["demonstrations_note"].format(suite_source), table, *lists]
+    return Section("chosen", title, content, subtitle=subtitle, kind="pvi", navigation="Demonstrations")
 
 
 def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
@@ -305,8 +289,7 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
 
 def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Section:
     """Build the section of the accuracies by decile."""
-    present = {*drawn["pvi_summary"]["demonstrations"]}
-    sources = [name for name in PVI_ORDERS if name in present]
+    sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
     keys = {"line": f"{suite_source} demonstrations", **{f"line {SOURCE_COLOURS[name][1]}": name for name in sources}}
     by_dataset = drawn["pvi_deciles"].partition_by("dataset", as_dict=True, maintain_order=True)
     panels = [
@@ -323,9 +306,7 @@ def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition
     several = has_several(pairs)
     matrices = [
         run_matrix(f"{dataset}, {source}" if several else str(dataset), str(dataset), rows)
-        for (dataset, source), rows in pairs.partition_by(
-            "dataset", "demonstrations", as_dict=True, maintain_order=True
-        ).items()
+        for (dataset, source), rows in pairs.group_by("dataset", "demonstrations", maintain_order=True)
     ]
     of_one = " with demonstrations of one source" if several else ""
     note = [TEXTS["stability_note"].format(of_one, DRAWN)] if matrices else []
@@ -352,8 +333,7 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
             return MatrixCell("", style="self")
         r = row["pearson"]
         tests = (
-            f"{name.capitalize()} {number(row[name])} (p {significant(row[f'{name}_p'])})"
-            for name in ("pearson", "spearman")
+            f"{name.capitalize()} {number(row[name])} (p {significant(row[f'{name}_p'])})" for name in COEFFICIENTS
         )
         tip = f"{row['first']} and {row['second']}: {', '.join(tests)}, {row['n']:,} queries"
         share = 0.0 if r is None or math.isnan(r) else 100 * abs(r)
@@ -423,7 +403,7 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         text_column("Measure", "measure", show=lambda name: name.replace("_", " "), style="number"),
         *(
             Column(name.capitalize(), name, note=("p", "mean over sets"), below=below)
-            for name in ("pearson", "spearman")
+            for name in COEFFICIENTS
             for below in [(line(f"{name}_p", significant), line(f"{name}_over_sets"))]
         ),
         Column("Queries", "n", note="annotated", below="n_annotated"),
@@ -481,28 +461,21 @@ def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]
     """Yield the section of a comparison page about the agreement of models on PVI."""
     titles = {run.model: f"{run.number} {run.model}" for run in runs}
     datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
-    present = [name for name in PVI_DEFINITIONS if name in set(agreement.models["definition"])]
+    present = [name for name in PVI_DEFINITIONS if name in agreement.models["definition"]]
     groups = [Group([*_agreement(agreement, name, titles, datasets)], name) for name in present]
-    yield Section(
-        "pvi-models",
-        "Does PVI agree between models?",
-        [TEXTS["pvi_comparison_note"], *groups],
-        subtitle="Lu et al. 2023, section 5.1",
-        navigation="PVI",
-        datasets=tuple(datasets),
-    )
+    title, subtitle = "Does PVI agree between models?", "Lu et al. 2023, section 5.1"
+    content: list[Block] = [TEXTS["pvi_comparison_note"], *groups]
+    yield Section("pvi-models", title, content, subtitle=subtitle, navigation="PVI", datasets=tuple(datasets))
 
 
 def _agreement(
     agreement: PviAgreement, definition: PviDefinition, titles: Mapping[str, str], datasets: Sequence[str]
 ) -> Iterator[Block]:
     """Yield the agreement between models under one definition of PVI: by pair of models, and by dataset."""
-    by_pair, by_dataset, over_all = (
-        table.filter(definition=definition) for table in (agreement.by_pair, agreement.by_dataset, agreement.over_all)
-    )
-    pairs = by_pair.rename({"first": "a", "second": "b", "mean": "rho", "n": "n_points"}).with_columns(
-        p_value=pl.lit(None), reason=pl.lit("undefined in every run")
-    )
+    tables = (agreement.by_pair, agreement.by_dataset, agreement.over_all)
+    by_pair, by_dataset, over_all = (table.filter(definition=definition) for table in tables)
+    pairs = by_pair.rename({"first": "a", "second": "b", "mean": "rho", "n": "n_points"})
+    pairs = pairs.with_columns(p_value=pl.lit(None), reason=pl.lit("undefined in every run"))
     about, data = "Mean Pearson correlation over all runs", {"definition": definition, "over": "runs"}
     matrix = triangle(pairs, titles, about, data, coefficient="mean Pearson", points="runs")
     yield MEANINGS[definition]
@@ -516,7 +489,7 @@ def _agreement(
     titles_of = {"mean": ("", "mean"), "strong_share": ("r > 0.6", ""), "weak_share": ("r < 0.3", "")}
     columns = [
         Column(title or name.capitalize(), value, of=name, note=note or name.capitalize())
-        for name in ("pearson", "spearman")
+        for name in COEFFICIENTS
         for value, (title, note) in titles_of.items()
     ]
     undefined = line("n_undefined", lambda n: f"{n} undefined" if n else "")

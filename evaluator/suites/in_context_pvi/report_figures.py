@@ -8,29 +8,18 @@ from typing import get_args
 
 import polars as pl
 
-from evaluator.report.figures import (
-    BLUE,
-    DASHES,
-    GREEN,
-    GREY,
-    INK,
-    PURPLE,
-    VERMILION,
-    Axis,
-    Drawing,
-    Mark,
-    Room,
-    Size,
-    curves,
-    panel,
-)
+from evaluator.report import figures
 from evaluator.suites.in_context_pvi.prompts import PviSource
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
-DENSITY = Size(175, 92, Room(left=32, right=8, top=6, bottom=36))
-DECILES = Size(250, 150, Room(left=48, right=12, top=8, bottom=38))
+DENSITY = figures.Size(175, 92, figures.Room(left=32, right=8, top=6, bottom=36))
+DECILES = figures.Size(250, 150, figures.Room(left=48, right=12, top=8, bottom=38))
 
-SOURCE_COLOURS = {"hardest": (VERMILION, "vermilion"), "easiest": (GREEN, "green"), "middle": (PURPLE, "purple")}
+SOURCE_COLOURS = {
+    "hardest": (figures.VERMILION, "vermilion"),
+    "easiest": (figures.GREEN, "green"),
+    "middle": (figures.PURPLE, "purple"),
+}
 """Colours of the lines of demonstrations chosen by PVI, with their names in assets/page.css; other lines are blue."""
 
 BY_SOURCE = pl.col("demonstrations").cast(pl.Enum((*get_args(PviSource), *PVI_ORDERS)))
@@ -61,7 +50,7 @@ def threshold_text(threshold: float | None) -> str:
     return f"at least half are right from {threshold:.3f} {UNIT} up"
 
 
-def density_figure(densities: pl.DataFrame, threshold: float | None) -> Drawing:
+def density_figure(densities: pl.DataFrame, threshold: float | None) -> figures.Drawing:
     """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
 
     Args:
@@ -75,20 +64,20 @@ def density_figure(densities: pl.DataFrame, threshold: float | None) -> Drawing:
         low=pl.col("bin_low").clip(low, high),
         high=pl.col("bin_high").clip(low, high),
         density="density",
-        colour=pl.when("correct").then(pl.lit(BLUE)).otherwise(pl.lit(VERMILION)),
+        colour=pl.when("correct").then(pl.lit(figures.BLUE)).otherwise(pl.lit(figures.VERMILION)),
     )
     at = [threshold] if threshold is not None and low < threshold < high else []
     right, wrong = (densities.filter(correct=correct)["n"].sum() for correct in (True, False))
     description = f"{right:,} right and {wrong:,} wrong predictions; {threshold_text(threshold)}"
     marks = [
-        Mark("bar", "low", "density", rows="bars", x2="high", y2=0, color="colour", opacity=0.45),
-        Mark("rule", "low", rows="threshold", color=INK, size=1.5, dash=(4, 3)),
-        Mark("band", "low", rows="whole", x2="high"),
+        figures.Mark("bar", "low", "density", rows="bars", x2="high", y2=0, color="colour", opacity=0.45),
+        figures.Mark("rule", "low", rows="threshold", color=figures.INK, size=1.5, dash=(4, 3)),
+        figures.Mark("band", "low", rows="whole", x2="high"),
     ]
-    return panel(
+    return figures.panel(
         marks,
-        Axis(title=f"PVI, {UNIT}", domain=(low, high), form="~r"),
-        Axis(ticks=3, form="~r"),
+        figures.Axis(title=f"PVI, {UNIT}", domain=(low, high), form="~r"),
+        figures.Axis(ticks=3, form="~r"),
         size=DENSITY,
         data=densities.with_columns(threshold=pl.lit(threshold, pl.Float64)),
         bars=bars,
@@ -97,23 +86,21 @@ def density_figure(densities: pl.DataFrame, threshold: float | None) -> Drawing:
     )
 
 
-def decile_figure(deciles: pl.DataFrame, *, several: bool) -> Drawing:
+def decile_figure(deciles: pl.DataFrame, *, several: bool) -> figures.Drawing:
     """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
         deciles: PVI_DECILES of one dataset and definition.
         several: whether names of runs include their sources.
     """
-    dashes = list(DASHES)
+    dashes = list(figures.DASHES)
     dash = {n: dashes[place % len(dashes)] for place, n in enumerate(deciles["n_shots"].unique().sort())}
-    runs = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").partition_by(
-        RUN, as_dict=True, maintain_order=True
-    )
+    in_order = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile")
     lines = pl.concat(
         run.select(
             x="decile",
             y="accuracy",
-            colour=pl.lit(SOURCE_COLOURS.get(str(source), (BLUE, ""))[0]),
+            colour=pl.lit(SOURCE_COLOURS.get(str(source), (figures.BLUE, ""))[0]),
             dash=pl.lit(dash[n_shots]),
             description=pl.format(
                 "{}: accuracy {} in the lowest decile, {} in the highest",
@@ -122,14 +109,14 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> Drawing:
                 pl.lit(f"{run['accuracy'][-1]:.3f}"),
             ),
         )
-        for (source, n_shots, number), run in runs.items()
+        for (source, n_shots, number), run in in_order.group_by(RUN, maintain_order=True)
     )
-    return curves(
+    return figures.curves(
         lines,
-        Axis(title="PVI decile, lowest first", domain=(1, 10), ticks=tuple(range(1, 11)), form="d"),
-        Axis(title="accuracy", domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1), form=".2f"),
+        figures.Axis(title="PVI decile, lowest first", domain=(1, 10), ticks=tuple(range(1, 11)), form="d"),
+        figures.Axis(title="accuracy", domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1), form=".2f"),
         size=DECILES,
-        more=[Mark("rule", y="half", rows="halves", color=GREY, size=1, dash=(3, 3))],
+        more=[figures.Mark("rule", y="half", rows="halves", color=figures.GREY, size=1, dash=(3, 3))],
         opacity=0.8,
         data=deciles,
         halves=pl.DataFrame({"half": [0.5]}),

@@ -5,7 +5,7 @@ its tokens, as in every method that does not say otherwise.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -61,17 +61,6 @@ def describe(config: RunConfig) -> Described:
     return described(config, shots=shots, seeds={"demonstrations": options.seed})
 
 
-def files(config: RunConfig) -> Iterable[Path]:
-    """Return the file of published demonstrations if a run uses it."""
-    prompts = resolved_options(config).prompts
-    return [prompts] if prompts else []
-
-
-def queries_every_row(config: RunConfig) -> bool:
-    """Return whether all rows of a single table are queries: published demonstrations need no training rows."""
-    return config.options_of(PviOptions).source == "published"
-
-
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of all classification suites, then the tables of PVI."""
     yield from classification_tables(run, shared="demonstration sets")
@@ -80,10 +69,8 @@ def measure(run: ScoredRun) -> Iterator[Table]:
         for name, schema in (("pvi_queries", PVI_QUERIES), ("pvi_candidates", PVI_CANDIDATES))
     )
     options = run.config.options_of(PviOptions)
-    annotations = run.options_of(PviMeasureOptions).annotations
-    yield from pvi_measures(
-        run.scored, queries, annotations, source=options.source, seed=options.seed, candidates=candidates
-    ).items()
+    annotations, source, seed = run.options_of(PviMeasureOptions).annotations, options.source, options.seed
+    yield from pvi_measures(run.scored, queries, annotations, source=source, seed=seed, candidates=candidates).items()
 
 
 def pvi_measures(
@@ -156,8 +143,7 @@ def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame
     rows, by, level = pvi.filter(demonstrations=source), ["dataset", "definition", "n_shots"], "demonstration_set"
     values = {"accuracy": "correct", "v_information": "pvi_bits"}
     names = {"query": "query", "level": "demonstration set", "interaction": "query x demonstration set and residual"}
-    shared = {"suite": "pvi", "part": INPUT, "method": "vanilla"}
-    cases = list(crossed_answers(rows, by, level, values, names, shared))
+    cases = list(crossed_answers(rows, by, level, values, names, {"suite": "pvi", "part": INPUT, "method": "vanilla"}))
     limits = {"accuracy": (0.0, 1.0), "v_information": (-math.inf, math.inf)}
     over = "queries and demonstration sets"
     return total_error_tables(cases, [crossed_headline(case, limits[str(case.key["metric"])], over) for case in cases])
@@ -177,9 +163,8 @@ def v_information_lines(run: MeasuredRun) -> Iterator[str]:
         run: has the table pvi_summary; the lines are about the definition paper.
     """
     runs = run.table("pvi_summary").filter(definition="paper")
-    means = runs.group_by("dataset", "n_shots", "demonstrations", maintain_order=True).agg(
-        pl.col("v_information", "accuracy").mean(), sets=pl.len()
-    )
+    by_source = runs.group_by("dataset", "n_shots", "demonstrations", maintain_order=True)
+    means = by_source.agg(pl.col("v_information", "accuracy").mean(), sets=pl.len())
     for dataset, n_shots, source, bits, accuracy, sets in means.iter_rows():
         yield (
             f"{dataset}, {n_shots}-shot, {source} demonstrations: V-information {bits:.3f} bits, accuracy "
@@ -199,7 +184,11 @@ SUITES = {
         measure_options=PviMeasureOptions,
         requests=requests,
         describe=describe,
-        plan=Plan(files=files, queries_every_row=queries_every_row),
+        plan=Plan(
+            files=lambda config: [resolved_options(config).prompts],
+            # Published demonstrations need no training rows.
+            queries_every_row=lambda config: config.options_of(PviOptions).source == "published",
+        ),
         family=Family(
             measure=measure,
             sections=pvi_sections,

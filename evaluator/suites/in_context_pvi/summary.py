@@ -54,15 +54,13 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
         n_other_token=(pl.col("pred").is_null() & pl.col("correct").is_not_null()).sum(),
         accuracy=pl.col("correct").mean(),
     )
-    counts = counts.with_columns(
-        n_other_token=pl.when(is_drawn).then("n_other_token"), seed=pl.when(is_drawn).then(pl.lit(seed))
-    )
+    if_drawn = {"n_other_token": pl.col("n_other_token"), "seed": pl.lit(seed)}
+    counts = counts.with_columns(pl.when(is_drawn).then(value).alias(name) for name, value in if_drawn.items())
     by_rank = judged.filter(~is_drawn).group_by(PVI_RUN, maintain_order=True).agg(**_by_rank())
     parts = pl.concat([by_rank, _beyond_quantiles(judged.filter(is_drawn))], how="diagonal_relaxed")
     value, correct = pl.col("pvi_bits"), pl.col("correct")
-    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(
-        right_pvi=value.filter(correct).mean(), wrong_pvi=value.filter(~correct).mean()
-    )
+    means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
+    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(**means)
     for table in (by_correctness, parts, _v_information(pvi), thresholds(judged)):
         counts = counts.join(table, on=PVI_RUN, how="left")
     counts = counts.with_columns(
@@ -122,9 +120,8 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
     )
     # right above + wrong below = all wrong + (right above - wrong above) = all wrong + 2 * gain.
     n_wrong = (~pl.col("correct")).sum()
-    return judged.group_by(PVI_RUN, maintain_order=True).agg(
-        threshold=threshold, threshold_accuracy=(n_wrong + 2 * best) / pl.len()
-    )
+    accuracy = (n_wrong + 2 * best) / pl.len()
+    return judged.group_by(PVI_RUN, maintain_order=True).agg(threshold=threshold, threshold_accuracy=accuracy)
 
 
 def _by_rank() -> dict[str, pl.Expr]:

@@ -5,22 +5,22 @@ Queries are drawn once by the seed and are the same for every prompt; no query i
 Define the options of the suite prompt-search, and read the file of candidates that one of them names.
 """
 
-import dataclasses
 import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
 from evaluator.datasets.base import MultipleChoiceDataset
-from evaluator.errors import ConfigError, DatasetError, TemplateError, shown
+from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.files.json_files import parse_json
+from evaluator.files.toml_files import converted
 from evaluator.files.whole import read_bytes
 from evaluator.options import Options, option
 from evaluator.prompts.demonstrations import demonstration_sequences
@@ -55,6 +55,14 @@ class SearchOptions(Options):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Candidates:
+    """The content of a file of candidates."""
+
+    instructions: tuple[str, ...] = ()
+    templates: tuple[dict[str, str | None], ...] = ()  # fields of ChoiceTemplate
+
+
 def read_candidates(path: Path, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
     """Read the candidates in a file, and return the templates to search with a dataset, by the part of the search.
 
@@ -68,33 +76,19 @@ def read_candidates(path: Path, template: ChoiceTemplate) -> dict[SearchPart, li
         content = parse_json(read_bytes(path))
     except (OSError, ValueError) as error:
         raise TemplateError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict) or not content or not content.keys() <= {"instructions", "templates"}:
+    if not isinstance(content, dict):
         raise TemplateError(f"{path} must hold an object with `instructions`, `templates` or both, and nothing else.")
-    instructions, templates = content.get("instructions", []), content.get("templates", [])
-    if not isinstance(instructions, list) or not all(isinstance(value, str) for value in instructions):
-        raise TemplateError(f"{path}: `instructions` must be a list of texts.")
-    if not isinstance(templates, list):
-        raise TemplateError(f"{path}: `templates` must be a list of objects, got {shown(templates)}.")
-    for number, fields in enumerate(templates):
-        _require_template(fields, f"{path}, template {number} (from 0)")
-    if not instructions and not templates:
-        raise TemplateError(f"{path} has nothing to search: its lists are empty. Add an instruction or a template.")
+    stated = converted(content, _Candidates, TemplateError, str(path))
     parts: dict[SearchPart, list[ChoiceTemplate]] = {
-        "instructions": [dataclasses.replace(template, instruction=text) for text in instructions],
-        "templates": [dataclasses.replace(template, **fields) for fields in templates],
+        "instructions": [replace(template, instruction=text) for text in stated.instructions],
+        "templates": [
+            converted(asdict(template) | fields, ChoiceTemplate, TemplateError, f"{path}, template {number} (from 0)")
+            for number, fields in enumerate(stated.templates)
+        ],
     }
+    if not any(parts.values()):
+        raise TemplateError(f"{path} has nothing to search: its lists are empty. Add an instruction or a template.")
     return {part: candidates for part, candidates in parts.items() if candidates}
-
-
-def _require_template(fields: Any, where: str) -> None:
-    allowed = [field.name for field in dataclasses.fields(ChoiceTemplate)]
-    if not isinstance(fields, dict):
-        raise TemplateError(f"{where}: an object was expected, got {shown(fields)}.")
-    for name, value in fields.items():
-        if name not in allowed:
-            raise TemplateError(f"{where}: unknown field {name!r}. Allowed are {', '.join(allowed)}.")
-        if not isinstance(value, str) and (name, value) != ("choice_prefix", None):
-            raise TemplateError(f"{where}: {name} must be a text, got {shown(value)}.")
 
 
 MAX_QUERIES = 200
@@ -203,12 +197,11 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
         candidates = read_candidates(search.candidates, dataset.template)
     for n_shots in search.shots:
         n_tries = 1 if search.candidates else search.tries
-        sets = split.pool[
-            demonstration_sequences(n_pool=len(split.pool), n_shots=n_shots, n_sequences=n_tries, seed=search.seed)
-        ]
+        n_pool, seed = len(split.pool), search.seed
+        rows = demonstration_sequences(n_pool=n_pool, n_shots=n_shots, n_sequences=n_tries, seed=seed)
         for part, templates in candidates.items():
             for number, template in enumerate(templates[: search.tries]):
-                yield Tries(part, n_shots, number, template, sets)
+                yield Tries(part, n_shots, number, template, split.pool[rows])
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
@@ -228,18 +221,15 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
     spans = prompt_spans(opening, shown, shown_rows, rows["inputs"])
     demonstration_set = pl.lit(pl.Series(number + tries.first_set))
     demonstration_ids = pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots))
-    return rows.select(
+    return rows.drop("inputs").with_columns(
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         **NOT_VARIED | {"demonstration_set": demonstration_set, "template": pl.lit(tries.template_number, pl.Int64)},
         n_shots=pl.lit(tries.n_shots, pl.Int64),
         demonstration_ids=demonstration_ids.cast(pl.List(pl.Int64)),
-        gold="gold",
-        label_names="label_names",
-        prompt=pl.lit(prompts),
-        spans=pl.lit(spans),
+        prompt=prompts,
+        spans=spans,
         ask=pl.lit("labels"),
-        continuations="continuations",
     )
 
 

@@ -10,16 +10,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Room, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
-from evaluator.report.section import (
-    Block,
-    Filled,
-    Group,
-    MeasuredRun,
-    Panel,
-    Panels,
-    Section,
-    texts,
-)
+from evaluator.report.section import Block, Filled, Group, MeasuredRun, Panel, Panels, Section, texts
 from evaluator.report.table import (
     DATASET,
     MAJORITY_TESTED,
@@ -132,8 +123,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     prompts, results, all_curves = (run.table(f"search_{name}") for name in ("prompts", "results", "curves"))
     order = dataset_order(results, run.record.prompts.datasets)
-    is_halved = bool(prompts["is_stopped"].any())
-    columns, halved = ([*COLUMNS, STOPPED], TEXTS["halved"]) if is_halved else (COLUMNS, "")
+    columns, halved = ([*COLUMNS, STOPPED], TEXTS["halved"]) if prompts["is_stopped"].any() else (COLUMNS, "")
     groups = results.select("part", "method").unique(maintain_order=True).rows()
     for number, (part, method) in enumerate(groups, 1):
         rows = in_order(results.filter(part=part, method=method), order, "n_shots")
@@ -228,10 +218,7 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
         examples = f", examples {', '.join(map(str, prompt['demonstrations']))}" if prompt["demonstrations"] else ""
         do = "does" if len(others) == 1 else "do"
         also = f", as {plural(len(others), 'other')} {do}" if others else ""
-        content: list[Block] = [
-            f"Try {number}{examples}.",
-            Filled("lines.html", {"lines": prompt["text"]}),
-        ]
+        content: list[Block] = [f"Try {number}{examples}.", Filled("lines.html", {"lines": prompt["text"]})]
         title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
         groups.append(Group(content, title, dataset=row["dataset"], style="best", is_folded=True))
     return groups

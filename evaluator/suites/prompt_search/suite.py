@@ -10,8 +10,7 @@ Source: Yauney & Mimno 2024, section 5.1.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,8 @@ from evaluator.methods.base import predict
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.report.section import MeasuredRun
-from evaluator.schemas import METRICS, PREDICTIONS
+from evaluator.report.table import p_text
+from evaluator.schemas import METRICS, PREDICTIONS, declare
 from evaluator.store import PromptStore
 from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
 from evaluator.suites.prompt_search import schema, tables
@@ -33,15 +33,13 @@ from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, s
 from evaluator.suites.prompt_search.report import comparison, right_answers, search_sections
 from evaluator.templates.template import LABEL_SPACE
 
-ANSWERS = pl.Schema(
-    {
-        **schema.SEARCH,
-        "prompt_number": pl.Int64(),
-        "place": pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
-        "prompt_id": pl.String(),
-        "is_correct": pl.Boolean(),  # the predicted choice is one of the correct choices
-        "is_tied": pl.Boolean(),  # the prediction was drawn among several equally probable choices
-    }
+ANSWERS = declare(
+    **schema.SEARCH,
+    prompt_number=pl.Int64(),
+    place=pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
+    prompt_id=pl.String(),
+    is_correct=pl.Boolean(),  # the predicted choice is one of the correct choices
+    is_tied=pl.Boolean(),  # the prediction was drawn among several equally probable choices
 )
 
 _GAMMA, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -71,14 +69,11 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
         examples: SEARCH_EXAMPLES.
     """
     key = ["part", "dataset", "position"]
-    joined = (
-        predictions.lazy()
-        .select(*key, "method", "query_id", "pred", "n_tied")
-        .join(plan.lazy(), on=key)
-        .join(examples.select("dataset", "query_id", "correct"), on=["dataset", "query_id"])
-        .with_columns(is_correct=pl.col("correct").list.contains(pl.col("pred")), is_tied=pl.col("n_tied") > 1)
-    )
-    return joined.select(ANSWERS.names()).sort(*schema.SEARCH_GROUP, "prompt_number", "place").collect()
+    answered = predictions.lazy().select(*key, "method", "query_id", "pred", "n_tied").join(plan.lazy(), on=key)
+    joined = answered.join(examples.select("dataset", "query_id", "correct"), on=["dataset", "query_id"])
+    judged = {"is_correct": pl.col("correct").list.contains(pl.col("pred")), "is_tied": pl.col("n_tied") > 1}
+    columns = joined.with_columns(**judged).select(ANSWERS.names())
+    return columns.sort(*schema.SEARCH_GROUP, "prompt_number", "place").collect()
 
 
 def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -130,12 +125,10 @@ def rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
     examples = run.store.table("search_examples", schema.SEARCH_EXAMPLES)
     plan = _with_rounds(planned(requests, examples))
     untied = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), options.seed)
+    of_methods = requests.filter(pl.col("query_id").is_null()).select("prompt_id").collect()
     for number, rows in enumerate(rows_of_rounds(plan, answers(untied, plan, examples))):
         prompts = rows.select("prompt_id")
-        if not number:
-            of_methods = requests.filter(pl.col("query_id").is_null()).select("prompt_id").collect()
-            prompts = pl.concat([prompts, of_methods])
-        yield prompts
+        yield prompts if number else pl.concat([prompts, of_methods])
 
 
 def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -170,9 +163,8 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
     Returns TRIED_PROMPTS_KEY of the prompts that are kept.
     """
     search = schema.TRIED_PROMPTS_KEY[:-1]
-    counts = answers_so_far.group_by(schema.TRIED_PROMPTS_KEY).agg(
-        n_correct=pl.col("is_correct").sum(), n_answered=pl.len()
-    )
+    sums = {"n_correct": pl.col("is_correct").sum(), "n_answered": pl.len()}
+    counts = answers_so_far.group_by(schema.TRIED_PROMPTS_KEY).agg(**sums)
     half = (pl.len() + 1) // 2
     # The count of the last prompt in the better half; others with the same count are kept as well.
     threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
@@ -197,12 +189,8 @@ def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
 
 def describe(config: RunConfig) -> Described:
     options = config.options_of(SearchOptions)
-    return described(
-        config,
-        shots=options.shots,
-        every_query=f"at most {MAX_QUERIES}",
-        seeds={"queries, demonstrations and ties": options.seed},
-    )
+    seeds = {"queries, demonstrations and ties": options.seed}
+    return described(config, shots=options.shots, every_query=f"at most {MAX_QUERIES}", seeds=seeds)
 
 
 def check(config: RunConfig) -> None:
@@ -213,22 +201,12 @@ def check(config: RunConfig) -> None:
         )
 
 
-def files(config: RunConfig) -> Iterable[Path]:
-    candidates = config.options_of(SearchOptions).candidates
-    return [candidates] if candidates else []
-
-
 def explain(error: LabelError, store: PromptStore) -> LabelError:
     """Return the error with the file and row of the first query that has its labels as choices, if any."""
     choices = [label.removeprefix(LABEL_SPACE) for label in error.labels]
-    sources = (
-        store.requests()
-        .filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
-        .join(store.table("search_examples", schema.SEARCH_EXAMPLES), on=["dataset", "query_id"])
-        .select("source")
-        .head(1)
-        .collect()
-    )
+    rows = store.requests().filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
+    examples = store.table("search_examples", schema.SEARCH_EXAMPLES)
+    sources = rows.join(examples, on=["dataset", "query_id"]).select("source").head(1).collect()
     if not error.labels or sources.is_empty():
         return error
     return LabelError(f"{sources.item()}: {error} Or change or remove the example.", error.labels)
@@ -252,8 +230,7 @@ def measure(run: ScoredRun) -> Iterator[Table]:
     yield "predictions", predictions.select(PREDICTIONS.names())
     yield "search_prompts", prompts
     constants = tables.constant_answers(run.store.requests(), queries)
-    results = tables.results_table(prompts, queries, search_answers, constants)
-    yield "search_results", tables.with_mean_intervals(results, total["total_error"])
+    yield "search_results", tables.results_table(prompts, queries, search_answers, constants, total["total_error"])
     yield "search_curves", tables.curves_table(prompts, queries)
     yield "search_held_out", trials
     yield "search_held_out_prediction", held_out_prediction(trials, ["tries"])
@@ -267,7 +244,7 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         run: with the table search_results.
     """
     for row in run.table("search_results").iter_rows(named=True):
-        p_values = [f"{p:.3f}" if p >= 0.001 else "< 0.001" for p in (row["p_holm"], row["p_majority_holm"])]
+        p_values = [p_text(row[name]) for name in ("p_holm", "p_majority_holm")]
         verdict = VERDICTS[0 if row["better_than_guessing"] else 1 if row["better_than_uniform"] else 2]
         yield (
             f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of {row['n_prompts']:,} "
@@ -288,7 +265,7 @@ SUITES = {
         take=lambda dataset, _config: as_multiple_choice(dataset),
         requests=requests,
         describe=describe,
-        plan=Plan(check=check, files=files, explain=explain),
+        plan=Plan(check=check, files=lambda config: [config.options_of(SearchOptions).candidates], explain=explain),
         family=Family(
             measure=measure,
             sections=search_sections,

@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import betaincinv
 
 from evaluator.arrays import Floats
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.metrics.guessing import majority_test, with_both_tests
-from evaluator.metrics.intervals import CONFIDENCE_LEVEL
 from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
 from evaluator.random_baselines.calculator import expected_curve, log_spaced
 from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
@@ -27,7 +25,9 @@ from evaluator.random_baselines.max_random import (
     max_random_accuracy,
     max_random_tail,
     verdict,
+    verdict_counts,
 )
+from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.base import declared
 from evaluator.suites.prompt_search import schema
 
@@ -64,11 +64,8 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
         answers: as returned by suite.answers.
         tried, examples: TRIED_PROMPTS and SEARCH_EXAMPLES of the store.
     """
-    counts = (
-        answers.lazy()
-        .group_by(schema.SEARCH_PROMPTS_KEY)
-        .agg(n_queries=pl.len().cast(pl.Int64), n_correct=pl.col("is_correct").sum(), n_ties=pl.col("is_tied").sum())
-    )
+    sums = {"n_correct": pl.col("is_correct").sum(), "n_ties": pl.col("is_tied").sum()}
+    counts = answers.lazy().group_by(schema.SEARCH_PROMPTS_KEY).agg(n_queries=pl.len().cast(pl.Int64), **sums)
     sizes = examples.group_by("dataset").agg(n_all=pl.len().cast(pl.Int64))
     n_unscored = pl.col("n_all") - pl.col("n_queries")
     # The best count of prompts that were scored on all queries.
@@ -100,7 +97,7 @@ def constant_answers(requests: pl.LazyFrame, examples: pl.DataFrame) -> pl.DataF
 
 
 def results_table(
-    prompts: pl.DataFrame, examples: pl.DataFrame, answers: pl.DataFrame, constants: pl.DataFrame
+    prompts: pl.DataFrame, examples: pl.DataFrame, answers: pl.DataFrame, constants: pl.DataFrame, total: pl.DataFrame
 ) -> pl.DataFrame:
     """Return schema.SEARCH_RESULTS: the best of the different prompts of each search, with its baselines and tests.
 
@@ -109,6 +106,7 @@ def results_table(
         examples: SEARCH_EXAMPLES.
         answers: as returned by suite.answers.
         constants: as returned by constant_answers.
+        total: schemas.TOTAL_ERROR of the mean accuracies, whose queries and prompts are both samples.
 
     The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
     stopped ones included, by the rule of metrics/guessing.py. The best prompts of all searches of the run are tested
@@ -122,19 +120,9 @@ def results_table(
     )
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
     tested = with_both_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
-    return declared(tested, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
-
-
-def with_mean_intervals(results: pl.DataFrame, total: pl.DataFrame) -> pl.DataFrame:
-    """Set mean_low and mean_high of schema.SEARCH_RESULTS, whose queries and prompts are both samples.
-
-    They stay null where prompts were stopped.
-
-    Args:
-        total: schemas.TOTAL_ERROR of the mean accuracies.
-    """
+    # Where prompts were stopped, there is no total error and no interval of the mean.
     limits = total.select(*schema.SEARCH_GROUP, mean_low="total_low", mean_high="total_high")
-    joined = results.drop("mean_low", "mean_high").join(limits, on=schema.SEARCH_GROUP, how="left")
+    joined = tested.join(limits, on=schema.SEARCH_GROUP, how="left")
     return declared(joined, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
 
 
@@ -150,9 +138,8 @@ def curves_table(prompts: pl.DataFrame, examples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _searches(prompts: pl.DataFrame, examples: pl.DataFrame) -> Iterator[Search]:
-    chances = dict(
-        examples.sort(schema.SEARCH_EXAMPLES_KEY).group_by("dataset", maintain_order=True).agg(CHANCE).rows()
-    )
+    in_order = examples.sort(schema.SEARCH_EXAMPLES_KEY)
+    chances = dict(in_order.group_by("dataset", maintain_order=True).agg(CHANCE).rows())
     for values, rows in prompts.partition_by(schema.SEARCH_GROUP, as_dict=True, maintain_order=True).items():
         key = dict(zip(schema.SEARCH_GROUP, values, strict=True))
         yield Search(key, rows, rows.filter(IS_FIRST), np.array(chances[key["dataset"]]))
@@ -172,8 +159,6 @@ def _result(search: Search) -> dict[str, Any]:
         "n_ties": search.prompts["n_ties"].sum(),
         "mean_accuracy": search.distinct["accuracy"].mean() if complete.height == tries else None,
         "best_accuracy": best / n_queries,
-        "mean_low": None,
-        "mean_high": None,
         "best_low": low,
         "best_high": high,
         "best_correct": best,
@@ -190,9 +175,8 @@ def _majority(search: Search, answers: pl.DataFrame, constants: pl.DataFrame) ->
     """Test the first of the best prompts of a search against the best constant answer."""
     best = search.distinct.filter(~pl.col("is_stopped")).sort("n_correct", "prompt_number", descending=[True, False])
     is_right = answers.filter(**search.key, prompt_number=best["prompt_number"][0]).sort("place")["is_correct"]
-    places = (
-        constants.filter(dataset=search.key["dataset"]).group_by("answer", maintain_order=True).agg("place")["place"]
-    )
+    of_dataset = constants.filter(dataset=search.key["dataset"])
+    places = of_dataset.group_by("answer", maintain_order=True).agg("place")["place"]
     return majority_test(is_right.to_numpy(), np.array([np.isin(np.arange(len(is_right)), at) for at in places]))
 
 
@@ -202,10 +186,8 @@ def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[flo
     They are exact binomial limits (Clopper & Pearson 1934), each of which may fail with probability 0.025 / tries
     (Bonferroni). The lower one is what the winner of a search keeps of its accuracy.
     """
-    alpha = (1 - CONFIDENCE_LEVEL) / 2 / tries
-    n_wrong = n_queries - n_correct
-    low = float(betaincinv(n_correct, n_wrong + 1, alpha)) if n_correct else 0.0
-    return low, float(betaincinv(n_correct + 1, n_wrong, 1 - alpha)) if n_wrong else 1.0
+    low, high = proportion_interval(n_correct, n_queries, 0.025 / tries)
+    return float(low), float(high)
 
 
 def _curve(search: Search, definition: str) -> pl.DataFrame:
@@ -238,14 +220,13 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
     if distinct.is_empty():
         return pl.DataFrame(schema=HELD_OUT_TRIALS)
     experiment = pl.concat_str((pl.col(name).cast(pl.String) for name in schema.SEARCH_GROUP), separator="/")
-    correctness = answers.join(distinct, on=[*schema.SEARCH_GROUP, "prompt_number"], how="semi").select(
-        experiment=experiment, prompt="prompt_number", example="place", correct="is_correct"
-    )
+    searched = answers.join(distinct, on=[*schema.SEARCH_GROUP, "prompt_number"], how="semi")
+    columns = {"prompt": "prompt_number", "example": "place", "correct": "is_correct"}
     chances = examples.select("dataset", example="place", chance=CHANCE)
     experiments = distinct.select("dataset", experiment=experiment).unique()
     most = int(distinct.group_by(schema.SEARCH_GROUP).len()["len"].to_numpy().max())
     return held_out_trials(
-        correctness.lazy(),
+        searched.lazy().select(experiment=experiment, **columns),
         experiments.join(chances, on="dataset").select("experiment", "example", "chance").sort("experiment", "example"),
         tries=[*(tries for tries in HELD_OUT_TRIES if tries < most), most],
         seed=seed,
@@ -271,8 +252,7 @@ def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str
 
 def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return the different prompts of every search in which none was stopped."""
-    complete = prompts.filter(~pl.col("is_stopped").any().over(schema.SEARCH_GROUP))
-    return complete.filter(IS_FIRST)
+    return prompts.filter(~pl.col("is_stopped").any().over(schema.SEARCH_GROUP)).filter(IS_FIRST)
 
 
 PROMPT = ["text", "demonstrations", "n_all", "chance"]
@@ -291,8 +271,7 @@ class SearchComparison(NamedTuple):
 def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
     """Combine the searches that all runs have. Raises ConfigError for different prompts, queries, or none in common."""
     results = _of_all(runs, "search_results")
-    is_common = pl.col("number").n_unique().over(schema.SEARCH_GROUP) == len(runs)
-    results = results.filter(is_common)
+    results = results.filter(pl.col("number").n_unique().over(schema.SEARCH_GROUP) == len(runs))
     if results.is_empty():
         raise ConfigError(
             f"No search is in all of {', '.join(str(run.folder) for run in runs)}. Search the same datasets, shots and "
@@ -331,15 +310,5 @@ def _of_all(runs: Sequence[ComparedRun], table: str) -> pl.DataFrame:
 def _totals(models: pl.DataFrame) -> pl.DataFrame:
     """Return schema.SEARCH_TOTALS: for each model, at each number of shots and at all together (null)."""
     by_shots = [models, models.with_columns(n_shots=pl.lit(None, pl.Int64))]
-    totals = (
-        pl.concat(by_shots)
-        .group_by(schema.SEARCH_TOTALS_KEY)
-        .agg(
-            n_searches=pl.len(),
-            above_standard=(pl.col("verdict") != "below both").sum(),
-            above_max=(pl.col("verdict") == "above both").sum(),
-            disagreements=(pl.col("verdict") == "between").sum(),
-        )
-    )
-    flipped = pl.when(pl.col("above_standard") > 0).then(pl.col("disagreements") / pl.col("above_standard"))
-    return declared(totals.with_columns(flipped_share=flipped), schema.SEARCH_TOTALS, schema.SEARCH_TOTALS_KEY)
+    totals = pl.concat(by_shots).group_by(schema.SEARCH_TOTALS_KEY).agg(n_searches=pl.len(), **verdict_counts())
+    return declared(totals, schema.SEARCH_TOTALS, schema.SEARCH_TOTALS_KEY)

@@ -97,5 +97,4 @@ def _stratified_order(gold: pl.Series) -> Ints:
     # The j-th of a label's n rows comes at (j + 1/2) / n of the way.
     rank = pl.col("draw").rank("ordinal").over("gold")
     place = rows.select((rank - 0.5) / pl.len().over("gold")).to_series().to_numpy()
-    order: Ints = np.lexsort((rows["draw"].to_numpy(), place))
-    return order
+    return np.asarray(np.lexsort((rows["draw"].to_numpy(), place)))

@@ -32,15 +32,8 @@ from evaluator.report.notes import first_definition
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.suites.staicc import robustness
 from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
-from evaluator.suites.staicc.robustness import (
-    VARIABLES,
-    gler,
-    level_spread,
-    sampling_consistency,
-    template_accuracy,
-    template_consistency,
-)
 
 
 def _headline(
@@ -62,12 +55,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     _headline("contextual", prior_bias, "Contextual bias", _MORE_BIAS, _LESS_BIAS),
     _headline("domain", prior_bias, "Domain bias", _MORE_BIAS, _LESS_BIAS),
     _headline("normal", empirical_bias, "Empirical bias", _MORE_BIAS, lower_is_better=True),
-    _headline("template", template_consistency, "Template consistency", _STEADIER, varies="template"),
-    Diagnostic(part="template", measure=template_accuracy, varies="template"),
-    _headline("sampling", sampling_consistency, "Sampling consistency", _STEADIER, varies="demonstration_set"),
+    _headline("template", robustness.template_consistency, "Template consistency", _STEADIER, varies="template"),
+    Diagnostic(part="template", measure=robustness.template_accuracy, varies="template"),
+    _headline(
+        "sampling", robustness.sampling_consistency, "Sampling consistency", _STEADIER, varies="demonstration_set"
+    ),
     _headline(
         "gler",
-        gler,
+        robustness.gler,
         "GLER",
         _SLOPE,
         _SLOPE_ON_AXIS,
@@ -82,14 +77,14 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     *(
         Diagnostic(
             part=part,
-            measure=level_spread(f"{part}s", column),
+            measure=robustness.level_spread(f"{part}s", column),
             titles={
                 f"macro_f1_mean_over_{part}s": f"Macro-F1, mean of {part}s",
                 f"macro_f1_sd_over_{part}s": f"Macro-F1, SD of {part}s",
             },
             varies=column,
         )
-        for part, column in VARIABLES.items()
+        for part, column in robustness.VARIABLES.items()
     ),
 )
 """Signs and units differ between definitions; the list above has them."""

@@ -51,12 +51,11 @@ def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator
         split, rows = "demonstration", dataset.demonstration
     source = f"{dataset.name}: the {split} split"
     words = domain_queries(rows, n_queries=n_prompts, n_words=N_WORDS, definition=definition, source_name=source)
-    queries = {"contextual": empty_queries(n_prompts, len(dataset.text_fields)), "domain": words}
-    parts = {
-        part: requests(dataset, plan, queries=texts, n_queries=config.n_queries) for part, texts in queries.items()
-    }
+    contentless = {"contextual": empty_queries(n_prompts, len(dataset.text_fields)), "domain": words}
+    n_queries = config.n_queries
+    parts = {part: requests(dataset, plan, queries=texts, n_queries=n_queries) for part, texts in contentless.items()}
     if "staicc-normal" not in config.suites:
-        parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)
+        parts["normal"] = normal_requests(dataset, n_shots=config.n_shots, n_queries=n_queries)
     return of_parts(parts)
 
 
@@ -76,8 +75,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     name = f"{group.key['part']}_bias"
     if group.definition == "paper":
         return metric_values(requests, group.n_labels, {name: MEAN_ENTROPY})
-    metric = _entropy_of_mean(softmaxed=_is_softmaxed(matrix))
-    measured = metric_values(requests, group.n_labels, {name: metric})
+    measured = metric_values(requests, group.n_labels, {name: _entropy_of_mean(softmaxed=_is_softmaxed(matrix))})
     uniform = np.full(group.n_labels, 1 / group.n_labels)
     return {name: measured[name]._replace(bias_freedom=freedom(_by_query(requests, matrix.columns), uniform))}
 

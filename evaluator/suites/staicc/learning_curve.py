@@ -34,9 +34,8 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
     prompts have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
     """
     for whole in normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries):
-        yield from of_parts(
-            {"normal": [] if "staicc-normal" in config.suites else [whole], PART: _cut(dataset, whole, config.n_shots)}
-        )
+        uncut = [] if "staicc-normal" in config.suites else [whole]
+        yield from of_parts({"normal": uncut, PART: _cut(dataset, whole, config.n_shots)})
 
 
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
@@ -89,14 +88,12 @@ def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, ob
     """Yield a row of LEARNING_CURVE before its interval for each dataset, metric and number of demonstrations."""
     metrics = {name: METRICS[name] for name in REQUEST_COLUMNS}
     score = LABEL_SCORE["paper" if DEFINITIONS[definition].predictions == "paper" else "released"]
-    examples = rows.with_columns(
-        query_id=pl.coalesce("training_row", "query_id"), label_probs=softmax(pl.col(score))
-    ).sort("dataset", "n_shots", "position")
+    probs, example = softmax(pl.col(score)), pl.coalesce("training_row", "query_id")
+    examples = rows.with_columns(query_id=example, label_probs=probs).sort("dataset", "n_shots", "position")
     for (dataset, n_shots), group in examples.group_by("dataset", "n_shots", maintain_order=True):
         n_labels = len(group["label_names"][0])
-        requests = per_request_columns(
-            group, n_labels, definition, f"{dataset}, {n_shots} demonstrations, {definition}"
-        )
+        where = f"{dataset}, {n_shots} demonstrations, {definition}"
+        requests = per_request_columns(group, n_labels, definition, where)
         sizes = {"n_queries": requests["query_id"].n_unique(), "n_requests": requests.height, "chance": 1 / n_labels}
         for name, measured in metric_values(requests, n_labels, metrics).items():
             key = {"dataset": dataset, "metric": name, "definition": definition, "n_shots": n_shots}

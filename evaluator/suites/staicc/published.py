@@ -6,6 +6,8 @@ paper reuse its tables. Every value is a mean over ten datasets. Of table 8's se
 so that TopK, SA-ICL, k-NN and Hidden Calibration are those of 15 models, and of six more in table 2.
 
 Place runs among the models that the StaICC paper published: what is usual at their size, and the nearest models.
+
+Show runs among the published models of StaICC: figures 4, 5 and 7 over numbers of parameters, and neighbours.
 """
 
 import math
@@ -17,14 +19,19 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
+from evaluator.compare.report_figures import described_points, scaling_figure
 from evaluator.compare.runs import ComparedRun, prompt_form
 from evaluator.datasets import SOURCES
 from evaluator.files.toml_files import shipped_toml
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.record import MeasuredRecord
-from evaluator.report.section import MeasuredRun
-from evaluator.schemas import ESTIMATE, MEAN_OVER_DATASETS
+from evaluator.report.section import Block, Group, Legend, List, MeasuredRun, Panel, Panels, Section, texts
+from evaluator.report.table import METRIC_TEXTS as CORE_TEXTS
+from evaluator.report.table import Column, MetricTexts, Row, Table, number, text_column
+from evaluator.schemas import ESTIMATE, MEAN_OVER_DATASETS, declare
 from evaluator.statistics.correlation import least_squares
+from evaluator.suites.base import Comparison
+from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
 
 METHODS, METRICS, SHORT_NAMES = shipped_toml("evaluator.suites.staicc", "names").values()
 """Method and measure as tables 7 and 8 print them -> names here; name in table 2 or 3 -> in tables 7 and 8."""
@@ -32,17 +39,15 @@ METHODS, METRICS, SHORT_NAMES = shipped_toml("evaluator.suites.staicc", "names")
 NORMAL = tuple(METRICS.values())[:4]
 """The metrics of StaICC-Normal; the others are diagnostics."""
 
-PUBLISHED = pl.Schema(
-    {
-        "order": pl.Int64(),  # place of the model in tables 7 and 8, from 0
-        "model": pl.String(),
-        "family": pl.String(),
-        "n_parameters": pl.Int64(),  # all of them, as printed
-        "is_awq": pl.Boolean(),  # 4-bit weights
-        "method": pl.String(),
-        "metric": pl.String(),
-        "value": pl.Float64(),
-    }
+PUBLISHED = declare(
+    order=pl.Int64(),  # place of the model in tables 7 and 8, from 0
+    model=pl.String(),
+    family=pl.String(),
+    n_parameters=pl.Int64(),  # all of them, as printed
+    is_awq=pl.Boolean(),  # 4-bit weights
+    method=pl.String(),
+    metric=pl.String(),
+    value=pl.Float64(),
 )
 
 
@@ -53,7 +58,10 @@ def printed_tables() -> tuple[pl.DataFrame, pl.DataFrame]:
     Columns: table, model, method (null in tables 3 and 7), measure, value; of the first also order, parameters_b,
     instruct and awq, of the second `unit` as printed behind the measure. A cell printed as "-" is null.
     """
-    appendix, main = (_parquet(name) for name in ("appendix_c", "tables_2_3"))
+    assets = files("evaluator.suites.staicc").joinpath("assets")
+    appendix, main = (
+        pl.read_parquet(assets.joinpath(f"{name}.parquet").read_bytes()) for name in ("appendix_c", "tables_2_3")
+    )
     main = main.with_columns(
         pl.col("measure").str.extract(r"^([^\[(]*[^\[( ])"),
         unit=pl.col("measure").str.extract(r"^[^\[(]*(?:\(↓\) )?[\[(](.*)[\])]$"),
@@ -67,26 +75,17 @@ def published_results() -> pl.DataFrame:
     appendix, main = printed_tables()
     key = ["model", "method", "measure"]
     models = appendix.select("model", "order", "parameters_b", "awq").unique()
-    further = (
-        main.filter(table=2)
-        .join(appendix.drop_nulls("value"), on=key, how="anti")
-        .with_columns(value=pl.col("value") / 100)
-        .select(*key, "value")
+    printed = appendix.drop_nulls("value").select(*key, "value")
+    further = main.filter(table=2).join(printed, on=key, how="anti").select(*key, pl.col("value") / 100)
+    cells = pl.concat([printed, further]).join(models, on="model")
+    results = cells.with_columns(
+        family=pl.col("model").str.extract(r"^(.+?) [\d.]+[MB]\b"),
+        n_parameters=(pl.col("parameters_b") * 1e9).round().cast(pl.Int64),
+        is_awq="awq",
+        method=pl.col("method").replace_strict(METHODS, default=REFERENCE_METHOD),
+        metric=pl.col("measure").replace_strict(METRICS),
     )
-    cells = pl.concat([appendix.drop_nulls("value").select(further.columns), further])
-    return (
-        cells.join(models, on="model")
-        .with_columns(
-            family=pl.col("model").str.extract(r"^(.+?) [\d.]+[MB]\b"),
-            n_parameters=(pl.col("parameters_b") * 1e9).round().cast(pl.Int64),
-            is_awq="awq",
-            method=pl.col("method").replace_strict(METHODS, default=REFERENCE_METHOD),
-            metric=pl.col("measure").replace_strict(METRICS),
-        )
-        .select(PUBLISHED.names())
-        .cast(PUBLISHED)
-        .sort("metric", "method", "order")
-    )
+    return results.select(PUBLISHED.names()).cast(PUBLISHED).sort("metric", "method", "order")
 
 
 def figure_points() -> pl.DataFrame:
@@ -122,10 +121,6 @@ def predicted(points: pl.DataFrame, n_parameters: Sequence[int]) -> pl.DataFrame
     return pl.DataFrame(rows, ["n_parameters", "value", "low", "high"], orient="row")
 
 
-def _parquet(name: str) -> pl.DataFrame:
-    return pl.read_parquet(files("evaluator.suites.staicc").joinpath(f"assets/{name}.parquet").read_bytes())
-
-
 N_SHOTS, N_QUERIES = 4, 512
 """Demonstrations and queries of the published results."""
 
@@ -146,19 +141,17 @@ PRINTED_AS = {"gler_toolkit_axis": "gler"}
 """Metric here -> metric of table 7: its GLER is over the toolkit's axis."""
 
 PANEL = ["figure", "method", "metric"]
-STANDINGS = pl.Schema(  # one row a run and panel of figures 4, 5 and 7
-    {
-        "number": pl.String(),  # of the run in a comparison
-        "model": pl.String(),
-        "n_parameters": pl.Int64(),  # all of them, also of mixtures of experts, as the paper counts
-        "figure": pl.Int64(),
-        "method": pl.String(),
-        "metric": pl.String(),
-        **ESTIMATE,
-        "expected": pl.Float64(),  # of a model of this size, by the published ones
-        "low": pl.Float64(),  # the 95% interval in which such a model is expected
-        "high": pl.Float64(),
-    }
+STANDINGS = declare(  # one row a run and panel of figures 4, 5 and 7
+    number=pl.String(),  # of the run in a comparison
+    model=pl.String(),
+    n_parameters=pl.Int64(),  # all of them, also of mixtures of experts, as the paper counts
+    figure=pl.Int64(),
+    method=pl.String(),
+    metric=pl.String(),
+    **ESTIMATE,
+    expected=pl.Float64(),  # of a model of this size, by the published ones
+    low=pl.Float64(),  # the 95% interval in which such a model is expected
+    high=pl.Float64(),
 )
 
 
@@ -199,9 +192,8 @@ def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
     """
     record = run.record
     metrics = run.table("metrics").filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
-    differences = run.table("method_differences").filter(
-        dataset=MEAN_OVER_DATASETS, metric="accuracy", definition=DEFINITION
-    )
+    of_methods = run.table("method_differences")
+    differences = of_methods.filter(dataset=MEAN_OVER_DATASETS, metric="accuracy", definition=DEFINITION)
     others = pl.col("metric").is_in([*NORMAL, *PRINTED_AS.values()])
     diagnostics = metrics.filter(~others, definition=DIAGNOSTICS_DEFINITION)
     values = pl.concat(
@@ -234,9 +226,8 @@ def neighbours(n_parameters: int) -> pl.DataFrame:
     results = published_results()
     metrics = results.filter(method=REFERENCE_METHOD).pivot("metric", index=["model", "n_parameters"], values="value")
     accuracies = results.filter(metric="accuracy").sort("value", descending=True, maintain_order=True)
-    best = accuracies.group_by("model").agg(
-        best_method=pl.col("method").first(), best_accuracy=pl.col("value").first(), n_methods=pl.len()
-    )
+    first = {"best_method": pl.col("method").first(), "best_accuracy": pl.col("value").first()}
+    best = accuracies.group_by("model").agg(**first, n_methods=pl.len())
     distance = (pl.col("n_parameters").log10() - pl.lit(n_parameters).log10()).abs()
     columns = ["model", "n_parameters", "accuracy", "true_label_probability", *best.columns[1:]]
     return metrics.join(best, on="model").sort(distance, "model").select(columns).head(N_NEIGHBOURS)
@@ -262,3 +253,123 @@ def standing_lines(run: Measured) -> Iterator[str]:
     nearest = neighbours(run.record.model.n_parameters or 0).head(3)
     named = ", ".join(f"{model} {value:.2f}" for model, value in nearest.select("model", "accuracy").rows())
     yield f"Among StaICC's published models: {'; '.join(parts)}. Nearest in size, by accuracy: {named}."
+
+
+TEXTS = texts("evaluator.suites.staicc")
+TITLES = MetricTexts({**CORE_TEXTS, **METRIC_TEXTS})
+
+FOLDED = {4: "Other metrics by size", 5: "Improvement of accuracy over vanilla, by size", 7: "Diagnostics by size"}
+"""Figure of the paper -> title of its panels."""
+
+LINE_POINTS = 24
+"""Points of a line: the limits of prediction are curves."""
+
+KEYS = {
+    "one": "a published model",
+    "line grey": "least-squares line over log₁₀ of parameters",
+    "reference": "limits within which 95% of further models are expected",
+}
+RUN_KEYS = {"value": "a run, with its 95% interval", **KEYS}
+
+
+def size_panel(
+    title: str, published: pl.DataFrame, runs: pl.DataFrame | None = None, *, about: str = "", is_large: bool = False
+) -> Panel:
+    """Draw published values of a metric with their line, and runs among them.
+
+    Args:
+        title: of the metric or method.
+        published: of one panel of published.figure_points.
+        runs: STANDINGS of this panel.
+        about: line below the title.
+    """
+    runs = STANDINGS.to_frame() if runs is None else runs
+    sizes = [*published["n_parameters"], *runs["n_parameters"]]
+    grid = np.geomspace(min(sizes), max(sizes), LINE_POINTS).round().astype(np.int64)
+    named = published.with_columns(description=pl.format("{}: {} {}", "model", pl.lit(title), pl.col("value").round(4)))
+    line, points = predicted(published, grid.tolist()), described_points(runs, title)
+    return Panel(title, [scaling_figure(points, line, is_large=is_large, others=named)], about)
+
+
+def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | None:
+    """Build the section of runs among the published models; None where no run has measures that were published.
+
+    Args:
+        runs: with the number and name of each in a comparison; for a single run, the number is "".
+    """
+    runs = [run for run in runs if has_published_measures(run[0].table("metrics"))]
+    if not runs:
+        return None
+    differing = {model: differing_settings(run.record, run.table("metrics")) for run, _, model in runs}
+    comparable = [run for run in runs if not differing[run[2]]]
+    others = [f"{model}: {'; '.join(settings)}." for model, settings in differing.items() if settings]
+    content: list[Block] = [TEXTS["published_differing"], List(others)] if others else []
+    if comparable:
+        placed = pl.concat(standings(*run) for run in comparable)
+        lines = [
+            f"{model}: {line}" if name else line for run, name, model in comparable for line in standing_lines(run)
+        ]
+        tables = [_neighbours(run.record, model, placed) for run, _, model in comparable]
+        content += [List(lines), Legend(RUN_KEYS), TEXTS["published_note"], *_figures(placed)]
+        content += tables if len(runs) == 1 else [Group(tables, "Nearest published models", is_folded=True)]
+    return Section(
+        "published",
+        "Among the published models",
+        content,
+        subtitle="after figures 4, 5 and 7 of Cho & Inoue 2025" if comparable else "omitted, because settings differ",
+        kind="published",
+        navigation="Published models" if comparable else "",
+        is_folded=not comparable,
+        style="evaluator.compare:assets/compare.css",
+    )
+
+
+def published_comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
+    """Build the section and the table of the runs of a comparison among the published models."""
+    named = [(run, str(run.number), run.model) for run in runs]
+    section = published_section(named)
+    placed = [standings(*run) for run in named if not differing_settings(run[0].record, run[0].metrics)]
+    tables = {"among_published": pl.concat(placed).sort("number", *PANEL)} if placed else {}
+    return Comparison(tables, [section]) if section else None
+
+
+def _figures(placed: pl.DataFrame) -> Iterator[Block]:
+    """Yield the panels of the figures: two large ones, then the others, folded by figure."""
+    panels: dict[int, list[Panel]] = {}
+    for key, points in figure_points().group_by(PANEL, maintain_order=True):
+        figure, method, metric = key
+        shown = placed.filter(**dict(zip(PANEL, key, strict=True)))
+        if shown.height:
+            is_large = figure == 4 and metric in SHOWN
+            title = TITLES.title(str(metric)) if method == REFERENCE_METHOD else str(method)
+            about = "" if shown.height > 1 else _usual(shown.row(0, named=True))
+            panel_of = size_panel(title, points, shown, about=about, is_large=is_large)
+            panels.setdefault(0 if is_large else int(str(figure)), []).append(panel_of)
+    for figure, drawn in sorted(panels.items()):
+        if figure:
+            yield Group([Panels(drawn, style="scaling")], FOLDED[figure], is_folded=True)
+        else:
+            yield Panels(drawn, style="scaling large")
+
+
+def _usual(row: Row) -> str:
+    usual = f"{number(row['low'])} to {number(row['high'])}"
+    return f"{number(row['value'])}; models of {size_text(row['n_parameters'])}: {usual}"
+
+
+def _neighbours(record: MeasuredRecord, model: str, placed: pl.DataFrame) -> Table:
+    """Return a run and the published models nearest to it in size."""
+    own = placed.filter(model=model, method=REFERENCE_METHOD).select("metric", "value").rows()
+    run = {"model": model, "n_parameters": record.model.n_parameters, "run": True, **dict(own)}
+    rows = pl.concat([pl.DataFrame([run]), neighbours(record.model.n_parameters or 0)], how="diagonal")
+    active = record.model.flop_per_token
+    per_token = TEXTS["published_active"].format(size_text(active // 2)) if active else ""
+    columns = [
+        text_column("Model", "model", bold=lambda row: row["run"]),
+        Column("Parameters", "n_parameters", show=size_text),
+        *(Column(TITLES.title(name), name) for name in ("accuracy", "true_label_probability") if name in rows.columns),
+        text_column("Best published method", "best_method"),
+        Column("Its accuracy", "best_accuracy"),
+        Column("Of methods", "n_methods"),
+    ]
+    return Table(rows, columns, caption=TEXTS["published_neighbours"].format(per_token), data={"table": "neighbours"})

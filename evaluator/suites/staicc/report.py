@@ -36,8 +36,7 @@ from evaluator.report.table import (
 from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
-from evaluator.suites.staicc.published import standing_lines
-from evaluator.suites.staicc.published_report import TITLES, published_section
+from evaluator.suites.staicc.published import TITLES, published_section, standing_lines
 from evaluator.suites.staicc.robustness import VARIABLES
 
 TEXTS = texts("evaluator.suites.staicc")
@@ -87,11 +86,8 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
         return
     headlines = metrics.filter(pl.col("method").is_in(methods), pl.col("metric").is_in(list(HEADLINES)))
     without = {*metrics["definition"]} - {*headlines["definition"]}
-    undiagnosed = [
-        Group([f"No diagnostic is measured under the definition {name}."], definition=name)
-        for name in DEFINITIONS
-        if name in without
-    ]
+    told = {name: f"No diagnostic is measured under the definition {name}." for name in DEFINITIONS if name in without}
+    undiagnosed = [Group([sentence], definition=name) for name, sentence in told.items()]
 
     def section(method: str, **more: Any) -> Section:
         anchor = f"diagnostics-{methods.index(method) + 1}"
@@ -102,8 +98,7 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
     yield section(first, title="Diagnostics", subtitle=subtitle, kind="diagnosed", navigation="Diagnostics")
     if others:
         folded = [section(name, title=name, kind="diagnosed method", is_folded=True) for name in others]
-        title = "Diagnostics of other methods"
-        yield Section("other-diagnostics", title, folded, kind="other-methods")
+        yield Section("other-diagnostics", "Diagnostics of other methods", folded, kind="other-methods")
 
 
 def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
@@ -133,12 +128,9 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
         content: list[Block] = [_table(rows, columns, method, caption)]
         noisy = varied.filter(definition=definition, part="gler", metric="accuracy")
         if noisy.height:
-            slopes = (
-                rows.select("dataset", gler=pl.col("gler").struct.field("value")) if "gler" in rows.columns else None
-            )
-            panels = Panels(list(_noise_panels(noisy, slopes, chances, datasets)), style="panels noise")
-            title = "Accuracy against wrong labels in demonstrations"
-            content.append(Group([TEXTS["noise_note"], panels], title))
+            gler = rows.select("dataset", pl.col("gler").struct["value"]).rows() if "gler" in rows.columns else []
+            panels = Panels(list(_noise_panels(noisy, dict(gler), chances, datasets)), style="panels noise")
+            content.append(Group([TEXTS["noise_note"], panels], "Accuracy against wrong labels in demonstrations"))
         yield Group(content, definition=definition, style="definition")
     others = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS) & ~is_headline)
     for definition, rows in by_definition(others, datasets):
@@ -166,14 +158,8 @@ def _reading(metric: str, definition: Any) -> tuple[str, str]:
 
 
 def _table(rows: pl.DataFrame, columns: Sequence[Column], method: str, caption: Markup) -> Table:
-    return Table(
-        rows,
-        [DATASET, *columns],
-        is_mean_last=True,
-        caption=caption,
-        style="metrics diagnostics",
-        data={"method": method},
-    )
+    data, style = {"method": method}, "metrics diagnostics"
+    return Table(rows, [DATASET, *columns], is_mean_last=True, caption=caption, style=style, data=data)
 
 
 def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Markup:
@@ -191,16 +177,14 @@ def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Ma
 
 
 def _noise_panels(
-    accuracies: pl.DataFrame, slopes: pl.DataFrame | None, chances: pl.DataFrame, datasets: Sequence[str]
+    accuracies: pl.DataFrame, gler: Mapping[str, float], chances: pl.DataFrame, datasets: Sequence[str]
 ) -> Iterator[Panel]:
     """Yield a figure of accuracies by noise rate for each dataset."""
     chance = dict(chances.iter_rows())
-    gler = {} if slopes is None else dict(slopes.iter_rows())
     ordered = in_order(accuracies, datasets, "noise_rate")
     for (dataset,), rows in ordered.partition_by("dataset", as_dict=True, maintain_order=True).items():
-        description = pl.format(
-            "Noise rate {}: accuracy {}, {} requests", "noise_rate", pl.col("value").round(3), "n_requests"
-        )
+        accuracy = pl.col("value").round(3)
+        description = pl.format("Noise rate {}: accuracy {}, {} requests", "noise_rate", accuracy, "n_requests")
         points = rows.select("noise_rate", "n_requests", accuracy="value", description=description)
         about = "" if gler.get(dataset) is None else f"GLER {number(gler[dataset])}"
         yield _panel(str(dataset), figures.noise_figure(points, chance.get(dataset)), about)
@@ -256,9 +240,8 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
 
 def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     """Return the table of one metric, with a column for each number of demonstrations."""
-    cells = points.select(
-        "dataset", "n_shots", cell=pl.struct("n_shots", "value", "ci_low", "ci_high", "n_examples", "n_requests")
-    )
+    cell = pl.struct("n_shots", "value", "ci_low", "ci_high", "n_examples", "n_requests")
+    cells = points.select("dataset", "n_shots", cell=cell)
     columns = [
         Column(
             str(n_shots),

@@ -30,6 +30,7 @@ from evaluator.metrics.classification import (
     N_REQUESTS,
     REQUEST_COLUMNS,
     STAICC_METRICS,
+    Limits,
     Measured,
     Metric,
     metric_values,
@@ -122,9 +123,11 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
             f"{dataset.name}: staicc-variables takes {N_LEVELS} templates or more and at most {len(ascii_lowercase)} "
             "labels. Leave it out (--datasets)."
         )
-    levels: Mapping[str, list[ClassificationDataset]] = {
+    names = dataset.verbalizer.label_names
+    forms = [tuple(form(name, place) for place, name in enumerate(names)) for form in LABEL_FORMS]
+    levels = {
         "connector": [replace(dataset, template=each) for each in dataset.alternative_templates[:N_LEVELS]],
-        "verbalizer": [_with_labels(dataset, form) for form in LABEL_FORMS],
+        "verbalizer": [replace(dataset, verbalizer=Verbalizer(label_names=of_form)) for of_form in forms],
         "order": [dataset] * N_LEVELS,
         "split": [_split(dataset, seed) for seed in range(N_LEVELS)],
     }
@@ -144,11 +147,6 @@ def _variable(part: str, datasets: Sequence[ClassificationDataset], config: RunC
     return variations(variants, n_test)
 
 
-def _with_labels(dataset: ClassificationDataset, form: Callable[[str, int], str]) -> ClassificationDataset:
-    names = (form(name, place) for place, name in enumerate(dataset.verbalizer.label_names))
-    return replace(dataset, verbalizer=Verbalizer(label_names=tuple(names)))
-
-
 def _split(dataset: ClassificationDataset, seed: int) -> ClassificationDataset:
     """Deal the demonstration and test rows anew; as they are for seed 0."""
     rows, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
@@ -163,9 +161,8 @@ def _first_queries(dataset: ClassificationDataset, n_queries: int) -> Classifica
 
 def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_sets: int) -> Iterator[pl.DataFrame]:
     n_queries = None if config.n_queries is None else min(config.n_queries, dataset.test.height)
-    return normal_requests(
-        dataset, n_shots=config.n_shots, n_queries=n_queries, n_demonstration_sets=n_demonstration_sets
-    )
+    n_sets = n_demonstration_sets
+    return normal_requests(dataset, n_shots=config.n_shots, n_queries=n_queries, n_demonstration_sets=n_sets)
 
 
 def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
@@ -197,8 +194,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
     require_complete_grid(group, "demonstration_set", "demonstration sets")
     requests = group.repeated_requests
     agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
-    accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
-    return agreement | metric_values(requests, group.n_labels, accuracy)
+    return agreement | metric_values(requests, group.n_labels, {"accuracy_mean_over_demonstration_sets": ACCURACY})
 
 
 def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
@@ -221,24 +217,23 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     Raises MetricError if queries are not answered equally often with each template.
     """
     require_complete_grid(group, "template", "templates")
-    cells = _cells(group)
-    standard_error, degrees_of_freedom = two_way_standard_error(cells, template_attributes(cells.shape[1]))
+    # The share of correct answers [query, template], over demonstration sets.
+    answers = group.repeated_requests.group_by("query_id", "template")
+    shares = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
+    cells = shares["correct"].to_numpy().reshape(-1, shares["template"].n_unique())
+    error = two_way_standard_error(cells, template_attributes(cells.shape[1]))
     # For the jackknife: the accuracies of the templates without one query, for each query, [query, template].
     without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
     deviation = float(cells.mean(axis=0).std(ddof=1))
-    return {
-        "accuracy_mean_over_templates": Measured(
-            float(cells.mean()), standard_error, degrees_of_freedom, "score", 0.0, 1.0, over="queries and templates"
-        ),
-        "accuracy_sd_over_templates": Measured(
-            deviation,
-            jackknife(deviation, without_one.std(axis=1, ddof=1)).standard_error,
-            len(cells) - 1,
-            "symmetric",
-            0.0,
-            MAX_SD,
-        ),
-    }
+    mean = Measured(float(cells.mean()), *error, "score", 0.0, 1.0, over="queries and templates")
+    sd = _jackknifed(deviation, without_one.std(axis=1, ddof=1), (0.0, MAX_SD))
+    return {"accuracy_mean_over_templates": mean, "accuracy_sd_over_templates": sd}
+
+
+def _jackknifed(value: float, without_one: Floats, limits: Limits) -> Measured:
+    """Return a value with its interval over queries, from the values without each of them, [query]."""
+    error = jackknife(value, without_one).standard_error
+    return Measured(value, error, len(without_one) - 1, "symmetric", *limits)
 
 
 def level_spread(levels: str, column: str) -> Measure:
@@ -248,16 +243,10 @@ def level_spread(levels: str, column: str) -> Measure:
     """
 
     def measure(group: PredictionGroup) -> dict[str, Measured]:
-        metric = METRICS["macro_f1"]
-        values, without_one = level_values(group.repeated_requests, group.n_labels, metric, column)
-        measured = {}
-        for name, highest, of in (("mean", 1.0, np.mean), ("sd", MAX_SD, lambda x, axis: x.std(axis=axis, ddof=1))):
-            value = float(of(values, axis=0))
-            error = jackknife(value, of(without_one, axis=1)).standard_error
-            measured[f"macro_f1_{name}_over_{levels}"] = Measured(
-                value, error, len(without_one) - 1, "symmetric", 0.0, highest
-            )
-        return measured
+        values, without_one = level_values(group.repeated_requests, group.n_labels, METRICS["macro_f1"], column)
+        sd = _jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), (0.0, MAX_SD))
+        mean = _jackknifed(float(values.mean()), without_one.mean(axis=1), (0.0, 1.0))
+        return {f"macro_f1_mean_over_{levels}": mean, f"macro_f1_sd_over_{levels}": sd}
 
     return measure
 
@@ -278,13 +267,6 @@ def level_values(requests: pl.DataFrame, n_labels: int, metric: Metric, column: 
 def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
     """Return the rows of the orthogonal array where there are as many templates; None for templates of their own."""
     return ORTHOGONAL_ARRAY if n_templates == len(ORTHOGONAL_ARRAY) else None
-
-
-def _cells(group: PredictionGroup) -> Floats:
-    """Return the share of correct answers [query, template], over demonstration sets."""
-    answers = group.repeated_requests.group_by("query_id", "template")
-    cells = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
-    return np.asarray(cells["correct"].to_numpy()).reshape(-1, cells["template"].n_unique())
 
 
 def require_complete_grid(group: PredictionGroup, column: str, what: str) -> None:
@@ -315,13 +297,7 @@ POINTS_PER_TENTH = 10.0
 """Factor from accuracy per unit of noise to percentage points per 0.1 of noise, the unit of table 3."""
 
 
-def label_noise_requests(
-    dataset: ClassificationDataset,
-    *,
-    n_shots: int,
-    n_queries: int | None,
-    definition: Definition = "paper",
-) -> Iterator[pl.DataFrame]:
+def label_noise_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
     Columns are as in normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
@@ -342,6 +318,7 @@ def label_noise_requests(
             f"{dataset.name} has one label, so no demonstration can have a wrong one. Leave it out of the suite "
             "staicc-robustness (--datasets)."
         )
+    n_shots, definition = config.n_shots, config.prompt_definition
     n_wrong = wrong_counts(n_shots, definition)
     if len(set(n_wrong)) < len(NOISE_RATES):
         logger.warning(
@@ -354,21 +331,17 @@ def label_noise_requests(
         shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
         shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=0) for count in n_wrong]
-    variants = (
-        (
-            {"noise_rate": pl.lit(rate), "n_wrong_labels": pl.lit(count, pl.Int64)},
-            requests(dataset, plan, shown_labels=labels, n_queries=n_queries),
-        )
-        for rate, count, labels in zip(NOISE_RATES, n_wrong, shown, strict=True)
-    )
+    variants = []
+    for rate, count, labels in zip(NOISE_RATES, n_wrong, shown, strict=True):
+        columns = {"noise_rate": pl.lit(rate), "n_wrong_labels": pl.lit(count, pl.Int64)}
+        variants.append((columns, requests(dataset, plan, shown_labels=labels, n_queries=config.n_queries)))
     yield from variations(variants, len(true_labels))
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
     """Return the number of wrong labels of a prompt at each of NOISE_RATES."""
     # The rates are exact in binary, so that the products are exact as well.
-    rounding = 0.0 if definition == "released" else 0.5
-    return tuple(int(rate * n_shots + rounding) for rate in NOISE_RATES)
+    return tuple(int(rate * n_shots + (0.0 if definition == "released" else 0.5)) for rate in NOISE_RATES)
 
 
 def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) -> Ints:
@@ -425,15 +398,13 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
     released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
     axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
-    degrees_of_freedom = group.rows["query_id"].n_unique() - 1
 
     def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
         weights = scale * np.array(slope_weights(axis))
         values, without_one = level_values(group.repeated_requests, group.n_labels, METRICS[metric], "noise_rate")
-        value, largest = float(values @ weights), float(weights[weights > 0].sum())  # largest: of values in [0, 1]
-        error = jackknife(value, without_one @ weights).standard_error
-        return Measured(value, error, degrees_of_freedom, "symmetric", -largest, largest)
+        largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
+        return _jackknifed(float(values @ weights), without_one @ weights, (-largest, largest))
 
     slopes = {"gler" if name == "accuracy" else f"gler_{name}": slope(name, axis) for name in STAICC_METRICS}
     return slopes | {
@@ -505,8 +476,7 @@ class CrossedParts:
             case = varied.get(tuple(row[name] for name in of_key))
             error, degrees = row["standard_error"], row["degrees_of_freedom"]
             if case and row["definition"] in definitions and isinstance(error, float) and isinstance(degrees, int):
-                cells = case.cells.mean(axis=2)
-                total, freedom = total_standard_error(error, degrees, cells, case.attributes)
+                total, freedom = total_standard_error(error, degrees, case.cells.mean(axis=2), case.attributes)
                 over = {"ci_over": row["over"], "total_over": "queries and templates"}
                 total_of = {"n_shots": case.key["n_shots"], "total_error": total, "total_degrees": freedom}
                 yield {name: value for name, value in row.items() if name != "bins"} | over | total_of

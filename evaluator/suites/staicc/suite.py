@@ -31,21 +31,13 @@ from evaluator.suites.base import (
     classification_tables,
     described,
 )
+from evaluator.suites.staicc import robustness
 from evaluator.suites.staicc.completed import DemonstrationOptions, completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
 from evaluator.suites.staicc.label_bias import absent_labels, bias_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
-from evaluator.suites.staicc.published import published_results, standing_lines
-from evaluator.suites.staicc.published_report import published_comparison
+from evaluator.suites.staicc.published import published_comparison, published_results, standing_lines
 from evaluator.suites.staicc.report import staicc_sections
-from evaluator.suites.staicc.robustness import (
-    VARIABLES,
-    CrossedParts,
-    label_noise_requests,
-    sampling_requests,
-    template_requests,
-    variable_requests,
-)
 
 INFERENCE_METHODS = (
     "vanilla",
@@ -67,14 +59,13 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 def measure(run: ScoredRun) -> Iterator[Table]:
     """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
-    absent, crossed = [ABSENT_LABELS.to_frame()], CrossedParts()
+    absent, crossed = [ABSENT_LABELS.to_frame()], robustness.CrossedParts()
 
-    def further(group: PredictionGroup) -> None:
-        crossed.add(group)
+    def keep_absent(group: PredictionGroup) -> None:
         if group.key["part"] == "normal" and group.definition != "published":
             absent.append(absent_labels(group))
 
-    yield from classification_tables(run, DIAGNOSTICS, further=further)
+    yield from classification_tables(run, DIAGNOSTICS, further=[crossed.add, keep_absent])
     yield "absent_labels", pl.concat(absent).sort(ABSENT_LABELS_KEY)
     yield from crossed.tables(run.config.definitions).items()
     if PART in run.scored.parts:
@@ -159,11 +150,12 @@ def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> I
 
     The paper (section 3.3) does not mention the limits that `released` has in templates and demonstration sets.
     """
-    noise = label_noise_requests(
-        dataset, n_shots=config.n_shots, n_queries=config.n_queries, definition=config.prompt_definition
-    )
-    template, sampling = template_requests(dataset, config), sampling_requests(dataset, config)
-    return of_parts({"gler": noise, "template": template, "sampling": sampling})
+    build = {
+        "gler": robustness.label_noise_requests,
+        "template": robustness.template_requests,
+        "sampling": robustness.sampling_requests,
+    }
+    return of_parts({part: requests(dataset, config) for part, requests in build.items()})
 
 
 def _demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -206,8 +198,8 @@ SUITES = {
     ),
     "staicc-variables": staicc_suite(
         summary="Macro-F1 over eight connectors, verbalizers, demonstration orders and splits, as in figure 2.",
-        parts={name: Part(kind="diagnostic") for name in VARIABLES},
-        requests=variable_requests,
+        parts={name: Part(kind="diagnostic") for name in robustness.VARIABLES},
+        requests=robustness.variable_requests,
     ),
     "staicc-demonstrations": staicc_suite(
         summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",

@@ -16,9 +16,13 @@ from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
-from evaluator.reproductions.cho_inoue_2025.figures import CORRELATIONS, LINES
-from evaluator.reproductions.cho_inoue_2025.recompute import Recomputed
-from evaluator.reproductions.cho_inoue_2025.sentences import SENTENCE_RESULTS, SENTENCES
+from evaluator.reproductions.cho_inoue_2025.recompute import (
+    CORRELATIONS,
+    LINES,
+    SENTENCE_RESULTS,
+    SENTENCES,
+    Recomputed,
+)
 from evaluator.suites.staicc.published import METHODS, METRICS, figure_points, predicted
 from tests.command_line import command_outputs
 
@@ -61,11 +65,11 @@ NUMBERS = ("value", "ci_low", "ci_high", "p_value")
 
 @pytest.mark.parametrize("counted", COUNTED)
 def test_slopes_of_figures_4_and_7_are_those_of_scipy_and_statsmodels(recomputed: Recomputed, counted: str) -> None:
-    assert recomputed.tables.lines.schema == LINES
+    assert recomputed.tables["lines"].schema == LINES
     for measure, metric in METRICS.items():
         figure = 4 if measure in ("Accuracy", "ATL", "F1", "ECE-1") else 7
         rows = printed(measure, "Vanilla ICL" if figure == 4 else None, counted)
-        line = recomputed.tables.lines.filter(figure=figure, metric=metric, counted=counted)
+        line = recomputed.tables["lines"].filter(figure=figure, metric=metric, counted=counted)
         assert line.select(NUMBERS).row(0) == pytest.approx(wanted_slope(rows, counted), abs=TOLERANCE)
 
 
@@ -78,12 +82,12 @@ def test_slopes_of_improvements_are_those_of_scipy_and_statsmodels(
 ) -> None:
     vanilla = printed("Accuracy", "Vanilla ICL", counted)
     rows = printed("Accuracy", method, counted).with_columns(pl.col("value") - vanilla["value"])
-    line = recomputed.tables.lines.filter(figure=5, method=METHODS[method], counted=counted)
+    line = recomputed.tables["lines"].filter(figure=5, method=METHODS[method], counted=counted)
     assert line.select(NUMBERS).row(0) == pytest.approx(wanted_slope(rows, counted), abs=TOLERANCE)
 
 
 def test_the_accuracies_that_the_copy_of_the_appendix_lacks_are_those_of_table_2(recomputed: Recomputed) -> None:
-    lines = recomputed.tables.lines.filter(figure=5, counted="independent")
+    lines = recomputed.tables["lines"].filter(figure=5, counted="independent")
     counts = dict(lines.select("method", "n_models").iter_rows())
     assert counts == {
         "noisy_channel": 29, "contextual_calibration": 29, "domain_calibration": 29, "batch_calibration": 29,
@@ -93,8 +97,8 @@ def test_the_accuracies_that_the_copy_of_the_appendix_lacks_are_those_of_table_2
 
 @pytest.mark.parametrize("counted", COUNTED)
 def test_correlations_are_those_of_scipy_and_statsmodels(recomputed: Recomputed, counted: str) -> None:
-    assert recomputed.tables.correlations.schema == CORRELATIONS
-    table = recomputed.tables.correlations.filter(counted=counted)
+    assert recomputed.tables["correlations"].schema == CORRELATIONS
+    table = recomputed.tables["correlations"].filter(counted=counted)
     assert table.height == 45
     columns = {
         metric: printed(measure, "Vanilla ICL" if measure in ("Accuracy", "ATL", "F1", "ECE-1") else None, counted)
@@ -119,8 +123,8 @@ def test_correlations_are_those_of_scipy_and_statsmodels(recomputed: Recomputed,
 
 def test_holms_correction_is_that_of_statsmodels(recomputed: Recomputed) -> None:
     groups = [
-        *recomputed.tables.lines.partition_by("figure", "counted"),
-        *recomputed.tables.correlations.partition_by("counted"),
+        *recomputed.tables["lines"].partition_by("figure", "counted"),
+        *recomputed.tables["correlations"].partition_by("counted"),
     ]
     for rows in groups:
         with patch("gc.collect"):  # each call asks for a full collection, half a second
@@ -132,7 +136,7 @@ def test_holms_correction_is_that_of_statsmodels(recomputed: Recomputed) -> None
 def test_every_sentence_has_a_result_and_the_bias_falls_significantly_against_what_the_paper_says(
     recomputed: Recomputed,
 ) -> None:
-    results = recomputed.tables.sentences
+    results = recomputed.tables["sentences"]
     assert results.schema == SENTENCE_RESULTS
     assert results["sentence"].unique(maintain_order=True).to_list() == [sentence.text for sentence in SENTENCES]
     assert set(results["outcome"]) <= {"holds", "does not hold", "not shown"}

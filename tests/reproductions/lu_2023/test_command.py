@@ -119,7 +119,7 @@ def test_one_run_a_set_or_none_at_all_leaves_cells_without_a_number(tmp_path: Pa
     folder = write_folder(tmp_path)
     for rows in (runs().filter(number_of_shots=4), runs().clear()):
         rows.write_parquet(folder / "results.parquet")
-        of_anova = recompute(folder, tmp_path / "out").tables.cells.filter(table="15")
+        of_anova = recompute(folder, tmp_path / "out").tables["cells"].filter(table="15")
         assert set(of_anova["verdict"]) == {"not in the data"}
 
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy.stats import binom
 
-from evaluator.reproductions.yauney_mimno_2024.curves import (
+from evaluator.reproductions.yauney_mimno_2024.recompute import (
     PUBLISHED_BASELINES,
     PUBLISHED_CURVES,
     accuracy_histogram,

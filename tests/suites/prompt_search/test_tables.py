@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.schemas import PREDICTIONS
+from evaluator.schemas import PREDICTIONS, TOTAL_ERROR
 from evaluator.suites.prompt_search.schema import (
     SEARCH_CURVES,
     SEARCH_EXAMPLES,
@@ -100,7 +100,7 @@ def results(table: pl.DataFrame, found: pl.DataFrame | None = None) -> pl.DataFr
     if found is None:
         shots = table["n_shots"].unique()
         found = pl.concat([answered().with_columns(n_shots=pl.lit(n_shots, pl.Int64)) for n_shots in shots])
-    return results_table(table, EXAMPLES, found, CONSTANTS)
+    return results_table(table, EXAMPLES, found, CONSTANTS, TOTAL_ERROR.to_frame())
 
 
 def test_a_plan_leaves_out_what_methods_ask_besides():
@@ -198,7 +198,7 @@ def searched(right: np.ndarray, constant: np.ndarray) -> dict[str, object]:
     table = table.with_columns(first_alike="prompt_number", **{name: pl.lit(value) for name, value in more.items()})
     examples = pl.DataFrame([{"dataset": "d", "place": j, "n_choices": 2, "correct": [0]} for j in range(n_queries)])
     texts = [{"dataset": "d", "place": j, "answer": "no" if constant[j] else f"other {j}"} for j in range(n_queries)]
-    (row,) = results_table(table, examples, found, pl.DataFrame(texts)).to_dicts()
+    (row,) = results_table(table, examples, found, pl.DataFrame(texts), TOTAL_ERROR.to_frame()).to_dicts()
     assert row["tries"] == n_prompts
     return row
 

@@ -8,11 +8,17 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from evaluator.config import RunConfig
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites.staicc.robustness import NOISE_RATES, falsified_labels, label_noise_requests, next_labels
 from evaluator.templates.template import Verbalizer
+
+
+def noisy_requests(dataset, definition="paper", **settings) -> pl.DataFrame:
+    config = RunConfig(suites=("staicc-robustness",), datasets=("sst5",), definitions=(definition,), **settings)
+    return pl.concat(label_noise_requests(dataset, config))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ def wrong_of_each_prompt(dataset, rows: pl.DataFrame, n_shots: int) -> np.ndarra
 
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition):
-    noisy = pl.concat(label_noise_requests(sst5, n_shots=4, n_queries=16, definition=definition))
+    noisy = noisy_requests(sst5, n_shots=4, n_queries=16, definition=definition)
     assert noisy.filter(noise_rate=0.0).equals(pl.concat(normal_requests(sst5, n_shots=4, n_queries=16)))
 
 
@@ -56,7 +62,7 @@ def test_at_rate_zero_the_prompts_are_those_of_the_normal_test(sst5, definition)
     ],
 )
 def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wrong_by_rate):
-    rows = pl.concat(label_noise_requests(sst5, n_shots=n_shots, n_queries=32, definition=definition))
+    rows = noisy_requests(sst5, n_shots=n_shots, n_queries=32, definition=definition)
     for rate, expected in zip(NOISE_RATES, wrong_by_rate, strict=True):
         at_rate = rows.filter(noise_rate=rate)
         assert at_rate.height == 64
@@ -66,14 +72,14 @@ def test_as_many_labels_are_wrong_as_the_rate_says(sst5, definition, n_shots, wr
 
 def test_rates_follow_each_other_a_whole_benchmark_apart(sst5):
     # 512 queries behind two sets of demonstrations: a rate has 1,024 places, whatever part of them is asked.
-    rows = pl.concat(label_noise_requests(sst5, n_shots=1, n_queries=2))
+    rows = noisy_requests(sst5, n_shots=1, n_queries=2)
     assert rows["position"].to_list() == [place + 1024 * rate for rate in range(5) for place in (0, 1, 512, 513)]
     assert rows["noise_rate"].to_list() == [rate for rate in NOISE_RATES for _ in range(4)]
 
 
 @pytest.mark.parametrize(("n_shots", "warned"), [(4, False), (1, True)])
 def test_rates_that_falsify_as_many_labels_as_others_are_told(sst5, caplog, n_shots, warned):
-    pl.concat(label_noise_requests(sst5, n_shots=n_shots, n_queries=1))
+    noisy_requests(sst5, n_shots=n_shots, n_queries=1)
     assert ("sst5: at 1 shots" in caplog.text) == warned
 
 
@@ -108,10 +114,7 @@ def test_wrong_labels_are_drawn_evenly_and_so_are_the_demonstrations_that_show_t
 
 @pytest.mark.parametrize("definition", ["paper", "released"])
 def test_a_run_of_fewer_queries_asks_a_part_of_the_same_prompts(sst5, definition):
-    few, many = (
-        pl.concat(label_noise_requests(sst5, n_shots=4, n_queries=n_queries, definition=definition))
-        for n_queries in (8, None)
-    )
+    few, many = (noisy_requests(sst5, n_shots=4, n_queries=n_queries, definition=definition) for n_queries in (8, None))
     assert many.height == 5 * 1024
     assert many.filter(pl.col("query_id") < 8).equals(few)
 
@@ -126,4 +129,4 @@ def test_another_seed_falsifies_others():
 def test_one_label_cannot_be_falsified(sst5, definition):
     lonely = replace(sst5, verbalizer=Verbalizer(label_names=("only",)))
     with pytest.raises(TemplateError, match="sst5 has one label"):
-        pl.concat(label_noise_requests(lonely, n_shots=4, n_queries=8, definition=definition))
+        noisy_requests(lonely, n_shots=4, n_queries=8, definition=definition)

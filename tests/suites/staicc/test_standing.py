@@ -18,10 +18,10 @@ from evaluator.suites.staicc.published import (
     figure_points,
     neighbours,
     published_results,
+    published_section,
     standing_lines,
     standings,
 )
-from evaluator.suites.staicc.published_report import published_section
 from tests.report.made_record import run_record
 from tests.report.made_run import MadeRun
 
