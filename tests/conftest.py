@@ -27,6 +27,7 @@ from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs
 from tests.shared_data import absent
 from tests.shared_engines import LOADED, close_engines
+from tests.together import place_of
 
 pytest_plugins = ["tests.report.report_fixtures"]
 
@@ -41,10 +42,26 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 tune_process()  # as the command does: a model is loaded without full collections of all that is imported
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first, so that processes which share the files end at about the same time."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Send files that share what takes long to make to the same process; called where there are several."""
+    from tests.together import TogetherScheduling
+
+    return TogetherScheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what takes longest first, so that processes which share the files end at about the same time."""
+    if hasattr(config, "workerinput"):
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: (place_of(item.nodeid.partition("::")[0])[0], item.path not in slow))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced_files() -> Iterator[None]:
+    """Leave it to the system when files are on the disk: a small run would wait for that a tenth of its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # fails for what is no file, too
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

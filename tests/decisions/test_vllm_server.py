@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     (folder / "q.toml").write_text(QUESTIONS)
     pl.DataFrame(ROWS).write_csv(folder / "t.csv")
     table = ("--data", folder / "t.csv", "--input-column", "body", "--questions", folder / "q.toml")
-    with vllm_server(model, folder / "log") as url:
+    with vllm_server(model, folder / "log", fork=True) as url:
         asked = ("--url", url, "--protocol", "systemone", "--model", "served")
         command("ask", *table, *asked, "--out", folder / "asked")
     ours = ("--form", "vllm", "--chat-template", "auto", "--engine", "vllm", "--dtype", "float32", "--model", model)

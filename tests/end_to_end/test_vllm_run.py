@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,7 +17,8 @@ from evaluator.engine import transformers_engine
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from tests.command_line import command
-from tests.end_to_end.processes import killed, prompts_left, shards_done
+from tests.end_to_end.processes import INTERRUPTED, prompts_left, shards_done
+from tests.engine import vllm_processes
 
 FOLDER = EMBEDDED_MODELS["embedded"]()
 EMBEDDED = ("run", "staicc-normal", "--model", "embedded", "--datasets", "sst5,trec,agnews")
@@ -61,12 +63,14 @@ def test_six_of_ten_datasets_lie_above_the_majority_class(accuracies):
 
 @pytest.mark.slow
 def test_a_run_killed_while_vllm_scores_ends_with_the_predictions_of_one_never_killed(embedded_run, tmp_path):
-    words = (*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", tmp_path)
-    killed(*words, at_call=2)
-    assert shards_done(tmp_path) == 1
-    assert prompts_left(tmp_path) > 0
+    out = tmp_path / "out"
+    words = (*EMBEDDED, "--engine", "vllm", "--queries", 128, "--out", out)
+    killed = vllm_processes.run(INTERRUPTED, "SIGKILL", 2, *words, folder=tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed
+    assert shards_done(out) == 1
+    assert prompts_left(out) > 0
     command(*words)
-    ended, whole = (pl.read_parquet(out / "tables" / "predictions.parquet") for out in (tmp_path, embedded_run))
+    ended, whole = (pl.read_parquet(run / "tables" / "predictions.parquet") for run in (out, embedded_run))
     assert ended.height > 0
     assert_frame_equal(ended, whole.join(ended, on="dataset", how="semi"), check_exact=True)
 

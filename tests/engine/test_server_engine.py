@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    with running_server(tiny_model, tmp_path_factory.mktemp("server") / "log") as server:
+    with running_server(tiny_model, tmp_path_factory.mktemp("server") / "log", fork=True) as server:
         yield server
 
 

@@ -5,10 +5,8 @@ import io
 import itertools
 import json
 import logging
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import weakref
@@ -25,6 +23,7 @@ from evaluator.engine.devices import this_processor
 from evaluator.engine.vllm_loading import start_vllm
 from evaluator.engine.vllm_settings import quiet
 from evaluator.errors import ModelError
+from tests.engine import vllm_processes
 from tests.engine.architectures import ARCHITECTURES, save_model
 from tests.engine.cpu_only import cpu_only
 from tests.shared_engines import LOADED, close_engines
@@ -87,9 +86,9 @@ print(sum(weight() is not None for weight in weights), "alive")
 
 @cpu_only  # a GPU compiles in every test
 @pytest.mark.slow
-def test_the_weights_of_a_compiled_model_are_gone_when_its_engine_is_closed(tiny_model):
+def test_the_weights_of_a_compiled_model_are_gone_when_its_engine_is_closed(tiny_model, tmp_path):
     """In a process of its own, because a process that has computed eagerly stays so."""
-    run = subprocess.run([sys.executable, "-c", COMPILED, str(tiny_model)], capture_output=True, text=True, check=False)
+    run = vllm_processes.run(COMPILED, tiny_model, folder=tmp_path)
     assert run.stdout.splitlines()[-1:] == ["0 alive"], run.stderr
 
 
@@ -131,12 +130,9 @@ if __name__ == "__main__":
 """
 
 
-def on_two_workers(tmp_path: Path, *models: Path) -> subprocess.CompletedProcess[str]:
-    program = tmp_path / "workers.py"
-    program.write_text(WORKERS)
+def on_two_workers(tmp_path: Path, *models: Path) -> vllm_processes.Ended:
     short = tempfile.mkdtemp(prefix="vllm-")  # paths of sockets have 107 characters at most
-    command = [sys.executable, program, *models]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"TMPDIR": short})
+    return vllm_processes.run(WORKERS, *models, folder=tmp_path, TMPDIR=short)
 
 
 NOT_INITIALIZED = r"not initialized from checkpoint: \{'model\.norm\.weight'\}; more is in (\S+)\)\. Try"

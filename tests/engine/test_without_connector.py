@@ -3,13 +3,12 @@
 In a process of its own, in which the connector was never imported.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from evaluator.engine.devices import device_kind
+from tests.engine import vllm_processes
 from tests.engine.cpu_only import cpu_only
 
 WITHOUT_CONNECTOR = """
@@ -48,19 +47,21 @@ engine.close()
 
 
 @pytest.fixture(scope="module")
-def run(tiny_model: Path) -> subprocess.CompletedProcess[str]:
+def run(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> vllm_processes.Ended:
     """Requests, and on a CPU scores, of one process."""
     program = WITHOUT_CONNECTOR + REQUESTS + (SCORES if device_kind() == "cpu" else "")
-    return subprocess.run([sys.executable, "-c", program, tiny_model], capture_output=True, text=True, check=True)
+    ended = vllm_processes.run(program, tiny_model, folder=tmp_path_factory.mktemp("run"))
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
-def test_the_engine_makes_its_requests(run: subprocess.CompletedProcess[str]) -> None:
+def test_the_engine_makes_its_requests(run: vllm_processes.Ended) -> None:
     requests = run.stdout.splitlines()[:3]
     assert requests == ["[None, None]", "{'no_reuse': True, 'max_shared_tokens': 4}", "False"]
 
 
 @cpu_only
-def test_a_cpu_shares_whole_blocks_only_and_says_so_once(run: subprocess.CompletedProcess[str]) -> None:
+def test_a_cpu_shares_whole_blocks_only_and_says_so_once(run: vllm_processes.Ended) -> None:
     indices, cached = run.stdout.splitlines()[-1].rsplit(maxsplit=1)
     assert indices == "[0, 1, 2, 3]"
     assert int(cached) > 0

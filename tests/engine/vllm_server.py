@@ -12,6 +12,8 @@ from pathlib import Path
 
 import urllib3
 
+from tests.engine.vllm_processes import Fork, serve
+
 _ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",  # otherwise the first request waits until a C++ compiler has built a helper
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -23,30 +25,36 @@ _ENVIRONMENT = {
 
 
 class VllmServer:
-    """Serves a model in fp32 as `served`. It runs after `start`, until `stop` or `kill`, always at the same address."""
+    """Serves a model in fp32 as `served`. It runs after `start`, until `stop` or `kill`, always at the same address.
 
-    def __init__(self, model: Path, log: Path, *options: str) -> None:
+    A fork has vLLM imported already, and is not tuned as a server whose time is measured.
+    """
+
+    def __init__(self, model: Path, log: Path, *options: str, fork: bool = False) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._log = log
+        self._log, self._is_fork = log, fork
         words = ["--model", str(model), "--served-model-name", "served", "--host", "127.0.0.1", "--port", str(port)]
         words += ["--dtype", "float32", "--enforce-eager", "--block-size", "32", "--max-num-seqs", "64"]
         words += ["--kv-cache-memory-bytes", str(2**28)]  # a size that is given needs no forward pass to be chosen
-        self._command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words, *options]
+        self._words = [*words, *options]
 
     def start(self) -> None:
         """Start the server, and return once it answers."""
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                self._command,
-                env=os.environ | _ENVIRONMENT,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # so that `kill` reaches the processes that it starts
-            )
+        self._process = self._begun()
         while not _answers(self.url):
             assert self._process.poll() is None, self._log.read_text()[-5000:]
             time.sleep(0.2)
+
+    def _begun(self) -> "subprocess.Popen[bytes] | Fork":
+        if self._is_fork:
+            return serve(self._words, self._log)
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *self._words]
+        with self._log.open("ab") as output:
+            # In a session of its own, so that `kill` reaches the processes that it starts.
+            return subprocess.Popen(
+                command, env=os.environ | _ENVIRONMENT, stdout=output, stderr=output, start_new_session=True
+            )
 
     def stop(self) -> None:
         self._process.terminate()
@@ -66,16 +74,16 @@ def free_port() -> int:
 
 
 @contextmanager
-def vllm_server(model: Path, log: Path) -> Iterator[str]:
+def vllm_server(model: Path, log: Path, *, fork: bool = False) -> Iterator[str]:
     """Yield the address of a server that answers, and stop it when the context ends."""
-    with running_server(model, log) as server:
+    with running_server(model, log, fork=fork) as server:
         yield server.url
 
 
 @contextmanager
-def running_server(model: Path, log: Path, *options: str) -> Iterator[VllmServer]:
+def running_server(model: Path, log: Path, *options: str, fork: bool = False) -> Iterator[VllmServer]:
     """Yield a server that answers, and stop it when the context ends."""
-    server = VllmServer(model, log, *options)
+    server = VllmServer(model, log, *options, fork=fork)
     try:
         server.start()
         yield server
