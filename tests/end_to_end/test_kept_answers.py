@@ -28,8 +28,17 @@ main()
 RUN = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 16, "--model", "fake", "--engine", "fake")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "out"
+    command(*RUN, "--out", out)
+    return out
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_is_stopped_goes_on_within_its_shard(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_process_that_is_stopped_goes_on_within_its_shard(
+    whole: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     process = start(*RUN, "--out", tmp_path / "stopped", program=("-c", SLOW))
     while not (found := [*tmp_path.glob("stopped/scores/*/*/*.kept.json")]):
         assert process.poll() is None, process.communicate()
@@ -46,6 +55,5 @@ def test_a_process_that_is_stopped_goes_on_within_its_shard(tmp_path: Path, numb
             in (tmp_path / "stopped" / "evaluator.log").read_text()
         )
     command(*RUN, "--out", tmp_path / "stopped")
-    command(*RUN, "--out", tmp_path / "whole")
-    assert table_bytes(tmp_path / "stopped") == table_bytes(tmp_path / "whole")
+    assert table_bytes(tmp_path / "stopped") == table_bytes(whole)
     assert not [*tmp_path.glob("stopped/scores/*/*/*.kept.json")]

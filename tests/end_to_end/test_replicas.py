@@ -72,72 +72,6 @@ def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, t
     assert re.search(LOST.format(0), caplog.text)
 
 
-@pytest.fixture
-def two_hosts() -> Iterator[Cluster]:
-    """A Ray cluster of two nodes with a core each, as two hosts would be."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
-    yield cluster
-    cluster.shutdown()
-
-
-def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts, one_process, tmp_path, caplog):
-    devices = DevicesConfig(n=2, ray_address=two_hosts.address)
-    run = pipeline.run(SAME_AS_FAKE, ModelConfig(model="fake", engine="fake", devices=devices), tmp_path)
-    next(progress for progress in run if progress.stage == "Scoring")
-    wait_until_loaded(tmp_path)
-    (worker,) = two_hosts.worker_nodes
-    two_hosts.remove_node(worker, allow_graceful=False)
-    finish(run)
-    assert table_bytes(tmp_path) == table_bytes(one_process)
-    assert re.search(LOST.format("[01]"), caplog.text)
-
-
-HELD = """
-import sys, time
-from functools import partial
-from pathlib import Path
-from evaluator.cli.main import main
-from evaluator.engine.ray_replicas import RayReplicas
-
-folder, run = Path(sys.argv.pop(1)), RayReplicas.run
-
-def hold(*arguments):
-    folder.joinpath("held").touch()
-    while True:
-        time.sleep(60)
-    yield  # never: a job is a generator
-
-def run_one(replicas, jobs):
-    *others, first = sorted(jobs, key=lambda job: job.size)  # as replicas take them, the last first
-    return run(replicas, [*(job._replace(work=hold) for job in others), first])
-
-RayReplicas.run = run_one
-main()
-"""
-"""The command, whose replicas finish one job and never another."""
-
-
-def test_a_lost_head_of_a_cluster_ends_the_run_in_one_sentence_and_the_command_goes_on(
-    two_hosts, one_process, tmp_path
-):
-    out, address = tmp_path / "out", two_hosts.address
-    words = (*FAKE, "--out", out)
-    process = start(tmp_path, *words, "--devices", 2, "--ray-address", address, program=("-c", HELD))
-    while not ((tmp_path / "held").exists() and shards_done(out)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    two_hosts.head_node.kill_gcs_server()
-    outputs = process.communicate()
-    assert process.returncode == 2, outputs
-    told = f"The head of the Ray cluster at {address} does not answer any more. Start a cluster again; the same command"
-    assert f"{told} then goes on from what was scored." in " ".join(outputs[1].split()), outputs
-    assert shards_done(out) == 1
-    assert prompts_left(out)
-    command(*words)
-    assert table_bytes(out) == table_bytes(one_process)
-
-
 @pytest.mark.parametrize("n_models", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, tmp_path):
     config = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4)
@@ -221,3 +155,74 @@ def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_mode
     log_probs = (each["label_log_likelihoods"].explode().to_numpy() for each in scores)
     np.testing.assert_allclose(*log_probs, rtol=0, atol=1e-5)
     assert_frame_equal(*predictions)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def two_hosts(cluster: Cluster) -> Cluster:
+    """A Ray cluster of two nodes with a core each, as two hosts would be. The first test loses one, the next all."""
+    cluster.add_node(num_cpus=1)
+    return cluster
+
+
+def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts, one_process, tmp_path, caplog):
+    devices = DevicesConfig(n=2, ray_address=two_hosts.address)
+    run = pipeline.run(SAME_AS_FAKE, ModelConfig(model="fake", engine="fake", devices=devices), tmp_path)
+    next(progress for progress in run if progress.stage == "Scoring")
+    wait_until_loaded(tmp_path)
+    (worker,) = two_hosts.worker_nodes
+    two_hosts.remove_node(worker, allow_graceful=False)
+    finish(run)
+    assert table_bytes(tmp_path) == table_bytes(one_process)
+    assert re.search(LOST.format("[01]"), caplog.text)
+
+
+HELD = """
+import sys, time
+from functools import partial
+from pathlib import Path
+from evaluator.cli.main import main
+from evaluator.engine.ray_replicas import RayReplicas
+
+folder, run = Path(sys.argv.pop(1)), RayReplicas.run
+
+def hold(*arguments):
+    folder.joinpath("held").touch()
+    while True:
+        time.sleep(60)
+    yield  # never: a job is a generator
+
+def run_one(replicas, jobs):
+    *others, first = sorted(jobs, key=lambda job: job.size)  # as replicas take them, the last first
+    return run(replicas, [*(job._replace(work=hold) for job in others), first])
+
+RayReplicas.run = run_one
+main()
+"""
+"""The command, whose replicas finish one job and never another."""
+
+
+def test_a_lost_head_of_a_cluster_ends_the_run_in_one_sentence_and_the_command_goes_on(
+    two_hosts, one_process, tmp_path
+):
+    out, address = tmp_path / "out", two_hosts.address
+    words = (*FAKE, "--out", out)
+    process = start(tmp_path, *words, "--devices", 2, "--ray-address", address, program=("-c", HELD))
+    while not ((tmp_path / "held").exists() and shards_done(out)):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    two_hosts.head_node.kill_gcs_server()
+    outputs = process.communicate()
+    assert process.returncode == 2, outputs
+    told = f"The head of the Ray cluster at {address} does not answer any more. Start a cluster again; the same command"
+    assert f"{told} then goes on from what was scored." in " ".join(outputs[1].split()), outputs
+    assert shards_done(out) == 1
+    assert prompts_left(out)
+    command(*words)
+    assert table_bytes(out) == table_bytes(one_process)

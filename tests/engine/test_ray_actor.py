@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -25,6 +26,7 @@ from evaluator.engine.ray_cluster import (
     local_cluster,
     log_file,
     seconds_before_start,
+    shared,
     use_cores_and_ports,
 )
 from evaluator.engine.ray_replicas import RayReplicas
@@ -70,20 +72,31 @@ def test_a_host_without_the_folder_of_the_run_has_the_log_in_its_temporary_folde
     assert log_file(replace(SETTINGS, log=str(here))) == here
 
 
-@pytest.fixture
-def on_one_gpu(tmp_path: Path) -> Iterator[RayReplicas]:
-    """Three replicas of a fake model on what Ray is told is one GPU."""
-    devices = DevicesConfig(n=1, tensor_parallel=1, engines_per_device=3)
-    config = ModelConfig(model="fake", engine="fake", devices=devices)
-    with closing(RayReplicas(fake_model_source(), config, Machine("cuda", "a GPU", 1, 1), tmp_path)) as replicas:
-        yield replicas
+def test_several_engines_share_a_gpu_or_wait_for_it_and_a_log_on_another_host_is_named(tmp_path, monkeypatch, caplog):
+    """On what Ray is told is one GPU: three replicas that share it, then two that do not."""
+    with shared(local_cluster(3, 1)):
+        devices = DevicesConfig(n=1, tensor_parallel=1, engines_per_device=3)
+        config = ModelConfig(model="fake", engine="fake", devices=devices)
+        machine = Machine("cuda", "a GPU", 1, 1)
+        with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as three:
+            check_that_a_gpu_is_shared(three, tmp_path)
+        caplog.set_level("INFO")
+        monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
+        monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 2)
+        lent = replace(config, devices=replace(devices, engines_per_device=1))
+        with closing(RayReplicas(fake_model_source(), lent, machine, tmp_path)) as two:
+            while not two._loaded:
+                two._wait({})
+            caplog.clear()
+            two._wait({})
+        assert "1 of 2 replicas wait for 1 GPUs on one host each: 0 of 1 " in caplog.text
 
 
-def test_several_engines_share_a_gpu_and_a_log_on_another_host_is_named_in_the_folder_of_the_run(on_one_gpu, tmp_path):
+def check_that_a_gpu_is_shared(on_one_gpu: RayReplicas, tmp_path: Path) -> None:
     def work(_engine, replica, folder):
         (folder / f"job-{replica}").touch()
         while len(list(folder.glob("job-*"))) < 3:  # so that no replica does two
-            pass
+            time.sleep(0.01)
         yield replica, os.environ["CUDA_VISIBLE_DEVICES"]
 
     done = list(on_one_gpu.run([Job(name, 1, work, (tmp_path,)) for name in "abc"]))
@@ -95,21 +108,6 @@ def test_several_engines_share_a_gpu_and_a_log_on_another_host_is_named_in_the_f
     assert f"replica {replica.number} writes to /elsewhere/replica.log on host-b" in log
     with pytest.raises(ModelError, match="fake has other weights on host-b"):
         on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", tmp_path, "others"))
-
-
-def test_replicas_that_wait_for_devices_say_for_what(tmp_path, monkeypatch, caplog):
-    """Two of three replicas fit."""
-    caplog.set_level("INFO")
-    monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
-    lent = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2, tensor_parallel=1))
-    monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 3)
-    monkeypatch.setattr(ray_replicas, "cluster_of", lambda *_: local_cluster(3, 2))
-    with closing(RayReplicas(fake_model_source(), lent, Machine("cuda", "a GPU", 2, 2), tmp_path)) as three:
-        while len(three._loaded) < 2:
-            three._wait({})
-        caplog.clear()
-        three._wait({})
-    assert "1 of 3 replicas wait for 1 GPUs on one host each: 0 of " in caplog.text
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +135,7 @@ def test_replicas_of_eight_devices_lie_on_a_host_each(two_hosts, tmp_path):
     def work(_engine, replica, folder):
         (folder / f"job-{replica}").touch()
         while len(list(folder.glob("job-*"))) < 2:  # so that no replica does both
-            pass
+            time.sleep(0.01)
         yield os.environ["CUDA_VISIBLE_DEVICES"], os.getppid()  # its parent is the node's own process
 
     machine = cluster_machine(two_hosts.address)._replace(kind="cuda")

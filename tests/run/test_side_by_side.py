@@ -106,9 +106,10 @@ def with_devices(models: list[ModelConfig], n: int) -> list[ModelConfig]:
 
 
 @two_cores
-def test_models_side_by_side_have_the_tables_of_one_after_the_other(tmp_path):
+@pytest.mark.parametrize("models", [FAKES, pytest.param(MODELS, marks=pytest.mark.exhaustive)], ids=["fake", "real"])
+def test_models_side_by_side_have_the_tables_of_one_after_the_other(tmp_path, models):
     for n in (1, 2):
-        finish(pipeline.run(CONFIG, with_devices(MODELS, n), tmp_path / str(n)))
+        finish(pipeline.run(CONFIG, with_devices(models, n), tmp_path / str(n)))
     found = sorted((tmp_path / "1").rglob("tables/*.parquet"))
     assert len(found) > 20
     for path in found:

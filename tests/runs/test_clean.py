@@ -3,7 +3,7 @@
 import json
 import shutil
 from contextlib import suppress
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from unittest.mock import patch
 
@@ -98,9 +98,10 @@ def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_
         assert contents(runs / name) == before[name]
         if name != "guest" or "alone" not in removed:
             what, folder = RUNS[name]
-            stages = [
-                now.stage for now in pipeline.run(what, FAKE, runs / name, data=runs / folder if folder else None)
-            ]
+            run = pipeline.run(what, FAKE, runs / name, data=runs / folder if folder else None)
+            stages = [*takewhile(lambda stage: stage != "Measuring", (now.stage for now in run))]
+            run.close()
+            assert "Looking ahead" in stages
             assert "Loading the model" not in stages
 
 
