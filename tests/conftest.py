@@ -91,9 +91,20 @@ def _validated_charts() -> Iterator[None]:
         yield
 
 
-WITHOUT_FIGURES = {"api", "end_to_end", "imports", "run", "runs"}
+WITHOUT_FIGURES = {
+    "api",
+    "datasets",
+    "decide",
+    "decisions",
+    "end_to_end",
+    "engine",
+    "imports",
+    "methods",
+    "run",
+    "runs",
+}
 """Folders whose tests run much and read no figure of a page, but for some modules."""
-WITH_FIGURES = {"test_board", "test_command_line", "test_determinism", "test_prompt_search"}
+WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,13 +12,17 @@ from benchmarks.faults.cases import Case, difference, files_of, make_cases, tabl
 from benchmarks.faults.determinism import PIECES, SHARDS, STEPS, small_shards
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 NAMES = ("second round", "halving", "pvi")
 """Runs whose later prompts follow from earlier scores, and one that draws samples."""
 
 PROGRAM = """
 import json, sys
 from evaluator.cli.main import main
+from evaluator.run import report
 
+report.write_run_page = lambda _run, path: path.touch() or path
 for words in json.loads(sys.argv[1]):
     sys.argv = ["evaluator", *words]
     try:
@@ -26,7 +30,7 @@ for words in json.loads(sys.argv[1]):
     except SystemExit as end:
         assert not end.code, end.code
 """
-"""Several commands in a process of its own, because Polars and Numba start their threads once."""
+"""Several commands without pages in a process of its own, because Polars and Numba start their threads once."""
 
 
 @pytest.fixture(scope="module")
