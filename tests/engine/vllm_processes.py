@@ -62,9 +62,9 @@ def run(program: str | Path, *arguments: object, folder: Path, **variables: str)
     return Ended(process.wait(), out.read_text(), err.read_text())
 
 
-def serve(words: list[str], log: Path) -> Fork:
+def serve(words: list[str], log: Path, **variables: str) -> Fork:
     """Begin vLLM's server with these words of its command; it leads a group of processes, and appends to a log."""
-    return _begun(_serve, ["vllm", *words], log, log, {})
+    return _begun(_serve, ["vllm", *words], log, log, variables)
 
 
 Work = Callable[[str], None]
@@ -94,7 +94,7 @@ def _run_file(program: str) -> None:
 
 
 def _serve(_program: str) -> None:
-    """Run vLLM's command in this process; the one in which it computes is a fork of this one, also on a CPU."""
+    """Run vLLM's command in this process; those that it starts are forks, too, which on a CPU import all again."""
     import torch._dynamo.config
 
     fork = multiprocessing.get_context("fork")

@@ -48,7 +48,7 @@ class VllmServer:
 
     def _begun(self) -> "subprocess.Popen[bytes] | Fork":
         if self._is_fork:
-            return serve(self._words, self._log)
+            return serve(self._words, self._log, **_ENVIRONMENT)
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *self._words]
         with self._log.open("ab") as output:
             # In a session of its own, so that `kill` reaches the processes that it starts.
