@@ -22,7 +22,7 @@ from evaluator.engine.base import Engine
 from evaluator.engine.vllm_settings import SETTINGS
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
-from evaluator.process import tune_process
+from evaluator.process import end_process, tune_process
 from evaluator.prompts.rows import normal_requests
 from tests.compare.run_folders import four_runs
 from tests.shared_data import absent
@@ -54,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: (place_of(item.nodeid.partition("::")[0])[0], item.path not in slow))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    end_process()  # as a command does
 
 
 @pytest.fixture(scope="session", autouse=True)
