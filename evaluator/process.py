@@ -22,6 +22,10 @@ ALLOCATOR = "_RJEM_MALLOC_CONF"
 TABLE_MEMORY = "POLARS_OOC_MEMORY_BUDGET_MB"
 """Variable with the memory that Polars' sorts and joins may take before they move rows to disk."""
 
+_TABLE_MB, _TABLE_SHARE = (200, 1000), 25
+"""Least and most megabytes for TABLE_MEMORY, which else is the machine's memory over the share: a sort or join of a few
+hundred thousand rows takes two to five times as long where it moves them to disk."""
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h of glibc
 _KEPT_BYTES = 2**31 - 1  # the most that mallopt takes
 _MAPPED_BYTES = 2**25  # the most that it takes; a larger block is memory of its own, returned as soon as it is freed
@@ -37,7 +41,8 @@ def tune_process() -> None:
     """
     # What tables no longer need goes back to the system. By default it stays with the process and counts as its memory.
     os.environ.setdefault(ALLOCATOR, "muzzy_decay_ms:0")
-    os.environ.setdefault(TABLE_MEMORY, "200")
+    memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**6
+    os.environ.setdefault(TABLE_MEMORY, str(sorted((*_TABLE_MB, memory_mb // _TABLE_SHARE))[1]))
     keep_freed_memory()
     _collect_seldom()
 

@@ -28,7 +28,8 @@ except SystemExit:
 
 
 def test_memory_of_tables_goes_back_to_the_system_and_sorts_spill() -> None:
-    assert python(HELP) == ["muzzy_decay_ms:0 200"]
+    table_mb = min(max(psutil.virtual_memory().total // 25_000_000, 200), 1000)
+    assert python(HELP) == [f"muzzy_decay_ms:0 {table_mb}"]
 
 
 def test_settings_of_the_user_stay() -> None:
