@@ -103,17 +103,24 @@ def run(
             pages = []
             for each in load.runs:
                 record, keep_loaded = records[each.folder], each is not load.runs[-1]
+                tokenised_s = record.elapsed_s["tokenise"]
                 with _writing_below(out, each.folder):
-                    scored = yield from score_run(
-                        built, each.model, data, load.loader, keep_loaded, record.elapsed_s["tokenise"]
-                    )
+                    scored = yield from score_run(built, each.model, data, load.loader, keep_loaded, tokenised_s)
                     record = stage_records.record_scores(record, scored, each.model.record, each.folder)
                     pages.append((yield from measure_and_report(record, scored, each.folder, len(runs) > 1)))
             return pages
 
-        finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
-    if len(runs) == 1:
-        return finished[0]
+        if any(load.loader.place for load in loads):
+            finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
+        else:
+            finished = []
+            for load in loads:
+                finished += yield from finish_runs(load)
+    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
+
+
+def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
+    """Compare the runs of several models, in the order in which the models were given."""
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)

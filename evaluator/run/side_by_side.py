@@ -1,4 +1,4 @@
-"""Models side by side on the devices of a run, or in turn: the largest begin, and each that ends makes room for others.
+"""Models side by side on the devices of a run: the largest begin, and each that ends makes room for others.
 
 Loading a model takes as long as scoring it where devices are many, so that some load while others score.
 """
@@ -10,7 +10,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from evaluator.config import ModelConfig
 from evaluator.engine.devices import Place
@@ -65,21 +65,16 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
     """Do the work of each model in a thread once it has devices, and return the results in the order of `loads`.
 
     Args:
-        loads: the models; those with a place begin at once. If none has one, one follows the other, without threads.
+        loads: the models; those with a place begin at once.
         work: called with a model that has its devices.
 
     Raises the first error of a model, and ends the others; what they have written stays.
     """
-    results, threads = dict[Load[RunT], Any](), list[Thread]()
     places = {load: load.loader.place for load in loads if load.loader.place}
-    if not places:
-        for load in loads:
-            results[load] = yield from work(load)
-        return [*results.values()]
     n_devices = max(place.n_of_run for place in places.values())
     free = {*range(n_devices)}.difference(*(place.devices for place in places.values()))
     events: SimpleQueue[tuple[Load[RunT], Progress | Future[T]]] = SimpleQueue()
-    stopped = Event()
+    stopped, results, threads = Event(), dict[Load[RunT], T](), list[Thread]()
 
     def drive(load: Load[RunT]) -> None:
         result = Future[T]()
