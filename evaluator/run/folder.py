@@ -216,12 +216,13 @@ class MeasuredFolder:
     def table(self, name: str) -> pl.DataFrame:
         """Return a table of the measure stage. Raises StoreError if it is missing or not the one that was written."""
         if name not in self._tables:
-            self._tables[name] = read_table(self.out, name, self.record.tables)
+            self._tables[name] = read_table(self.out, name, self.record.measures.tables)
         return self._tables[name]
 
     def scan(self, name: str) -> pl.LazyFrame:
         """Return a scan of a table that need not fit into memory. Raises as `table` does."""
-        return self._tables[name].lazy() if name in self._tables else scan_table(self.out, name, self.record.tables)
+        digests = self.record.measures.tables
+        return self._tables[name].lazy() if name in self._tables else scan_table(self.out, name, digests)
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         """Return a table that a suite wrote with its prompts."""
