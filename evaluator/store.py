@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
-from evaluator.files.whole import file_digest, reason, scan_parquet, write_bytes
+from evaluator.files.whole import file_digest, reason, write_bytes
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY
 
 ROWS_PER_SLICE = 65_536
@@ -72,7 +72,7 @@ def kept(
                 "same command again."
             ) from error
         del rows  # which may hold frames in memory as long as this function waits
-        yield scan_parquet(Path(f"/dev/fd/{file.fileno()}"))
+        yield pl.scan_parquet(f"/dev/fd/{file.fileno()}", glob=False)
 
 
 def slices(rows: pl.LazyFrame, n_rows: int = ROWS_PER_SLICE) -> Iterator[pl.DataFrame]:

@@ -69,7 +69,12 @@ class ServerEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        self._check_lengths(requests)
+        longest, limit = longest_request(requests), self._served.max_tokens
+        if limit is not None and longest > limit:
+            raise PromptTooLongError(
+                f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "
+                "larger --max-model-len, or use fewer demonstrations (--shots)."
+            )
         left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
         # Prompts that are scored are never in flight together with other questions: vLLM mixes up their rows (its
         # issue 51789).
@@ -116,14 +121,6 @@ class ServerEngine:
             fits = limit is None or n_tokens < limit  # the server samples one more token
             if fits and (len(path) - 1) * _TOKENS_PER_QUESTION > n_computed:
                 yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], (), len(path)))
-
-    def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
-        longest, limit = longest_request(requests), self._served.max_tokens
-        if limit is not None and longest > limit:
-            raise PromptTooLongError(
-                f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "
-                "larger --max-model-len, or use fewer demonstrations (--shots)."
-            )
 
 
 def _replicas(server: ServerClient, concurrency: int) -> list[ServerClient]:
