@@ -105,7 +105,8 @@ class HeadInBfloat16(Right):
 
 
 class AdapterNotApplied(Right):
-    def log_likelihoods(self, requests, _adapter=None):
+    def log_likelihoods(self, requests, adapter=None):
+        del adapter
         return super().log_likelihoods(requests, None)
 
 
