@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 import shutil
 from itertools import permutations
 
@@ -214,7 +215,12 @@ def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
     assert "The command evaluator receipt scores prompts again" in page.read_text()
     command("receipt", tmp_path / "run", "--n", 100)
     # None of 100 answers of the fake engine changes: the exact upper limit is 1 - .025^(1/100).
-    assert f"0 of 100 answers changed, at most {1 - 0.025**0.01:.1%}" in page.read_text()
+    limit = 1 - 0.025**0.01
+    assert f"0 of 100 answers changed, at most {limit:.1%}" in page.read_text()
+    changes = table(run, "metrics").filter(pl.col("metric").str.ends_with("_flips"), pl.col("dataset") != "mean")
+    told = re.findall(r'data-number="above" data-value="([^"]*)"', page.read_text())
+    assert len(told) == changes.height
+    assert told.count("yes") == (changes["ci_low"] > limit).sum() > 0
 
 
 def test_the_mean_over_orders_is_geometric(run):
