@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -193,7 +194,8 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
     finished, lines = None, asking.summary()
     if n_measured:
         # The earlier run in this folder is of the same answers: plan() has checked.
-        model, log = ", ".join(dict.fromkeys(asking.versions)) or what.options.model, what.out / LOG
+        versions, log = dict.fromkeys(map(_version, asking.of_table())), what.out / LOG
+        model = ", ".join(filter(None, versions)) or what.options.model
         finished = yield from import_answers([log], what.out, ImportColumns(), model, force=True, costs=lines)
     return finished, lines
 
@@ -205,7 +207,7 @@ class _Asking:
     what: Plan
     n_questions: int  # in a request
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # key of a call -> its row in the file
-    versions: list[str] = field(default_factory=list)
+    version: str = ""  # that answered last
     notes: list[str] = field(default_factory=list)  # not shown yet
     cost: float = 0.0
     n_asked: int = 0
@@ -261,11 +263,10 @@ class _Asking:
         if len(self.answers) == PROBE_ROWS < self.n_requests and self.cost:
             whole = self.cost / PROBE_ROWS * self.n_requests
             self.notes.append(f"All requests will cost about ${whole:.4g}, by the first {PROBE_ROWS}")
-        version = reply.get("model")
-        if isinstance(version, str) and [version] != self.versions[-1:]:
-            if self.versions:
-                self.notes.append(f"Row {row['id']}: {version} answered, and {self.versions[-1]} before it")
-            self.versions.append(version)
+        version = _version(row)
+        if version and self.version not in ("", version):
+            self.notes.append(f"Row {row['id']}: {version} answered, and {self.version} before it")
+        self.version = version or self.version
         usage = reply.get("usage")
         for name, value in (usage if isinstance(usage, Mapping) else {}).items():
             if value and ("truncated" in name or "dropped" in name):
@@ -433,15 +434,23 @@ class _Asking:
                     n += "part" in line or any(gold is not None for gold in golds.values())
         return n
 
+    def of_table(self) -> list[dict[str, Any]]:
+        """Return the stored answers to the requests of this table, in the order in which they were given."""
+        keys = {call.key for _, call in self._calls()}
+        return [row for key, row in self.answers.items() if key in keys]
+
     def summary(self) -> list[str]:
-        """Return lines about requests, refusals, versions, tokens, cost and latency."""
-        replies = [row["response"] for row in self.answers.values()]
+        """Return lines about requests, refusals, versions, tokens, cost and latency, of this table alone."""
+        rows = self.of_table()
+        replies, n_others = [row["response"] for row in rows], len(self.answers) - len(rows)
         lines = [f"Asked: {self.n_asked:,} requests; {len(replies):,} answers are stored in {self._path}"]
+        lines += [f"There are also {n_others:,} answers to other requests, which are not counted here"] * bool(n_others)
         if self.stopped and self.stopped != "ended":
             lines.append(f"Stopped before the end: {self.stopped}. The same command goes on from there.")
         n_refused = sum("error" in reply for reply in replies)
         lines += [f"Refused: {n_refused:,} requests, which count as missing answers"] * bool(n_refused)
-        lines += [f"Answered by: {', then '.join(self.versions)}"] * bool(self.versions)
+        versions = [version for version, _ in groupby(filter(None, map(_version, rows)))]
+        lines += [f"Answered by: {', then '.join(versions)}"] * bool(versions)
         usages = [usage for reply in replies if isinstance(usage := reply.get("usage"), Mapping)]
         sent, received = (
             [n for usage in usages if isinstance(n := usage.get(name), int)]
@@ -449,9 +458,15 @@ class _Asking:
         )
         if sent or received:
             lines.append(f"Tokens: {sum(sent):,} of input, {sum(received):,} of output")
-        if self.cost or self._price:
-            lines.append(f"Cost: ${self.cost:.4g}")
-        if latencies := sorted(row["latency_s"] for row in self.answers.values()):
+        if (cost := sum(row["cost"] or 0.0 for row in rows)) or self._price:
+            lines.append(f"Cost: ${cost:.4g}")
+        if latencies := sorted(row["latency_s"] for row in rows):
             slow = latencies[int(0.95 * (len(latencies) - 1))]
             lines.append(f"Latency of a request: median {statistics.median(latencies):.3g} s, 95% below {slow:.3g} s")
         return lines
+
+
+def _version(row: Mapping[str, Any]) -> str:
+    """Return the version that gave a stored answer; empty if the service does not say."""
+    version = row["response"].get("model")
+    return version if isinstance(version, str) else ""

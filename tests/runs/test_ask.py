@@ -146,6 +146,18 @@ def measured(tmp_path, part, question, out="run"):
     return {name: ends for name, *ends in rows.select("metric", "value", "ci_low", "ci_high").iter_rows()}
 
 
+def test_answers_to_another_table_are_kept_and_not_counted(serve, ask, tmp_path):
+    versions = ["jev-1"] * N + ["jev-2"] * N
+    server = serve(change=lambda reply, number: reply.update(model=versions[number - 1]))
+    ask(server.url, "--price-per-million", "1000")
+    pl.DataFrame([{**row, "body": f"Other {row['body']}"} for row in ROWS[:6]]).write_csv(tmp_path / "tickets.csv")
+    shown = ask(server.url, "--price-per-million", "1000")
+    assert "Cost: $0.6\n" in shown
+    assert "There are also 12 answers to other requests" in shown
+    assert "Answered by: jev-2\n" in shown
+    assert len(stored(tmp_path)) == N + 6
+
+
 def test_a_repetition_says_how_many_answers_it_changes(serve, ask, tmp_path):
     def change(reply, number):
         if number in (N + 2, N + 5):  # of the repetition
