@@ -3,9 +3,11 @@
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from ray.cluster_utils import Cluster
 import evaluator
 from evaluator.config import ChatConfig, DevicesConfig, ModelConfig, RunConfig
 from evaluator.engine.devices import this_processor
+from evaluator.engine.ray_replicas import RayReplicas
 from evaluator.progress import finish
 from evaluator.run import pipeline
 from tests.command_line import command
@@ -61,15 +64,43 @@ def running_children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if is_running(child.pid)}
 
 
-def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, caplog):
+@pytest.fixture
+def until_lost(monkeypatch, tmp_path, caplog):
+    """Replicas finish one job and hold the others until the log says that one was lost. Return what ends such a run."""
+    lost, run = tmp_path / "lost", RayReplicas.run
+
+    def held(work, *arguments):  # in the replica, which gets this function whole
+        while not lost.exists():
+            time.sleep(0.01)
+        yield from work(*arguments)
+
+    def run_held(replicas, jobs):
+        *others, first = sorted(jobs, key=lambda job: job.size)  # as replicas take them, the last first
+        return run(replicas, [*(job._replace(work=partial(held, job.work)) for job in others), first])
+
+    def until_lost(stages, replica):
+        def watch():
+            while not re.search(LOST.format(replica), caplog.text):
+                time.sleep(0.01)
+            lost.touch()
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        finish(stages)
+        watching.join()
+
+    monkeypatch.setattr(RayReplicas, "run", run_held)
+    return until_lost
+
+
+def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, until_lost):
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
     run = pipeline.run(SAME_AS_FAKE, model, tmp_path)
     next(progress for progress in run if progress.stage == "Scoring")
     log = wait_until_loaded(tmp_path)[0].read_text()
     os.kill(int(re.search(r"process (\d+)", log)[1]), signal.SIGKILL)
-    finish(run)
+    until_lost(run, 0)
     assert table_bytes(tmp_path) == table_bytes(one_process)
-    assert re.search(LOST.format(0), caplog.text)
 
 
 @pytest.mark.parametrize("n_models", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
@@ -171,16 +202,15 @@ def two_hosts(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts, one_process, tmp_path, caplog):
+def test_a_host_that_is_lost_while_its_replica_scores_changes_no_byte(two_hosts, one_process, tmp_path, until_lost):
     devices = DevicesConfig(n=2, ray_address=two_hosts.address)
     run = pipeline.run(SAME_AS_FAKE, ModelConfig(model="fake", engine="fake", devices=devices), tmp_path)
     next(progress for progress in run if progress.stage == "Scoring")
     wait_until_loaded(tmp_path)
     (worker,) = two_hosts.worker_nodes
     two_hosts.remove_node(worker, allow_graceful=False)
-    finish(run)
+    until_lost(run, "[01]")
     assert table_bytes(tmp_path) == table_bytes(one_process)
-    assert re.search(LOST.format("[01]"), caplog.text)
 
 
 HELD = """
