@@ -114,8 +114,9 @@ def _throughput_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the latest race of each case."""
-    return rows.filter(pl.col("date") == pl.col("date").max().over("case"))
+    """Return the rows of the latest race of each case, on a CPU and on each kind of GPU."""
+    gpu = pl.col("device").str.extract("(NVIDIA.*)")
+    return rows.filter(pl.col("date") == pl.col("date").max().over("case", gpu))
 
 
 def _of_fullest_commit(rows: pl.DataFrame) -> pl.DataFrame:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, Job
@@ -155,10 +156,12 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     # Requests join the continuations of several rows: deal them out to the rows again.
     n_of_row, answered = tokens["continuations"].list.len(), list(chain.from_iterable(answers))
     assert len(answered) == n_of_row.sum(), "engines answer every continuation"
-    left = iter(answered)
-    rows = [list(islice(left, n)) for n in n_of_row]
-    sums, counts = ([[measure(log_probs) for log_probs in row] for row in rows] for measure in (sum, len))
-    columns = {"token_id": tokens["token_id"], "log_likelihoods": sums, "token_counts": counts}
+    ends = pa.array([0, *n_of_row.cum_sum()], pa.int64())
+    sums, counts = (
+        pa.LargeListArray.from_arrays(ends, pa.array(map(measure, answered), kind))
+        for measure, kind in ((sum, pa.float64()), (len, pa.int32()))
+    )
+    columns = {"token_id": tokens["token_id"], "log_likelihoods": pl.Series(sums), "token_counts": pl.Series(counts)}
     frame = pl.DataFrame(columns, schema=TOKEN_SCORES)
     what = "a label whose log-likelihood is not a finite number"
     require_finite(frame.with_columns(tokens["prompt_id"]), "log_likelihoods", what)
