@@ -1,9 +1,10 @@
 """Change one piece of the code at a time and count the changes that a test notices: make mutants.
 
 Draws 20 changes each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in evaluator/ and
-kernels/; makes each in a copy of the last commit, and runs tests until one fails: the mirror file of the module, then
-files that import it, directly or through others. The same command goes on where it was stopped. Survivors listed with
-a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
+kernels/; makes each in a copy of the last commit, and runs tests until one fails. These are the tests that run the
+changed line, the quickest first, as coverage of the whole suite has shown before; of a line that only other processes
+run, the files of tests that import the module. The same command goes on where it was stopped. Survivors listed with a
+reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
 folder and run the same tests for every mutant.
 """
 
@@ -28,11 +29,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coverage import CoverageData
 
 from benchmarks.harness import RESULTS, ROOT, append_rows, code_commit
 
 N_DRAWN = dict.fromkeys(("metrics", "statistics", "methods", "random_baselines", "suites"), 20) | {"elsewhere": 100}
-MAX_FILES = 8  # of tests a mutant
+MAX_FILES = 8  # of tests a mutant whose line no test runs in its own process
+TIMES, LINES = "times.json", "lines.db"  # seconds of each test; the lines that it runs
 MAX_TIMES_LIMIT = 30  # of wall time, where other programs have the processor
 IMPORTED_ONCE = ("altair", "hypothesis", "pyarrow", "scipy.optimize", "selenium.webdriver", "torch")
 PAIRS = [word.split() for word in ("Lt LtE", "Gt GtE", "Eq NotEq", "Is IsNot", "In NotIn", "And Or", "Add Sub")]
@@ -41,6 +44,9 @@ OTHER: dict[type, Any] = {getattr(ast, a): getattr(ast, b) for x, y in PAIRS for
 OTHER |= {ast.FloorDiv: ast.Div, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
 SYMMETRIC = {"max", "min", "np.maximum", "np.minimum"}  # calls whose first two arguments may change places
 UNCHANGED = {"annotation", "returns", "decorator_list", "pattern"}
+
+SELECTED = ["-p", "no:cacheprovider", "-m", "not gpu and not exhaustive and not slow"]
+SELECTED += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-W", "ignore::coverage.exceptions.CoverageWarning"]
 
 Mutant = dict[str, Any]  # path, line, kind, start and end in bytes, before, after
 
@@ -59,16 +65,16 @@ def main() -> None:
         tree.mkdir(parents=True)
         archive = subprocess.run(["git", "archive", options.commit], cwd=ROOT, check=True, capture_output=True).stdout  # noqa: S607
         subprocess.run(["tar", "x"], cwd=tree, input=archive, check=True)  # noqa: S607
+    if not (folder / TIMES).exists():
+        run_all_tests(tree)
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
     judged = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    drawn, importers = draw(tree, options.seed), importers_of(tree)
+    drawn, related = draw(tree, options.seed), RelatedTests(tree, options.limit)
     for number, mutant in enumerate(drawn[len(judged) :], len(judged) + 1):
         if time.monotonic() > stop:
             break
-        judged.append(
-            mutant | {"verdict": judge(mutant, related_tests(mutant["path"], importers, tree), tree, options.limit)}
-        )
+        judged.append(mutant | {"verdict": judge(mutant, related.of(mutant), tree, options.limit)})
         with kept.open("a") as file:
             file.write(json.dumps(judged[-1]) + "\n")
         print(f"{number:4} {mutant['path']}:{mutant['line']} {mutant['kind']}: {judged[-1]['verdict']}", flush=True)
@@ -163,6 +169,61 @@ def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
                 yield from changes(child)
 
 
+class RelatedTests:
+    """Finds the tests that can notice a mutant."""
+
+    def __init__(self, tree: Path, limit_s: int) -> None:
+        self._tree, self._limit_s = tree, limit_s
+        self._times: dict[str, float] = json.loads((tree.parent / TIMES).read_text())
+        self._of_file: dict[str, list[str]] = {}
+        for test in self._times:
+            self._of_file.setdefault(test.partition("::")[0], []).append(test)
+        self._lines = CoverageData(str(tree.parent / LINES))
+        self._lines.read()
+        self._importers = importers_of(tree)
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the line, the quickest first, as many as the limit lets run; else related files."""
+        contexts = self._lines.contexts_by_lineno(str(self._tree / mutant["path"])).get(mutant["line"], [])
+        tests = set[str]()
+        for test, _, phase in (context.rpartition("|") for context in contexts if context):
+            # What a fixture has made is read by all tests of the file.
+            tests |= {test} if phase == "run" else {*self._of_file.get(test.partition("::")[0], ())}
+        chosen, spent = list[str](), 0.0
+        for test in sorted(tests & self._times.keys(), key=self._times.__getitem__):
+            spent += self._times[test]
+            if chosen and spent > self._limit_s:
+                break
+            chosen.append(test)
+        return chosen or related_files(mutant["path"], self._importers, self._tree)
+
+
+def run_all_tests(tree: Path) -> None:
+    """Run the suite once, and keep how long each test takes and which lines it runs."""
+    lines = tree.parent / LINES
+    (settings := tree.parent / "coverage.ini").write_text(f"[run]\ndata_file = {lines}\n")
+    words = ["-q", "-p", "benchmarks.mutants", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *SELECTED]
+    words += ["--cov=evaluator", "--cov=kernels", "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
+    path = os.pathsep.join([str(tree), str(tree / "kernels"), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=tree, env=os.environ | {"PYTHONPATH": path}, check=False
+    )
+
+
+_times: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the seconds of a test, where this module is a plug-in of pytest."""
+    _times[report.nodeid] = _times.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the seconds of all tests."""
+    if not hasattr(session.config, "workerinput"):
+        (session.config.rootpath.parent / TIMES).write_text(json.dumps(_times))
+
+
 def importers_of(tree: Path) -> dict[str, set[str]]:
     """Return the files that import each module, by its dotted name: files of tests, too."""
     found: dict[str, set[str]] = {}
@@ -177,7 +238,7 @@ def importers_of(tree: Path) -> dict[str, set[str]]:
     return found
 
 
-def related_tests(path: str, importers: dict[str, set[str]], tree: Path) -> list[str]:
+def related_files(path: str, importers: dict[str, set[str]], tree: Path) -> list[str]:
     """Return the files of tests of a module: its mirror, then by the number of imports between, at most MAX_FILES."""
     mirror = Path("tests", *Path(path).parts[1:-1], f"test_{Path(path).stem}.py")
     tests, seen, level = [str(mirror)] if (tree / mirror).exists() else [], {path}, {path}
@@ -232,8 +293,7 @@ def _pytest(tests: list[str], tree: Path, failure: Path, limit_s: int) -> None:
     os.environ["PYTHONPATH"] = f"{tree}{os.pathsep}{tree / 'kernels'}"
     sys.path[:0] = [str(tree), str(tree / "kernels")]
     os.dup2(os.open(tree.parent / "pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-    options = ["-q", "-x", "--tb=line", "-p", "no:cacheprovider", "-m", "not gpu and not exhaustive and not slow"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-q", "-x", "--tb=line", *SELECTED]
     os._exit(pytest.main([*options, *tests], plugins=[FirstFailure()]) not in {0, 5})
 
 

@@ -2,11 +2,12 @@
 
 import ast
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from benchmarks.harness import ROOT
-from benchmarks.mutants import N_DRAWN, draw, importers_of, mutants, related_tests
+from benchmarks.mutants import N_DRAWN, RelatedTests, draw, importers_of, mutants, related_files, run_all_tests
 
 
 def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program() -> None:
@@ -39,6 +40,29 @@ def test_changes_are_worked_by_hand(source: str, changes: list[tuple[str, str]])
 
 
 def test_the_mirror_file_is_first_and_files_that_import_the_module_follow() -> None:
-    found = related_tests("evaluator/compare/gate.py", importers_of(ROOT), ROOT)
+    found = related_files("evaluator/compare/gate.py", importers_of(ROOT), ROOT)
     assert found[0] == "tests/compare/test_gate.py"
     assert len(found) > 3
+
+
+def test_the_tests_that_run_a_line_are_chosen(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    files = {
+        "evaluator/__init__.py": "",
+        "evaluator/sums.py": "\n".join(
+            f"def {name}(n):\n    return {name[0] == 'd'} or n\n" for name in ("d", "h", "none")
+        ),
+        "tests/test_sums.py": "import pytest\nfrom evaluator.sums import d, h\n\n\n@pytest.fixture(scope='module')\n"
+        "def made():\n    return h(2)\n\n\n"
+        "def test_d():\n    assert d(1)\n\n\ndef test_h(made):\n    assert made == 2\n",
+        "kernels/none.py": "",
+    }
+    for name, text in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(text)
+    run_all_tests(tree)
+    related = RelatedTests(tree, limit_s=60)
+    of_call, of_fixture, of_none = (related.of({"path": "evaluator/sums.py", "line": line}) for line in (2, 5, 8))
+    assert of_call == ["tests/test_sums.py::test_d"]
+    assert sorted(of_fixture) == ["tests/test_sums.py::test_d", "tests/test_sums.py::test_h"]  # all may read it
+    assert of_none == ["tests/test_sums.py"]  # the mirror file

@@ -5,13 +5,16 @@ import dataclasses
 import polars as pl
 import pytest
 
+from evaluator.config import DataOptions
 from evaluator.datasets import SOURCES
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset, MultipleChoiceDataset
 from evaluator.datasets.conversions import as_classification, as_multiple_choice
 from evaluator.datasets.multiple_choice import ChoiceRow, choice_examples
+from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.templates.template import ChoiceTemplate
+from tests.suites.in_context_pvi.pvi_folder import write_folder
 
 YES_NO = ("yes", "no")
 
@@ -49,6 +52,13 @@ def test_there_and_back_again_every_prompt_stays_the_same(name):
         assert getattr(again, split)["gold"].equals(getattr(dataset, split)["gold"])
     assert again.verbalizer == dataset.verbalizer
     assert again.calibration.is_empty()
+
+
+def test_there_and_back_again_no_field_is_lost(tmp_path):
+    path = write_folder(tmp_path) / "snli_test.parquet"
+    [dataset] = load_datasets((), DataOptions(paths=(path,)))
+    assert len(dataset.text_fields) == 2
+    assert labelled_texts(as_classification(as_multiple_choice(dataset)), "test") == labelled_texts(dataset, "test")
 
 
 def test_a_dataset_that_is_already_of_the_kind_is_returned_as_it_is():

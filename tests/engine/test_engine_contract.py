@@ -309,8 +309,13 @@ def test_the_longest_request_is_a_context_with_its_longest_continuation() -> Non
     assert longest_request([]) == 0
 
 
-def test_a_prompt_longer_than_the_models_context_is_refused(model_engine: Engine) -> None:
+def test_a_prompt_as_long_as_the_models_context_is_scored_and_a_longer_one_is_refused(
+    model_engine: Engine, oracle: Any
+) -> None:
     text = tokens(16, 3_000)  # the model's context has 2,048
+    assert_agrees(model_engine, oracle, [ContinuationRequest(text[:2_047], [[5], [6]])])
+    with pytest.raises(PromptTooLongError, match="A prompt of 2049 tokens is longer than the 2048 that"):
+        answers(model_engine, [ContinuationRequest(text[:2_048], [[5]])])
     with pytest.raises(PromptTooLongError, match="A prompt of 3001 tokens is longer than the "):
         answers(model_engine, [ContinuationRequest(text, [[5]])])
     with pytest.raises(PromptTooLongError, match=r"A prompt of 300\d tokens is longer than the "):

@@ -114,6 +114,17 @@ def test_the_answer_yes_has_thresholds_of_its_own(folder, measure, target):
     assert binom.cdf(errors, within.sum(), limit) <= 0.05
 
 
+def test_a_recall_that_only_the_lowest_answer_keeps_has_it_as_threshold(tmp_path):
+    # 60 answers yes: that none is missed shows a recall of 95% (0.95^60 < 5%); that one of them is missed does not.
+    yes = [n / 100 for n in range(40, 100)]
+    rows = [{"query_id": n, "gold": "yes", "label_probs": [1 - p, p], "label_names": ["no", "yes"]}
+            for n, p in enumerate(yes)]  # fmt: skip
+    pl.DataFrame(rows).with_columns(dataset=pl.lit("urgent")).write_parquet(tmp_path / "answers.parquet")
+    [each] = answered(tmp_path / "answers.parquet", "--measure", "recall", "--target", 0.95)["file"]["thresholds"]
+    assert each["threshold"] == pytest.approx(0.4)
+    assert each["value"] == 1
+
+
 def test_one_threshold_is_for_all_questions_and_each_class_can_have_one(folder):
     [one] = answered(folder / "run", "--per", "all")["file"]["thresholds"]
     assert (one["question"], one["n"], one["n_groups"], one["alpha"]) == (None, 2 * N, N, pytest.approx(0.05))

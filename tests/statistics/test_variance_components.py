@@ -81,6 +81,17 @@ def test_the_interval_of_levels_is_that_of_their_chi_squared_mean_square() -> No
     assert found.components["level"][1:] == pytest.approx(tuple(np.maximum((scaled - noise) / 30, 0)))
 
 
+def test_the_other_intervals_reach_t_times_the_jackknife_over_queries() -> None:
+    cells = np.random.default_rng(3).normal(size=(7, 3, 2))
+    without_one = [estimates(np.delete(cells, query, axis=0)) for query in range(7)]
+    for name in ("query", "interaction", "draw", "residual"):
+        values = np.array([each[name] for each in without_one])
+        error = np.sqrt(6 / 7 * ((values - values.mean()) ** 2).sum())
+        value, *limits = variance_components(cells).components[name]
+        reach = stats.t.ppf(0.975, 6) * error
+        assert limits == pytest.approx([max(value - reach, 0.0), max(value, 0.0) + reach])
+
+
 @pytest.mark.parametrize("n_levels", [2, 3, 9])
 def test_no_interval_of_a_component_has_zero_width(n_levels: int) -> None:
     rng = np.random.default_rng(n_levels)
