@@ -114,3 +114,11 @@ def test_a_classification_dataset_takes_queries_from_its_test_split_alone():
     assert len(split.queries) == 200
     assert dataset.examples.height == 512
     assert len(split.pool) == dataset.demonstrations.height == 4096
+    assert len(split_examples(dataset, SearchOptions(), 512).queries) == 512
+
+
+def test_without_demonstrations_every_example_can_be_a_query(tmp_path):
+    zero_shot = SearchOptions(shots=(0,), candidates=tmp_path / "instructions.txt")
+    assert len(split_examples(sums(20), zero_shot, None).queries) == 20
+    with pytest.raises(ConfigError, match="--queries 21: sums has 20 examples"):
+        split_examples(sums(20), zero_shot, 21)
