@@ -6,6 +6,7 @@ into a command or an address, and libraries repeat addresses in their messages.
 
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +65,12 @@ def all_printable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [all_printable(entry) for entry in value]
     return printable(value) if isinstance(value, str) else value
+
+
+def folded(text: str) -> str:
+    """Return a text without case, repeated spaces, spaces at its ends, forms of characters, and marks of no width."""
+    printed = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+    return " ".join(printed.casefold().split())
 
 
 def name_fault(name: str) -> str | None:

@@ -279,7 +279,6 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         content = (examples["texts"].to_list(), examples["gold"].to_list(), repr(template), verbalizer.label_names)
         return ClassificationDataset(
             name="X",
-            calibration=examples.clear(),
             demonstration=examples,
             test=examples,
             text_fields=fields,

@@ -5,7 +5,7 @@ Write the decision of a gate: lines of a terminal, and JUnit XML.
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ import polars as pl
 from scipy.special import ndtri, stdtrit
 
 from evaluator.compare.differences import ADJUSTED, estimated_differences
+from evaluator.compare.results import comparison_table
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.files.toml_files import converted, read_toml
@@ -93,11 +94,7 @@ def read_policy(path: Path) -> Policy:
 
 
 def decide(
-    policy: Policy,
-    runs: Sequence[ComparedRun],
-    results: Sequence[pl.DataFrame],
-    comparison: pl.DataFrame,
-    shared_sets: Collection[tuple[str, str]] = (),
+    policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared_sets: Sequence[tuple[str, str]]
 ) -> Gate:
     """Test every difference that the policy is about, and decide.
 
@@ -109,7 +106,6 @@ def decide(
         policy: what is tolerated.
         runs: the run and its base.
         results: request_results of both.
-        comparison: compare.results.comparison_table of both.
         shared_sets: as for compare.differences.estimated_differences.
 
     Raises ConfigError where the runs have nothing that the policy is about.
@@ -118,7 +114,7 @@ def decide(
     intersection-union tests; statistics.paired has those of the tests.
     """
     run, base = runs
-    rows = _differences(policy, runs, results, comparison, shared_sets)
+    rows = _differences(policy, runs, results, shared_sets)
     cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_queries").rows()]
     tested = rows.with_columns(
         p_tolerable=pl.Series([equivalence_test(*case).no_worse for case in cases], dtype=pl.Float64),
@@ -134,17 +130,13 @@ def decide(
 
 
 def _differences(
-    policy: Policy,
-    runs: Sequence[ComparedRun],
-    results: Sequence[pl.DataFrame],
-    comparison: pl.DataFrame,
-    shared_sets: Collection[tuple[str, str]],
+    policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared_sets: Sequence[tuple[str, str]]
 ) -> pl.DataFrame:
     """Return the rows of estimated_differences that the policy is about, run less base, sorted by suite and part."""
     asked = pl.col("method").eq(policy.method) & pl.col("definition").eq(policy.definition)
     if policy.part is not None:
         asked &= pl.col("part") == policy.part
-    measured = comparison.filter(asked, pl.col("metric").is_in(["accuracy", policy.metric]))
+    measured = comparison_table(runs).filter(asked, pl.col("metric").is_in(["accuracy", policy.metric]))
     if policy.metric not in measured["metric"]:
         raise ConfigError(
             f"{runs[0].folder} and {runs[1].folder} have no {policy.metric} in common by the method {policy.method} "

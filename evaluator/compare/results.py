@@ -16,7 +16,7 @@ from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.intervals import mean_of_intervals
 from evaluator.report.table import p_text
-from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
+from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS, declare
 from evaluator.statistics.paired import LEVEL
 
 MEASURED = ["suite", "part", "method", "metric", "definition"]
@@ -95,18 +95,16 @@ CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up
 """Methods whose prompts follow from a model's answers, or from the definition of the run."""
 
 
-_RESULTS = pl.Schema(
-    {
-        **dict.fromkeys(ANSWER_KEY, pl.String()),
-        **dict.fromkeys(("position", "query_id", "n_shots", "demonstration_set", "gold"), pl.Int64()),
-        "prompt_id": pl.UInt64(),  # hash of the id
-        "correct": pl.Float64(),  # 0 or 1
-        "true_label_prob": pl.Float64(),
-    }
+_RESULTS = declare(
+    **dict.fromkeys(ANSWER_KEY, pl.String()),
+    **dict.fromkeys(("position", "query_id", "n_shots", "demonstration_set", "gold"), pl.Int64()),
+    prompt_id=pl.UInt64(),  # hash of the id
+    correct=pl.Float64(),  # 0 or 1
+    true_label_prob=pl.Float64(),
 )
 
 
-_PROBS = pl.Schema({"pred": pl.Int64(), "label_probs": pl.List(pl.Float64())})
+_PROBS = declare(pred=pl.Int64(), label_probs=pl.List(pl.Float64()))
 
 
 def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_probs: bool = False) -> pl.DataFrame:

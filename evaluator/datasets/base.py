@@ -6,7 +6,7 @@ Keep converted tables in the cache: as Arrow files, which are memory mapped, or 
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,14 +18,13 @@ from evaluator.datasets.lcg import SEED
 from evaluator.decisions.questions import Question
 from evaluator.errors import DatasetError, WriteError
 from evaluator.files.whole import write_bytes
+from evaluator.schemas import declare
 from evaluator.templates.template import ChoiceTemplate, MetaTemplate, Verbalizer
 
-EXAMPLES = pl.Schema(
-    {
-        "source_row": pl.Int64(),  # row of the table that the splits are drawn from
-        "texts": pl.List(pl.String()),  # one per text field, in the order of the template's prefixes
-        "gold": pl.Int64(),  # index into the label space
-    }
+EXAMPLES = declare(
+    source_row=pl.Int64(),  # row of the table that the splits are drawn from
+    texts=pl.List(pl.String()),  # one per text field, in the order of the template's prefixes
+    gold=pl.Int64(),  # index into the label space
 )
 
 
@@ -46,7 +45,7 @@ class ClassificationDataset:
     """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
 
     name: str
-    calibration: pl.DataFrame  # EXAMPLES, as are the other two
+    calibration: pl.DataFrame = field(default_factory=EXAMPLES.to_frame)  # EXAMPLES, as are the other two
     demonstration: pl.DataFrame
     test: pl.DataFrame
     text_fields: tuple[str, ...]  # names of an example's texts
@@ -59,15 +58,13 @@ class ClassificationDataset:
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 
 
-CHOICE_EXAMPLES = pl.Schema(
-    {
-        "example_id": pl.String(),  # unique in a dataset
-        "input": pl.String(),
-        "choices": pl.List(pl.String()),  # two or more, all different, none blank
-        "correct": pl.List(pl.Int64()),  # indices into choices, ascending; one or more
-        "shown_choices": pl.List(pl.String()),  # the same choices in the order in which a template lists them
-        "row": pl.Int64(),  # in its source, from 0
-    }
+CHOICE_EXAMPLES = declare(
+    example_id=pl.String(),  # unique in a dataset
+    input=pl.String(),
+    choices=pl.List(pl.String()),  # two or more, all different, none blank
+    correct=pl.List(pl.Int64()),  # indices into choices, ascending; one or more
+    shown_choices=pl.List(pl.String()),  # the same choices in the order in which a template lists them
+    row=pl.Int64(),  # in its source, from 0
 )
 
 
@@ -89,15 +86,13 @@ class MultipleChoiceDataset:
         return self.examples if self.demonstrations is None else self.demonstrations
 
 
-DECISION_EXAMPLES = pl.Schema(
-    {
-        "row": pl.Int64(),  # in its table, from 0
-        "input": pl.String(),
-        "options": pl.List(pl.String()),  # as many in every row, all different
-        "descriptions": pl.List(pl.String()),  # of the options; "" for none
-        "gold": pl.Int64(),  # index into options; null where it is not known
-        "soft_gold": pl.List(pl.Float64()),  # probability of each option; null where one option is true
-    }
+DECISION_EXAMPLES = declare(
+    row=pl.Int64(),  # in its table, from 0
+    input=pl.String(),
+    options=pl.List(pl.String()),  # as many in every row, all different
+    descriptions=pl.List(pl.String()),  # of the options; "" for none
+    gold=pl.Int64(),  # index into options; null where it is not known
+    soft_gold=pl.List(pl.Float64()),  # probability of each option; null where one option is true
 )
 
 

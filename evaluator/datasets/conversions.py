@@ -108,7 +108,6 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     )
     return ClassificationDataset(
         name=dataset.name,
-        calibration=split.queries.clear(),
         demonstration=split.demonstrations,
         test=split.queries,
         text_fields=(TEXT_FIELD,),

@@ -7,7 +7,6 @@ drawn with SPLIT_SEED, become demonstrations instead of queries.
 import math
 import random
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from evaluator.datasets.tables import Table, read_texts
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
+from evaluator.redaction import folded
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DEMONSTRATION_SHARE = 0.1
@@ -86,7 +86,6 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
     )
     return ClassificationDataset(
         name=file.name,
-        calibration=split.queries.clear(),
         demonstration=split.demonstrations,
         test=split.queries,
         text_fields=file.texts,
@@ -224,7 +223,7 @@ def set_aside(
 def _single_row(examples: pl.DataFrame, source: str, labels: Sequence[str], gold: int) -> DatasetError:
     """Return the error of a label with a single row, with what may have been meant."""
     row = examples.filter(gold=gold)["source_row"].item()
-    same = [other for other, name in enumerate(labels) if other != gold and _folded(name) == _folded(labels[gold])]
+    same = [other for other, name in enumerate(labels) if other != gold and folded(name) == folded(labels[gold])]
     hint = "A label needs two, a demonstration and a query. Add rows or remove this one."
     if same:
         hint = f"Did you mean {labels[same[0]]!r} ({examples.filter(gold=same[0]).height} rows)? {hint}"
@@ -240,10 +239,6 @@ def _another_column(examples: pl.DataFrame) -> str:
         f"There are {examples['gold'].n_unique()} different labels in {examples.height} rows. Is it the column of the "
         "label? Name another with --gold-column."
     )
-
-
-def _folded(label: str) -> str:
-    return unicodedata.normalize("NFKC", label).strip().casefold()
 
 
 def refuse_rows(bad: pl.Series, table: Table, path: Path, what: str, hint: str = "Fill or remove them.") -> None:

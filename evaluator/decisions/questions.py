@@ -9,7 +9,6 @@ A file of questions is TOML with a table for each question:
     gold = "team"
 """
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from evaluator.errors import DatasetError, shown
 from evaluator.files.toml_files import converted, read_toml
+from evaluator.redaction import folded
 
 QuestionKind = Literal["choice", "yes-no", "score"]
 
@@ -132,5 +132,5 @@ def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
 
 def are_different(texts: Sequence[str]) -> bool:
     """Return whether texts are two or more, differ in more than case, spaces and Unicode form, and none is blank."""
-    folded = {" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts}
-    return len(texts) > 1 and len(folded) == len(texts) and "" not in folded
+    different = set(map(folded, texts))
+    return len(texts) > 1 and len(different) == len(texts) and "" not in different

@@ -16,6 +16,7 @@ from evaluator.models.weights import last_part
 from evaluator.record import MeasuredRecord
 from evaluator.report.notes import first_definition
 from evaluator.report.table import MetricTexts
+from evaluator.schemas import declare
 
 
 class ExportedFile(NamedTuple):
@@ -32,23 +33,21 @@ class AnsweredGroup(NamedTuple):
     rows: pl.DataFrame  # ANSWERS, by position
 
 
-ANSWERS = pl.Schema(
-    {
-        "position": pl.Int64(),  # as in schemas.PREDICTIONS
-        "query_id": pl.Int64(),
-        "demonstration_set": pl.Int64(),
-        "label_names": pl.List(pl.String()),
-        "gold": pl.Int64(),
-        "pred": pl.Int64(),
-        "correct": pl.Boolean(),
-        "true_label_prob": pl.Float64(),  # null, as the two lists below, where only labels are known
-        "label_probs": pl.List(pl.Float64()),  # as the definition measures them
-        "prompt": pl.String(),
-        # One text and one number of nats for each label; null where the prompt is not scored on the labels, because the
-        # method predicts from hidden states or from the likelihood of texts.
-        "continuations": pl.List(pl.String()),
-        "label_log_likelihoods": pl.List(pl.Float64()),
-    }
+ANSWERS = declare(
+    position=pl.Int64(),  # as in schemas.PREDICTIONS
+    query_id=pl.Int64(),
+    demonstration_set=pl.Int64(),
+    label_names=pl.List(pl.String()),
+    gold=pl.Int64(),
+    pred=pl.Int64(),
+    correct=pl.Boolean(),
+    true_label_prob=pl.Float64(),  # null, as the two lists below, where only labels are known
+    label_probs=pl.List(pl.Float64()),  # as the definition measures them
+    prompt=pl.String(),
+    # One text and one number of nats for each label; null where the prompt is not scored on the labels, because the
+    # method predicts from hidden states or from the likelihood of texts.
+    continuations=pl.List(pl.String()),
+    label_log_likelihoods=pl.List(pl.Float64()),
 )
 
 

@@ -13,7 +13,7 @@ from evaluator.decisions.answers import least_probability, resolution, sum_toler
 from evaluator.decisions.questions import QuestionKind
 from evaluator.errors import DatasetError
 from evaluator.prompts.rows import NO_SPANS, NOT_VARIED
-from evaluator.schemas import PROMPTS, REQUESTS
+from evaluator.schemas import PROMPTS, REQUESTS, declare
 
 IMPORTED = "imported"
 """Name of an imported run's suite, of its first part and of its side table."""
@@ -21,25 +21,21 @@ IMPORTED = "imported"
 WITH_REFUSALS = "refusals-wrong"
 """Part of an imported run in which a refused or missing answer counts as a wrong one."""
 
-NUMBERS = pl.Schema(  # side table of an imported run
-    {
-        "dataset": pl.String(),
-        "part": pl.String(),
-        "numbers": pl.String(),  # Numbers
-        "floor": pl.Float64(),  # least probability under the definition `floored`; null where no zero was reported
-    }
+NUMBERS = declare(  # side table of an imported run
+    dataset=pl.String(),
+    part=pl.String(),
+    numbers=pl.String(),  # Numbers
+    floor=pl.Float64(),  # least probability under the definition `floored`; null where no zero was reported
 )
 
-ANSWERS = pl.Schema(
-    {
-        "query": pl.String(),  # id: rows with the same id are answers to one query, and are not independent
-        "prompt": pl.String(),  # empty if it is not known
-        "template": pl.Int64(),  # number of a variation of the prompt; 0: as it is
-        "gold": pl.Int64(),  # index into label_names; null where it is not known
-        "soft_gold": pl.List(pl.Float64()),  # share of each label, where the true answer is a distribution
-        "label_names": pl.List(pl.String()),
-        "log_likelihoods": pl.List(pl.Float64()),  # nats, in label-space order; -inf for what has no probability
-    }
+ANSWERS = declare(
+    query=pl.String(),  # id: rows with the same id are answers to one query, and are not independent
+    prompt=pl.String(),  # empty if it is not known
+    template=pl.Int64(),  # number of a variation of the prompt; 0: as it is
+    gold=pl.Int64(),  # index into label_names; null where it is not known
+    soft_gold=pl.List(pl.Float64()),  # share of each label, where the true answer is a distribution
+    label_names=pl.List(pl.String()),
+    log_likelihoods=pl.List(pl.Float64()),  # nats, in label-space order; -inf for what has no probability
 )
 
 
@@ -93,29 +89,22 @@ def reported_probabilities(numbers: Sequence[Sequence[float]], error: Callable[[
         return Reported(np.log(values / sums[:, None]), floor, tuple(notes))
 
 
-def answers_frame(
-    queries: Sequence[str],
-    prompts: Sequence[str],
-    golds: Sequence[int | None],
-    spaces: Sequence[Sequence[str]],
-    numbers: npt.ArrayLike,
-    templates: Sequence[int] = (),
-    soft_golds: Sequence[Sequence[float] | None] = (),
-) -> pl.DataFrame:
-    """Return ANSWERS, of label spaces of one size and log-likelihoods [rows, labels]."""
+def answers_frame(spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike, **columns: Sequence[object]) -> pl.DataFrame:
+    """Return ANSWERS.
+
+    Args:
+        spaces: label names of each row, all of one number.
+        numbers: log-likelihoods, [rows, labels].
+        columns: the others by name; without `template` and `soft_gold` nothing was varied, and one label is true.
+    """
     distinct = {space: place for place, space in enumerate(dict.fromkeys(map(tuple, spaces)))}
     # Lists of a row each are slow to convert: a space is converted once, and numbers as one matrix.
     labels = pl.Series([list(space) for space in distinct], dtype=pl.List(pl.String()))
-    content = {
-        "query": queries,
-        "prompt": prompts,
-        "template": templates or [0] * len(golds),
-        "gold": golds,
-        "soft_gold": soft_golds or [None] * len(golds),
-        "label_names": labels.gather([distinct[tuple(space)] for space in spaces]),
-        "log_likelihoods": pl.Series(np.asarray(numbers, dtype=np.float64)).arr.to_list(),
-    }
-    return pl.DataFrame(content, schema=ANSWERS)
+    label_names = labels.gather([distinct[tuple(space)] for space in spaces])
+    log_likelihoods = pl.Series(np.asarray(numbers, dtype=np.float64)).arr.to_list()
+    usual = {"template": [0] * len(spaces), "soft_gold": [None] * len(spaces)}
+    of_labels = {"label_names": label_names, "log_likelihoods": log_likelihoods}
+    return pl.DataFrame(usual | columns | of_labels, schema=ANSWERS)
 
 
 def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:

@@ -199,9 +199,9 @@ def _gold(known: Answered, answer: TypedAnswer) -> Gold:
 def _answers(
     rows: Sequence[Answered], golds: Sequence[Gold], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
 ) -> pl.DataFrame:
-    queries, prompts, templates = zip(*((row.query, row.prompt, row.template) for row in rows), strict=True)
+    own = {name: [getattr(row, name) for row in rows] for name in ("query", "prompt", "template")}
     indices, soft = zip(*golds, strict=True)
-    return answers_frame(queries, prompts, indices, spaces, numbers, templates, soft)
+    return answers_frame(spaces, numbers, gold=indices, soft_gold=soft, **own)
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:

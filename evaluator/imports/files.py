@@ -176,11 +176,11 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
             numbers, lambda place, allowed: rows[place].error(where, allowed, numbers[place])
         )
     answers = answers_frame(
-        [row.text(columns.query) if columns.query else str(row.number) for row in rows],
-        [str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
-        golds,
         [labels] * len(rows),
         reported.log_likelihoods,
+        query=[row.text(columns.query) if columns.query else str(row.number) for row in rows],
+        prompt=[str(row.cells[columns.prompt] or "") if columns.prompt else "" for row in rows],
+        gold=golds,
     )
     return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, (*note, *reported.notes))
 
@@ -307,13 +307,9 @@ def _read_samples(path: Path) -> ImportedDataset:
             raise row.error("arguments", same, list(choices))
     log_likelihoods = [_sample_log_likelihoods(row, len(labels)) for row in rows]
     golds = _sample_golds(rows, labels, [numbers.index(max(numbers)) for numbers in log_likelihoods])
-    answers = answers_frame(
-        [str(row.cells["doc_id"]) for row in rows],
-        [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows],
-        golds,
-        [labels] * len(rows),
-        log_likelihoods,
-    )
+    asked = [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows]
+    ids = [str(row.cells["doc_id"]) for row in rows]
+    answers = answers_frame([labels] * len(rows), log_likelihoods, query=ids, prompt=asked, gold=golds)
     name = table_stem(path).partition("_")[2].rpartition("_")[0] or table_stem(path)
     return ImportedDataset(name, "log-likelihoods", answers, path.name)
 

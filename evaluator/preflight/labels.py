@@ -4,7 +4,6 @@ Look at the tokens that are sent: the first of each prompt, control tokens in te
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from evaluator.config import LabelBoundary
 from evaluator.models.source import ModelSource
 from evaluator.preflight.findings import finding
 from evaluator.record import FindingRecord, LabelRecord
+from evaluator.redaction import folded
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import longest_tokens
 from evaluator.store import PromptStore, id_numbers
@@ -141,15 +141,11 @@ def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRe
 
 
 def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Iterator[FindingRecord]:
-    """Yield a finding for the first labels of a dataset that are equal after NFKC, strip and casefold.
-
-    Characters that are not printed, such as a space of no width, are left out as well.
-    """
+    """Yield a finding for the first labels of a dataset that are equal once they are folded."""
     for space in spaces:
         seen: dict[str, str] = {}
         for label in dict.fromkeys(space):
-            printed = "".join(c for c in unicodedata.normalize("NFKC", label) if unicodedata.category(c) != "Cf")
-            first = seen.setdefault(printed.strip().casefold(), label)
+            first = seen.setdefault(folded(label), label)
             if first != label:
                 yield finding(
                     "similar-labels",

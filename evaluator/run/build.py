@@ -30,7 +30,7 @@ from evaluator.run.folders import identity, lock_folder, mark_user
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.store import PromptStore, kept_requests, open_intact_store, write_store
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
-from evaluator.suites.base import Part, Suite
+from evaluator.suites.base import Part, Requests, Suite
 
 logger = logging.getLogger(__name__)
 
@@ -186,11 +186,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
                 requests = {name: suite.requests(suite.take(dataset, config), config) for name, suite in suites.items()}
                 # A dataset that fails adds no rows, and its files are closed.
                 with ExitStack() as dataset_files:
-                    scans = [
-                        scan
-                        for name, requested in requests.items()
-                        for scan in _rows(name, dataset, requested.rows, config, dataset_files, folder.parent)
-                    ]
+                    scans = [*_rows(requests, dataset, config, dataset_files, folder.parent)]
                     files.push(dataset_files.pop_all())
             except (DatasetError, TemplateError) as error:
                 failures.add(dataset.name, error)
@@ -211,20 +207,22 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
 
 
 def _rows(
-    name: str,
-    dataset: AnyDataset,
-    frames: Iterable[pl.DataFrame],
-    config: RunConfig,
-    files: ExitStack,
-    folder: Path,
+    requests: Mapping[str, Requests], dataset: AnyDataset, config: RunConfig, files: ExitStack, folder: Path
 ) -> Iterator[pl.LazyFrame]:
-    """Write the rows of a suite's chosen parts, then those that methods add, to temporary files; yield their scans."""
-    chosen = pl.col("part").is_in(list(chosen_parts(SUITES[name], config)))
-    suite_rows = (rows.filter(chosen).with_columns(suite=pl.lit(name)) for rows in frames)
-    own = files.enter_context(kept_requests(suite_rows, folder))
-    yield own
-    added = added_rows(name, dataset, own.drop("suite", "for_part", *PROMPTS_KEY), config)
-    yield files.enter_context(kept_requests(added, folder))
+    """Write the rows of each suite's chosen parts, then those that methods add, to temporary files; yield their scans.
+
+    Args:
+        requests: of the dataset, by suite.
+        files: closes and removes the files.
+        folder: of the files.
+    """
+    for name, requested in requests.items():
+        is_chosen, suite = pl.col("part").is_in([*chosen_parts(SUITES[name], config)]), pl.lit(name)
+        suite_rows = (rows.filter(is_chosen).with_columns(suite=suite) for rows in requested.rows)
+        own = files.enter_context(kept_requests(suite_rows, folder))
+        yield own
+        added = added_rows(name, dataset, own.drop("suite", "for_part", *PROMPTS_KEY), config)
+        yield files.enter_context(kept_requests(added, folder))
 
 
 class Failures:

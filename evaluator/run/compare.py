@@ -156,4 +156,4 @@ def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
         raise ConfigError(f"{run} and --against {base} are the same run. Name another one as the base.")
     runs = read_runs([run, base], of_one_model=True)
     results = yield from read_results(runs)
-    return decide(policy, runs, results, comparison_table(runs), shared_sets_of(runs))
+    return decide(policy, runs, results, shared_sets_of(runs))

@@ -8,7 +8,7 @@ Read and write DIR/run.json, the record of a run, and the configuration in it.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -121,14 +121,6 @@ class ScoredPaths(NamedTuple):
     scores: Path
 
 
-class Needs(NamedTuple):
-    """Folders of prompts, tokens and scores that runs need: to verify, to report, and to go on without asking again."""
-
-    stores: set[Path]
-    tokens: set[Path]
-    scores: set[Path]
-
-
 @dataclass(frozen=True)
 class DataFolder:
     """A folder of prompts, tokens and scores."""
@@ -196,38 +188,28 @@ class RunFolder:
         """The folder of the run's prompts and scores."""
         return DataFolder(self.out / self.record.data)
 
-    def needs(self) -> Needs:
-        """Return the folders that the run needs, resolved.
+    def needs(self) -> set[Path]:
+        """Return the folders of prompts, tokens and scores that the run needs, resolved.
 
-        A scored run needs what its record names. A run that is not scored yet needs all tokens of its prompts, and all
-        scores of these tokens, of whichever model. Scores that reuse shards of another folder need that folder too.
+        It needs them to verify, to report, and to go on without asking again. A scored run needs what its record names.
+        A run that is not scored yet needs all tokens of its prompts, and all scores of these tokens, of whichever
+        model. Scores that reuse shards of another folder need that folder too.
         """
         data, prompts, scores = self.data, self.record.prompts, self.record.scores
-        needs = Needs(set(), set(), set())
+        needed = set[Path]()
         if scores is not None:
-            for paths in data.scored(scores):
-                needs.stores.add(paths.store)
-                needs.tokens.add(paths.tokens)
-                needs.scores.add(paths.scores)
-            needs.scores.update(data.scores(name).parent for name in scores.files)
+            needed.update(*data.scored(scores), (data.scores(name).parent for name in scores.files))
         if prompts is not None:
-            needs.stores.add(data.store(prompts.fingerprint))
+            needed.add(data.store(prompts.fingerprint))
             for tokens, begun in data.begun(prompts.fingerprint) if scores is None else ():
-                needs.tokens.add(tokens)
-                needs.scores.update(begun)
-        _add_sources(needs.scores)
-        return Needs(*({path.resolve() for path in paths} for paths in needs))  # `store` and `scores` can be links
+                needed.update([tokens, *begun])
+        _add_sources(needed)
+        return {path.resolve() for path in needed}  # `store` and `scores` can be links
 
 
-def needs_of(runs: Iterable[RunFolder]) -> Needs:
-    """Return the union of the needs of several runs."""
-    needs = [run.needs() for run in runs]
-    return Needs(*(set[Path]().union(*paths) for paths in zip(Needs(set(), set(), set()), *needs, strict=True)))
-
-
-def _add_sources(scores: set[Path]) -> None:
-    """Add the folders whose shards these folders of scores reuse."""
-    left = [*scores]
+def _add_sources(folders: set[Path]) -> None:
+    """Add the folders of scores whose shards those among these folders reuse."""
+    left = [*folders]
     while left:
         folder = left.pop()
         try:
@@ -235,8 +217,8 @@ def _add_sources(scores: set[Path]) -> None:
         except StoreError:
             continue
         names = {name.rpartition("/")[0] for plan in plans.values() for name in plan["reused"]}
-        sources = {folder.parent / name for name in names} - scores
-        scores |= sources
+        sources = {folder.parent / name for name in names} - folders
+        folders |= sources
         left += sources
 
 

@@ -56,20 +56,12 @@ class ScoredStore:
         return self.store.requests().join(self.results(kind), on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
-def scored_run(
-    built: Built,
-    stores: Sequence[ScoredStore],
-    *,
-    model: str = "",
-    options: Mapping[str, object] | None = None,
-) -> ScoredRun:
+def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
     """Join a run's requests with their scores and hidden states; requests that have none are left out.
 
     Args:
         built: the run's configuration and the store of its first round.
         stores: the store of the first round, then the store of the second if there is one.
-        model: name of the model, for tables.
-        options: of the measure stage, by suite.
     """
     first = stores[0]
     scored = ScoredRequests(
@@ -83,10 +75,8 @@ def scored_run(
             for name, part in suite.items()
         },
     )
-    config, methods = built.config, chosen_methods(built.config)
-    return ScoredRun(
-        config=config, store=built.store, scored=scored, methods=methods, model=model, options=options or {}
-    )
+    methods = chosen_methods(built.config)
+    return ScoredRun(config=built.config, store=built.store, scored=scored, methods=methods, model="")
 
 
 def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
@@ -138,8 +128,8 @@ def measure_run(
     def progress(*, n_left: int) -> Progress:
         return Progress(stage="Measuring", done=len(digests), total=len(digests) + n_left, unit="tables")
 
-    scored = scored_run(built, stores, model=model, options=options)
-    run = replace(complete_run(scored, stores), keep=keep)
+    scored = scored_run(built, stores)
+    run = replace(complete_run(scored, stores), model=model, options=options, keep=keep)
     until = until_table(scored) if run.config.until.goal else UNTIL.to_frame()
     is_stopped = not until.filter(pl.col("n_scored") < pl.col("n_queries")).is_empty()
     with on_disk(run, out) as run:

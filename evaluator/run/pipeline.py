@@ -189,9 +189,7 @@ def _build_and_check(
             if folder != out:
                 assert prompts is not None, "they are built"
                 mark_user(folder, data)
-                record = stage_records.record_build(
-                    prompts, folder, data, started=started, elapsed_s=elapsed_s, earlier=earlier
-                )
+                record = stage_records.record_build(prompts, folder, data, started, elapsed_s, earlier)
             clock = time.monotonic()
             preflight = yield from check_built(built, labels, model, accept)
             records[folder] = replace(
@@ -252,10 +250,7 @@ def _build(
     for folder, record in earlier.items():
         stage_records.check_configuration(folder, record, built.config)
         stage_records.check_datasets(folder, record, prompts.dataset_fingerprints)
-    elapsed_s = seconds_since(clock)
-    record = stage_records.record_build(
-        prompts, out, data, started=started, elapsed_s=elapsed_s, earlier=earlier.get(out)
-    )
+    record = stage_records.record_build(prompts, out, data, started, seconds_since(clock), earlier.get(out))
     return record, built
 
 

@@ -16,7 +16,7 @@ from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight import labels as label_checks
 from evaluator.preflight import queries as query_checks
-from evaluator.preflight.devices import UTILISATION, Assumptions, Device, Work, chosen_devices, estimate
+from evaluator.preflight.devices import Assumptions, Work, chosen_devices, estimate
 from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
@@ -43,7 +43,7 @@ def preflight(
     """
     check_config(config)
     check_capabilities(config, model)
-    devices = chosen_devices(assumptions)
+    chosen_devices(assumptions)  # raises for a name of none, before prompts are built
     source = find_source(model, needs_weights=False)
     # A finding says that a chat template is not applied, so that no warning needs to.
     model = with_chat(config, model, source)
@@ -53,7 +53,7 @@ def preflight(
         yield Progress(stage="Checking", done=0, total=1, unit="models")
         resolved = ResolvedModel(source, model, form)
         examined = yield from examine(built, resolved)
-        record = checked(built, split_labels(built), resolved, examined, devices, assumptions.utilisation)
+        record = checked(built, split_labels(built), resolved, examined, assumptions)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
 
@@ -94,12 +94,7 @@ def split_labels(built: Built) -> Labels:
 
 
 def checked(
-    built: Built,
-    labels: Labels,
-    resolved: ResolvedModel,
-    examined: Examined,
-    devices: Mapping[str, Device],
-    utilisation: float,
+    built: Built, labels: Labels, resolved: ResolvedModel, examined: Examined, assumptions: Assumptions
 ) -> PreflightRecord:
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = resolved
@@ -129,7 +124,7 @@ def checked(
         tokenised_prompts=examined.tokens.select(pl.len()).collect(engine="streaming").item(),
         **vars(examined.counts),
         **footprint._asdict(),
-        devices=estimate(work, devices, utilisation) if work else {},
+        devices=estimate(work, chosen_devices(assumptions), assumptions.utilisation) if work else {},
         findings=in_order(findings),
     )
 
@@ -231,6 +226,6 @@ def check_built(
         accept: names of findings that would have stopped the run; the record has those among them that were found.
     """
     examined = yield from examine(built, resolved)
-    record = checked(built, labels, resolved, examined, chosen_devices(Assumptions()), UTILISATION)
+    record = checked(built, labels, resolved, examined, Assumptions())
     stopping = {one.name for one in record.findings if one.level == "stop"}
     return replace(record, accepted=sorted(stopping & {*accept}))

@@ -76,13 +76,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
 
 
 def record_build(
-    prompts: PromptsRecord,
-    out: Path,
-    data: Path,
-    *,
-    started: str,
-    elapsed_s: float,
-    earlier: RunRecord | None = None,
+    prompts: PromptsRecord, out: Path, data: Path, started: str, elapsed_s: float, earlier: RunRecord | None
 ) -> RunRecord:
     """Write and return the record of a run whose prompts are built.
 

@@ -19,7 +19,7 @@ from evaluator.config import cache_folder
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import acquire_lock, dead_partial_files, lock_holder, reason
-from evaluator.run.folders import RUN_FILE, USERS, DataFolder, Needs, RunFolder, lock_path, needs_of
+from evaluator.run.folders import RUN_FILE, USERS, DataFolder, RunFolder, lock_path
 from evaluator.run.score import LOGS
 from evaluator.runs.state import find_runs, folders_below
 from evaluator.scores.table import ScoreManifest
@@ -237,22 +237,22 @@ class _Search:
                     "--gone removes what only it used"
                 )
         yield from (_entry("marks", mark) for mark in gone)
-        for kind, folder in _unneeded(data, needs_of(runs)):
+        for kind, folder in _unneeded(data, set[Path]().union(*(run.needs() for run in runs))):
             try:
                 yield _own_folder(kind, folder)
             except (StoreError, OSError) as error:
                 self._kept[str(folder)] = f"{error}; if no one needs it, remove it by hand"
 
 
-def _unneeded(data: DataFolder, needs: Needs) -> Iterator[tuple[Kind, Path]]:
+def _unneeded(data: DataFolder, needed: set[Path]) -> Iterator[tuple[Kind, Path]]:
     """Yield the folders of prompts, tokens and scores in a data folder that no run needs."""
     for store in _folders(data.path / "store", FINGERPRINT):
-        if store.resolve() not in needs.stores:
+        if store.resolve() not in needed:
             yield "prompts", store
         else:
-            yield from (("tokens", path) for path in _folders(store, TOKENS) if path.resolve() not in needs.tokens)
+            yield from (("tokens", path) for path in _folders(store, TOKENS) if path.resolve() not in needed)
     for model in _folders(data.path / "scores", FINGERPRINT):
-        yield from (("scores", path) for path in _folders(model, FINGERPRINT) if path.resolve() not in needs.scores)
+        yield from (("scores", path) for path in _folders(model, FINGERPRINT) if path.resolve() not in needed)
 
 
 def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:

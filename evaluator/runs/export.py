@@ -10,7 +10,7 @@ from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.exports.metrics_tables import comparison_files
 from evaluator.files.json_files import read_json
-from evaluator.files.whole import write_bytes
+from evaluator.files.whole import table_path, write_bytes
 from evaluator.record import MeasuredRecord, require_every_query
 from evaluator.run.folder import read_requests, read_scores, read_table
 from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, RunFolder, model_runs, read_run
@@ -57,7 +57,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
 
 def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
     """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path."""
-    digests = (read_json(out / COMPARISON_FILE) or {}).get("tables", {}) if (out / COMPARISON_FILE).is_file() else {}
+    digests = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
     if name in ("markdown", "latex") and "comparison" in digests:
         file = comparison_files(read_table(out, "comparison", digests))[name]
         path = (target or out / EXPORTS) / file.name if not (target and target.suffix) else target
@@ -90,8 +90,8 @@ def _attachments(out: Path, record: MeasuredRecord) -> list[Path]:
     """Return the paths of the tables, which are verified, and of the page."""
     for name in record.tables:
         read_table(out, name, record.tables)
-    tables = [out / "tables" / f"{name}.parquet" for name in record.tables]
-    return [path.absolute() for path in [*tables, out / PAGE] if path.is_file()]
+    paths = [*(table_path(out, name) for name in record.tables), out / PAGE]
+    return [path.absolute() for path in paths if path.is_file()]
 
 
 def _prompts(out: Path) -> pl.DataFrame:

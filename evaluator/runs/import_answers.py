@@ -85,9 +85,8 @@ def import_answers(
         varied = replace(part, kind="diagnostic")
         parts = {dataset.part: varied if dataset.part in VARIED else part for dataset in datasets}
         built = Built(config, store, {IMPORTED: parts})
-        elapsed_s = seconds_since(clock)
-        prompts = _prompts_record(built, datasets, digest)
-        record = stage_records.record_build(prompts, out, out, started=started, elapsed_s=elapsed_s, earlier=earlier)
+        elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest)
+        record = stage_records.record_build(prompts, out, out, started, elapsed_s, earlier)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,

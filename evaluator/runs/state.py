@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.whole import lock_holder
+from evaluator.files.whole import lock_holder, read_bytes
 from evaluator.record import RunRecord
 from evaluator.run.folders import COMPARISON_PAGE, RUN_FILE, RunFolder, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
@@ -207,7 +207,6 @@ def folder_bytes(folder: Path) -> int:
 
 
 def _log_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
-    except OSError:
-        return []
+    with suppress(OSError):
+        return read_bytes(path).decode("utf-8", "replace").splitlines()
+    return []

@@ -7,7 +7,7 @@ The prediction for an example is the choice of lowest loss, so a random guess is
 the choices of all its questions, with one right choice for each question. The probability is computed here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -44,6 +44,16 @@ class Task:
     source: ChoicesSource = "task"
 
     @property
+    def actual_choices(self) -> int:
+        """Return the number of choices of every example of a task without subtasks."""
+        return self.n_choices or self.stated_choices
+
+    @property
+    def chance(self) -> Fraction | None:
+        """Return the chance of guessing an example right; None where examples have different chances."""
+        return None if self.subtasks else Fraction(1, self.actual_choices)
+
+    @property
     def stated_chance(self) -> Fraction:
         """Return the authors' chance of guessing an example right."""
         return Fraction(1, self.stated_choices)
@@ -72,39 +82,23 @@ TASKS = shipped_tables("evaluator.reproductions.yauney_mimno_2024", "tasks", Tas
 """Name -> task, of assets/tasks.toml."""
 
 
-def uniform_chance(name: str) -> Fraction | None:
-    """Return the chance of every example of a task, None where they differ. Raises DatasetError for an unknown task."""
-    task = task_named(name)
-    return None if task.subtasks else Fraction(1, task.n_choices or task.stated_choices)
-
-
-def task_named(name: str) -> Task:
-    """Return a task by its name. Raises DatasetError, with the names of all tasks, for an unknown one."""
-    if name not in TASKS:
-        raise DatasetError(
-            f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
-            "Leave its rows out, or add it to assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
-        )
-    return TASKS[name]
-
-
 def pooled_chances(task: Task, rows: Iterable[int]) -> dict[int, Fraction]:
-    """Return example id -> chance, given the rows of a task that are queries: right choices / all choices."""
+    """Return example id -> chance, given the rows of a task that are queries: right choices / all choices.
+
+    An example has the questions of all subtasks with its number. Raises DatasetError for a row outside the task.
+    """
+    n_choices = [
+        (example, part.exceptions.get(example, part.n_choices))
+        for part in task.subtasks
+        for example in range(part.n_rows)
+    ]
     pools: dict[int, list[int]] = {}
     for row in rows:
-        example, n_choices = _question(task, row)
-        pools.setdefault(example, []).append(n_choices)
+        if row >= len(n_choices):
+            raise DatasetError(f"Row {row} is outside the task, whose rows are 0 to {len(n_choices) - 1}.")
+        example, n = n_choices[row]
+        pools.setdefault(example, []).append(n)
     return {example: Fraction(len(pool), sum(pool)) for example, pool in sorted(pools.items())}
-
-
-def _question(task: Task, row: int) -> tuple[int, int]:
-    """Return the example id of a row of a task, which is its number within its subtask, and its number of choices."""
-    start = 0
-    for subtask in task.subtasks:
-        if start <= row < start + subtask.n_rows:
-            return row - start, subtask.exceptions.get(row - start, subtask.n_choices)
-        start += subtask.n_rows
-    raise DatasetError(f"Row {row} is outside the task, whose rows are 0 to {start - 1}.")
 
 
 PUBLISHED_QUERY_RULES = declare(  # rules by which prompts without their query may be told from the losses alone
@@ -202,7 +196,11 @@ def read_results(folder: Path) -> PublishedData:
         held_out=held_out.collect(),
     )
     for name in data.demonstrations["dataset"].unique(maintain_order=True):
-        task_named(name)
+        if name not in TASKS:
+            raise DatasetError(
+                f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
+                "Leave its rows out, or add it to assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
+            )
     return data
 
 
@@ -260,18 +258,14 @@ USED_RULE = "no more different losses than stated choices"
 
 def _query_rules() -> dict[str, pl.Expr]:
     """Rule -> whether a prompt lost its query by it."""
-    tasks = TASKS.items()
-    stated, actual, widest = (
-        pl.col("dataset").replace_strict(choices, return_dtype=pl.Int64)
-        for choices in (
-            {name: task.stated_choices for name, task in tasks},
-            {name: task.n_choices or task.stated_choices for name, task in tasks},
-            {
-                name: max([task.n_choices or task.stated_choices, *(part.n_choices for part in task.subtasks)])
-                for name, task in tasks
-            },
+
+    def of_task(n_choices: Callable[[Task], int]) -> pl.Expr:
+        return pl.col("dataset").replace_strict(
+            {name: n_choices(task) for name, task in TASKS.items()}, return_dtype=pl.Int64
         )
-    )
+
+    stated, actual = of_task(lambda task: task.stated_choices), of_task(lambda task: task.actual_choices)
+    widest = of_task(lambda task: max([task.actual_choices, *(part.n_choices for part in task.subtasks)]))
     n_losses, share = pl.col("n_losses"), pl.col("n_losses") / pl.col("n_examples")
     return {
         "one loss for all examples": n_losses == 1,

@@ -264,13 +264,12 @@ def _histogram_panels(published: Published) -> list[Panel]:
     ]
 
 
-def _search_panels(
-    tables: Tables,
-    searches: Sequence[tuple[str, str, tuple[str, ...], tuple[int, ...]]],
-    *,
-    tails: bool = False,
-) -> Panels:
-    """Draw a panel for each (task, base model, models, shots) in the results."""
+_Search = tuple[str, str, tuple[str, ...], tuple[int, ...]]
+"""Task, base model, models and numbers of shots of a panel."""
+
+
+def _search_panels(tables: Tables, searches: Sequence[_Search], *, tails: bool = False) -> Panels:
+    """Draw a panel for each search that is in the results."""
     panels = []
     for dataset, base, models, shots in searches:
         curves = tables["curves"].filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)

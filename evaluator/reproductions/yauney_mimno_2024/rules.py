@@ -24,7 +24,6 @@ from evaluator.reproductions.yauney_mimno_2024.data import (
     PublishedData,
     experiment_name,
     pooled_chances,
-    uniform_chance,
 )
 from evaluator.schemas import declare
 
@@ -114,7 +113,7 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
     scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(MIXED_TASKS)))
     mixes: list[Mix] = []
     for row in experiments.iter_rows(named=True):
-        chance = uniform_chance(row["dataset"])
+        chance = TASKS[row["dataset"]].chance
         if chance is not None:
             mixes.append({chance: row["n"]})
             continue
@@ -136,7 +135,7 @@ def example_chances(data: PublishedData) -> pl.DataFrame:
     tables = []
     for (name,), rows in scored.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
         examples = rows["example_id"].unique().to_list()
-        chance = uniform_chance(str(name))
+        chance = TASKS[str(name)].chance
         chances = dict.fromkeys(examples, chance) if chance else _pooled(data, str(name), [])
         _require_same(chances, examples, str(name))
         numbers = {example: float(chance) for example, chance in chances.items()}

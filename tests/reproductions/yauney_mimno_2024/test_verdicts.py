@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from max_random_baseline.max_random_baseline import max_random_baseline
 
-from evaluator.reproductions.yauney_mimno_2024.data import TASKS, pooled_chances, uniform_chance
+from evaluator.reproductions.yauney_mimno_2024.data import TASKS, pooled_chances
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published
 from evaluator.reproductions.yauney_mimno_2024.rules import judge, reasons
 from tests.shared_data import shared_data
@@ -180,7 +180,7 @@ def test_chances_are_those_of_the_tasks_own_choices(name: str) -> None:
         row["row"]: Fraction(sum(score == 1 for score in row["scores"]), len(row["choices"]))
         for row in rows.iter_rows(named=True)
     }
-    chance = uniform_chance(name)
+    chance = TASKS[name].chance
     if chance is None:
         assert pooled_chances(TASKS[name], expected) == expected
     else:
@@ -192,7 +192,7 @@ def test_two_right_choices_of_ten_are_guessed_as_often_as_one_of_five() -> None:
     rows = pl.read_parquet(shared_data("bigbench_lite") / "novel_concepts.parquet")
     shares = rows.select(pl.col("scores").list.eval(pl.element() == 1).list.sum() / pl.col("choices").list.len())
     assert set(shares.to_series()) == {0.2}
-    assert uniform_chance("novel_concepts") == Fraction(1, 5)
+    assert TASKS["novel_concepts"].chance == Fraction(1, 5)
 
 
 def test_pooling_adds_up_right_choices_and_choices() -> None:
