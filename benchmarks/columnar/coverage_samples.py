@@ -346,8 +346,7 @@ def chosen_sets(n_sets: int, of_choice: float) -> Simulate:
             easy = rng.normal(0, 1, (n, 1))
             drawn = easy + rng.normal(0, 0.6, n_sets) + rng.normal(0, 1, (n, n_sets))
             chosen = easy + rng.normal(0, of_choice) + rng.normal(0, 1, (n, 1))
-            difference = difference_from_draws(chosen, drawn)
-            found.append((difference.value, difference.two_way, difference.two_way_freedom))
+            found.append(difference_from_draws(chosen, drawn)[1][:3])
         value, error, degrees = (np.array(column, dtype=np.float64) for column in zip(*found, strict=True))
         return held(*limits(value, error, degrees, n, "symmetric"), 0.0)
 

@@ -13,7 +13,7 @@ from benchmarks.columnar.metrics import N_LABELS, PARTS, _predictions
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
 from evaluator.metrics.groups import prediction_groups
 from evaluator.statistics.variance_components import variance_components
-from evaluator.suites.staicc.robustness import CrossedParts
+from evaluator.suites.staicc.robustness import total_errors
 
 N_QUERIES, N_TEMPLATES, N_SETS = 55_556, 9, 2  # 1,000,008 scores
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _total_error(predictions: pl.DataFrame) -> int:
-    parts = CrossedParts()
+    parts = total_errors()
     for group in prediction_groups(predictions):
         parts.add(group)
     return parts.tables(["paper", "released"])["variance_components"].height

@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.report.figures import GREY, INK, VERMILION, Axis, Drawing, Mark, Room, Size, panel, stacked
+from evaluator.report.figures import GREY, INK, VERMILION, Axis, Drawing, Mark, Size, panel, stacked
 from evaluator.report.section import Panel, Panels
 
-ROOM = Room(left=50, right=18, top=12, bottom=38)
-SMALL, LARGE = Size(200, 140, ROOM), Size(320, 200, ROOM)
+SMALL = Size(200, 140, left=50, right=18, top=12, bottom=38)
+LARGE = SMALL._replace(width=320, height=200)
 
 MARGIN = 2
 """Factor between the outermost models and the ends of the axis of parameters."""

@@ -28,16 +28,10 @@ import polars as pl
 from evaluator import schemas
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
+from evaluator.metrics import intervals
 from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
 from evaluator.metrics.groups import GROUP, MeasuredGroup
 from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
-from evaluator.metrics.intervals import (
-    CONFIDENCE_LEVEL,
-    mean_over_datasets,
-    reduced_bias,
-    with_estimates,
-    with_intervals,
-)
 from evaluator.schemas import MEAN_OVER_DATASETS, Definition
 from evaluator.statistics.selective import binomial_quantile
 from evaluator.store import id_numbers, kept, slices
@@ -61,13 +55,13 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
         n_queries of the mean says how many queries it is over.
     """
     rows = [row for group in groups for row in _rows(group)]
-    estimates = reduced_bias(rows)
+    estimates = intervals.reduced_bias(rows)
     plain = [{name: value for name, value in row.items() if name != "bins"} for row in rows]
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
-    datasets = with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
+    datasets = intervals.with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
     same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
-    means = mean_over_datasets(datasets, schemas.METRICS_KEY, **same, **SIZES, **mean_guesses())
-    parts = [with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
+    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, **same, **SIZES, **mean_guesses())
+    parts = [intervals.with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
     return with_tests_of_run(*parts).select(schemas.METRICS.names()).cast(schemas.METRICS).sort(schemas.METRICS_KEY)
 
 
@@ -172,7 +166,7 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
                     ends = zip(("ci_low", "ci_high"), quantile_interval(masses_of, share), strict=True)
                     found.append(key | sizes | about | dict(ends))
     datasets = pl.DataFrame(found, schema=schemas.METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
-    means = mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
+    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
     return pl.concat([datasets, means], how="diagonal").sort(schemas.METRICS_KEY)
 
 
@@ -214,7 +208,7 @@ def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[fl
     The number of values at or below the true quantile is binomial, so the interval holds it with at least the stated
     probability (SciPy's quantile_test, which follows Conover 1999).
     """
-    ordered, tail = np.sort(values), (1 - CONFIDENCE_LEVEL) / 2
+    ordered, tail = np.sort(values), (1 - intervals.CONFIDENCE_LEVEL) / 2
     low, above = map(int, binomial_quantile(np.array([tail, 1 - tail]), len(values), share))
     high = above + 1
     return float(ordered[low - 1]) if low > 0 else 0.0, float(ordered[high - 1]) if high <= len(values) else 1.0

@@ -1,6 +1,6 @@
 """Tables of variance components, total intervals and design studies, from answers of a crossed design."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +8,15 @@ import polars as pl
 
 from evaluator import schemas
 from evaluator.arrays import Floats
-from evaluator.metrics.classification import Limits
-from evaluator.metrics.intervals import Z, mean_over_datasets, two_way_standard_error, with_intervals
+from evaluator.metrics.classification import IntervalForm, Limits, Measured
+from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.intervals import (
+    Z,
+    mean_over_datasets,
+    total_standard_error,
+    two_way_standard_error,
+    with_intervals,
+)
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.variance_components import (
     COMPONENTS,
@@ -130,21 +137,86 @@ def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> d
     """
     cells = case.cells[:, :, 0]
     n_queries = len(cells)
-    error, degrees = two_way_standard_error(cells)
-    return {
-        **case.key,
-        "value": float(cells.mean()),
-        "n_queries": n_queries,
-        "interval": "score" if np.isfinite(limits).all() else "symmetric",
-        "lowest": limits[0],
-        "highest": limits[1],
-        "standard_error": float(cells.mean(axis=1).std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None,
-        "degrees_of_freedom": n_queries - 1,
-        "ci_over": "queries",
-        "total_over": total_over,
-        "total_error": error,
-        "total_degrees": degrees,
-    }
+    over_queries = float(cells.mean(axis=1).std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None
+    form: IntervalForm = "score" if np.isfinite(limits).all() else "symmetric"
+    measured = Measured(float(cells.mean()), over_queries, n_queries - 1, form, *limits)
+    return _headline({**case.key, "n_queries": n_queries}, measured, total_over, two_way_standard_error(cells))
+
+
+def _headline(
+    about: Mapping[str, object], measured: Measured, total_over: str, total: tuple[float | None, float]
+) -> dict[str, object]:
+    over = {"ci_over": measured.over, "total_over": total_over}
+    return {**about, **measured._asdict(), **over, "total_error": total[0], "total_degrees": total[1]}
+
+
+class FixedFactors(NamedTuple):
+    """A value for which factors of the prompt are fixed, and the answers in which each of these is varied."""
+
+    about: Mapping[str, object]  # key of the value, and its numbers of queries and requests
+    measured: Measured
+    factors: Sequence[str]
+    # Standard error over queries and its degrees of freedom, then with each factor added in turn.
+    errors: Sequence[tuple[float, float]]
+
+
+class TotalErrors:
+    """Total errors of the values of one part, as if factors that other parts vary had been drawn, group by group.
+
+    Args:
+        part: of the values, for which factors of the prompt are fixed.
+        metrics: of the values.
+        factors: part that varies a factor -> name of the factor.
+        crossed: returns the answers of a group of another part, none of most parts.
+    """
+
+    def __init__(
+        self,
+        part: str,
+        metrics: Iterable[str],
+        factors: Mapping[str, str],
+        crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]],
+    ) -> None:
+        self._part, self._metrics, self._factors, self._crossed = part, metrics, factors, crossed
+        self._cases: list[CrossedAnswers] = []
+        self._values: list[tuple[dict[str, object], Measured]] = []
+
+    def add(self, group: PredictionGroup) -> None:
+        """Keep the values of a group of the part, or the answers in which a factor is varied."""
+        if group.key["part"] != self._part:
+            self._cases += self._crossed(group)
+            return
+        about = {**group.key, **group.sizes, "n_shots": group.rows["n_shots"][0]}
+        self._values += [(about | {"metric": metric}, group.metrics[metric]) for metric in self._metrics]
+
+    def fixed(self, definitions: Collection[str]) -> Iterator[FixedFactors]:
+        """Yield each value under these definitions of which a factor is varied."""
+        for about, measured in self._values:
+            alike = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_VALUE)]
+            cases = [case for case in alike if case.key["part"] in self._factors]
+            if cases and measured.standard_error is not None and about["definition"] in definitions:
+                errors = [(measured.standard_error, float(measured.degrees_of_freedom))]
+                for case in cases:
+                    error, degrees = total_standard_error(*errors[-1], case.cells.mean(axis=2), case.attributes)
+                    errors.append(errors[-1] if error is None else (error, degrees))
+                yield FixedFactors(about, measured, [self._factors[str(case.key["part"])] for case in cases], errors)
+
+    def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
+        """Return variance_components, total_error of values under these definitions, and design_study."""
+        headlines = [
+            _headline(each.about, each.measured, _in_words(each.factors), each.errors[-1])
+            for each in self.fixed(definitions)
+        ]
+        return total_error_tables(self._cases, headlines)
+
+
+_OF_VALUE = ("dataset", "method", "definition", "metric")
+"""Columns that the varied answers share with a value."""
+
+
+def _in_words(factors: Sequence[str]) -> str:
+    """Return “queries, a and b” for the factors a and b."""
+    return f"{', '.join(['queries', *factors[:-1]])} and {factors[-1]}"
 
 
 def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:

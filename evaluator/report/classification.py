@@ -1,14 +1,14 @@
 """Build the sections of a classification run: methods, results, reliability and confusion of every part."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 import polars as pl
 
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report import figures
-from evaluator.report.methods import by_method, method_summary, methods_section
+from evaluator.report.methods import PartResults, by_method, datasets_of, method_summary, methods_section
 from evaluator.report.section import (
     Block,
     Filled,
@@ -37,7 +37,6 @@ from evaluator.report.table import (
     Table,
     baseline_columns,
     by_definition,
-    dataset_order,
     ends_column,
     in_order,
     lower_is_better,
@@ -58,32 +57,6 @@ INTERVAL_FIGURES = ("accuracy", "true_label_probability")
 
 FIGURE_DEFINITION = "paper"
 """Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
-
-
-@dataclass(frozen=True)
-class PartResults:
-    """The metrics of one part under one method."""
-
-    suite: str
-    part: str
-    method: str
-    anchor: str
-    metrics: pl.DataFrame  # schemas.METRICS
-    texts: MetricTexts
-
-    @property
-    def place(self) -> str:
-        """Return the suite and part."""
-        return f"{self.suite} / {self.part}" if self.part else self.suite
-
-    @property
-    def about(self) -> str:
-        """Return suite, part and method."""
-        return f"{self.place}, {self.method}"
-
-    def section(self, kind: str, title: str, content: Sequence[Block], subtitle: str) -> Section:
-        """Return a section about the results; `kind` ends its anchor and is its CSS class."""
-        return Section(f"{self.anchor}-{kind}", title, content, subtitle=subtitle, kind=kind)
 
 
 def classification_sections(
@@ -115,28 +88,13 @@ def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str
     return [*(replace(first, **head) for first in sections[:1]), *sections[1:]]  # type: ignore[arg-type]
 
 
-def datasets_of(run: MeasuredRun) -> list[str]:
-    """Return the measured datasets, in the order of the benchmark."""
-    return dataset_order(run.table("metrics"), run.record.prompts.datasets)
-
-
 def _part_sections(
     run: MeasuredRun, results: Sequence[PartResults], *, has_others: bool, has_other_parts: bool
 ) -> Iterator[Section]:
     first, *others = results
     place = f", {first.part}" if has_other_parts else ""
     if others:
-        metrics = pl.concat([one.metrics for one in results])
-        yield methods_section(
-            metrics,
-            run.table("method_differences").filter(suite=first.suite, part=first.part),
-            {one.method: one.anchor for one in results},
-            {name: first.texts.title(name) for name in INTERVAL_FIGURES if name in set(metrics["metric"])},
-            n_shots=run.record.prompts.n_shots,
-            datasets=datasets_of(run),
-            place=first.place,
-            navigation=f"Inference methods{place}",
-        )
+        yield methods_section(run, results, INTERVAL_FIGURES, navigation=f"Inference methods{place}")
     subtitle = first.about if has_others else ""
     yield from _result_sections(run, first, subtitle, navigation=f"Results{place}")
     if others:

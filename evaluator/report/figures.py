@@ -58,25 +58,29 @@ class Drawing(str):
         return Markup('<div class="drawn" data-csv="{}">{}</div>').format(data, Markup(str(self)))  # noqa: S704
 
 
-class Room(NamedTuple):
-    """Pixels around the plot, for labels and titles of its axes."""
+class Size(NamedTuple):
+    """Pixels of a plot, and around it for labels and titles of its axes."""
 
+    width: int
+    height: int
     left: int
     right: int
     top: int
     bottom: int
 
 
-def styled(layers: Sequence[VegaSpec], width: int, height: int, room: Room) -> VegaSpec:
-    """Return a chart of layers, in pixels, with the report's fonts and colours, and `room` around it."""
+def styled(layers: Sequence[VegaSpec], size: Size) -> VegaSpec:
+    """Return a chart of layers with the report's fonts and colours."""
     labels = {"labelColor": INK, "labelFontSize": 11, "labelPadding": 5}
     titles = {"titleColor": INK, "titleFontSize": 11, "titleFontWeight": "normal"}
+    width, height, *_ = size
+    padding = {side: getattr(size, side) for side in ("left", "right", "top", "bottom")}
     config = {
         "font": "sans-serif",
         "background": "transparent",
         # Fixed sizes align panels, and do not depend on the fonts of the machine.
         "autosize": "none",
-        "padding": room._asdict(),
+        "padding": padding,
         "view": {"stroke": None},
         "axis": {"domainColor": AXIS, "ticks": False, **labels, **titles},
         "axisX": {"minExtent": X_LABELS, "maxExtent": X_LABELS, "labelFlush": False},
@@ -125,22 +129,14 @@ def stacked(**tables: pl.DataFrame) -> pl.DataFrame:
 
 
 ROW_HEIGHT, TICK = 26, 18
-INTERVAL_WIDTH, INTERVAL_ROOM = 320, Room(left=134, right=12, top=4, bottom=22)
+INTERVALS = Size(320, ROW_HEIGHT, left=134, right=12, top=4, bottom=22)  # of one row
 
 DASHES: dict[str, list[int]] = {"solid": [1, 0], "dashed": [5, 3], "dotted": [2, 2], "mixed": [8, 3, 2, 3]}
 """Name of a dash pattern -> its lengths in pixels. Dashes tell lines apart where colours do not."""
 
 
-class Size(NamedTuple):
-    """Pixels of a plot, and around it for labels and titles of its axes."""
-
-    width: int
-    height: int
-    room: Room
-
-
-PANEL = Size(150, 150, Room(left=48, right=12, top=12, bottom=36))
-TIME_LINE = Size(320, 90, Room(left=78, right=12, top=4, bottom=36))
+PANEL = Size(150, 150, left=48, right=12, top=12, bottom=36)
+TIME_LINE = Size(320, 90, left=78, right=12, top=4, bottom=36)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,7 +360,7 @@ def time_line(stages: Mapping[str, float]) -> Drawing:
 
 @cache
 def _plot(marks: tuple[Mark, ...], x: Axis, y: Axis, size: Size) -> VegaSpec:
-    return compiled(styled([_layer(mark, x, y) for mark in marks], size.width, size.height, size.room))
+    return compiled(styled([_layer(mark, x, y) for mark in marks], size))
 
 
 def _layer(mark: Mark, x: Axis, y: Axis) -> VegaSpec:
@@ -434,7 +430,7 @@ def load_compiler() -> None:
 
 @cache
 def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> VegaSpec:
-    axis = {"labelFontSize": 12, "labelLimit": INTERVAL_ROOM.left - 10, "grid": True, "gridColor": GRID}
+    axis = {"labelFontSize": 12, "labelLimit": INTERVALS.left - 10, "grid": True, "gridColor": GRID}
     y = {"y": _field("dataset", "nominal", sort=list(names), title=None, axis=axis)}
 
     def x(column: str) -> VegaSpec:
@@ -455,4 +451,4 @@ def _rows_chart(names: tuple[str, ...], has_baselines: bool, has_dots: bool) -> 
         _marks("point", value, x("value")),
         _marks("bar", band, y | along | {"description": _field("description", "nominal")}),
     ]
-    return compiled(styled(layers, INTERVAL_WIDTH, ROW_HEIGHT * len(names), INTERVAL_ROOM))
+    return compiled(styled(layers, INTERVALS._replace(height=ROW_HEIGHT * len(names))))

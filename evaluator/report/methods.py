@@ -1,8 +1,8 @@
 """Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -10,14 +10,16 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.methods import METHODS
-from evaluator.report.section import Block, Group, Section, texts
+from evaluator.report.section import Block, Group, MeasuredRun, Section, texts
 from evaluator.report.table import (
     DEFINITIONS,
     GROUP,
     VERDICT_MARKS,
     Column,
+    MetricTexts,
     Row,
     Table,
+    dataset_order,
     interval,
     marked,
     number,
@@ -38,6 +40,37 @@ MAX_LEVEL_TITLES = 6
 
 MEAN = f"on {MEAN_OVER_DATASETS}"
 """Column of the means over datasets in a table of methods."""
+
+
+@dataclass(frozen=True)
+class PartResults:
+    """The metrics of one part under one method."""
+
+    suite: str
+    part: str
+    method: str
+    anchor: str
+    metrics: pl.DataFrame  # schemas.METRICS
+    texts: MetricTexts
+
+    @property
+    def place(self) -> str:
+        """Return the suite and part."""
+        return f"{self.suite} / {self.part}" if self.part else self.suite
+
+    @property
+    def about(self) -> str:
+        """Return suite, part and method."""
+        return f"{self.place}, {self.method}"
+
+    def section(self, kind: str, title: str, content: Sequence[Block], subtitle: str) -> Section:
+        """Return a section about the results; `kind` ends its anchor and is its CSS class."""
+        return Section(f"{self.anchor}-{kind}", title, content, subtitle=subtitle, kind=kind)
+
+
+def datasets_of(run: MeasuredRun) -> list[str]:
+    """Return the measured datasets, in the order of the benchmark."""
+    return dataset_order(run.table("metrics"), run.record.prompts.datasets)
 
 
 def method_order(method: str) -> tuple[int, str]:
@@ -99,45 +132,35 @@ def test_tip(row: Row) -> str:
 
 
 def methods_section(
-    metrics: pl.DataFrame,
-    differences: pl.DataFrame,
-    anchors: Mapping[str, str],
-    titles: Mapping[str, str],
-    *,
-    n_shots: object,
-    datasets: Sequence[str],
-    place: str,
-    navigation: str,
+    run: MeasuredRun, results: Sequence[PartResults], names: Sequence[str], *, navigation: str
 ) -> Section:
     """Build the section that compares the methods of a part.
 
     Args:
-        metrics: schemas.METRICS of the part.
-        differences: compare.schema.DIFFERENCES of the part.
-        anchors: method -> anchor of its section, in the order of rows.
-        titles: metric that is a mean over queries -> its title, in the order of tables.
-        n_shots: as in the record.
-        datasets: in the order of columns.
-        place: suite and part.
+        run: with the table method_differences.
+        results: of all methods of the part, in the order of rows.
+        names: metrics that are means over queries, in the order of tables.
         navigation: entry in the contents.
     """
+    first, n_shots = results[0], run.record.prompts.n_shots
+    metrics = pl.concat([one.metrics for one in results])
+    differences = run.table("method_differences").filter(suite=first.suite, part=first.part)
     groups = []
     for definition in DEFINITIONS:
         cells = _cells(metrics.filter(definition=definition), differences.filter(definition=definition))
         tables: list[Block] = []
-        for metric, title in titles.items():
+        for metric in names:
             if (chosen := cells.filter(metric=metric)).height:
-                rows, has_best = method_rows(chosen, anchors, n_shots), chosen["cell"].struct.field("is_best").any()
-                caption, columns = _caption(metric, title, not tables, has_best), _columns(rows, datasets)
+                title = first.texts.title(metric)
+                rows, has_best = method_rows(chosen, results, n_shots), chosen["cell"].struct.field("is_best").any()
+                caption, columns = _caption(metric, title, not tables, has_best), _columns(rows, datasets_of(run))
                 style, row_data = "metrics methods", {"method": "method"}
                 table = Table(rows, columns, caption=caption, style=style, row_data=row_data, data={"metric": metric})
                 tables.append(Group([table], f"The same of {title.lower()}", is_folded=True) if tables else table)
         if tables:
             groups.append(Group(tables, definition=definition, style="definition"))
-    anchor = next(iter(anchors.values()))
-    return Section(
-        f"methods-{anchor}", "Inference methods", groups, subtitle=place, kind="compared-methods", navigation=navigation
-    )
+    anchor, kind = f"methods-{first.anchor}", "compared-methods"
+    return Section(anchor, "Inference methods", groups, subtitle=first.place, kind=kind, navigation=navigation)
 
 
 def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
@@ -157,12 +180,12 @@ def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
     return cells.select(*key, cell=pl.struct(pl.exclude("metric", "dataset")))
 
 
-def method_rows(cells: pl.DataFrame, anchors: Mapping[str, str], n_shots: object) -> pl.DataFrame:
+def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: object) -> pl.DataFrame:
     """Return a row for each method, with a column of structs for each dataset, named "on" and the dataset."""
     wide = cells.with_columns(pl.format("on {}", "dataset")).pivot(on="dataset", index="method", values="cell")
     about = [
-        (name, anchor, f"{place:03}", method_summary(name), _labelled_examples(name, n_shots))
-        for place, (name, anchor) in enumerate(anchors.items(), 1)
+        (one.method, one.anchor, f"{place:03}", method_summary(one.method), _labelled_examples(one.method, n_shots))
+        for place, one in enumerate(results, 1)
     ]
     names = dict.fromkeys(("method", "anchor", "place", "summary"), pl.String) | {"labelled": pl.Float64}
     methods = pl.DataFrame(about, schema=names, orient="row")

@@ -10,7 +10,7 @@ from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.schemas import PREDICTIONS_KEY
 from evaluator.suites.base import Family, ScoredRun, Table, classification_page, classification_tables
-from evaluator.suites.decide.consistency import DIAGNOSTICS, VariedAnswers
+from evaluator.suites.decide.consistency import DIAGNOSTICS, total_error_of_accuracies, total_errors
 from evaluator.suites.decide.report import effects_sections, graded_sections
 from evaluator.suites.decide.suite import METRIC_TEXTS, GradedAnswers, summary_lines
 
@@ -30,8 +30,8 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
         "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
         "labels": pl.col("metric").is_in(ANSWERED_METRICS),
     }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
-    graded, varied = GradedAnswers(run, [IMPORTED]), VariedAnswers(IMPORTED)
-    readers = [graded.add, varied.add]
+    graded, errors = GradedAnswers(run, [IMPORTED]), total_errors(IMPORTED)
+    readers = [graded.add, errors.add]
     changed = partial(_with_floored, imported=imported)
     for name, table in classification_tables(run, DIAGNOSTICS, further=readers, changed=changed):
         if name == "metrics":
@@ -40,7 +40,8 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
             table = table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
         yield name, table
     yield "graded", graded.table()
-    yield from varied.tables().items() if {*VARIED} & {*run.scored.parts} else ()
+    if {*VARIED} & {*run.scored.parts}:
+        yield from total_error_of_accuracies(errors, run.config.definitions).items()
 
 
 def sections(run: MeasuredRun) -> Iterator[Section]:

@@ -37,9 +37,9 @@ def x_of(mark: ElementTree.Element) -> float:
 def test_points_and_intervals_lie_where_their_values_are() -> None:
     svg = figures.interval_rows(interval_rows())
     points = [x_of(mark) for mark in marks(svg, "symbol")]
-    assert points == pytest.approx([0.25 * figures.INTERVAL_WIDTH, 0.5 * figures.INTERVAL_WIDTH], abs=0.6)
+    assert points == pytest.approx([0.25 * figures.INTERVALS.width, 0.5 * figures.INTERVALS.width], abs=0.6)
     rules = [(x_of(mark), abs(float(mark.get("x2", "nan")))) for mark in marks(svg, "rule")]
-    lengths = [length / figures.INTERVAL_WIDTH for _, length in rules]
+    lengths = [length / figures.INTERVALS.width for _, length in rules]
     assert lengths == pytest.approx([0.375, 0.375])  # 0.5 - 0.125 and 0.75 - 0.375
 
 
@@ -81,7 +81,7 @@ def strip_svg(dots: list[float]) -> str:
 
 
 def test_a_strip_has_a_dot_a_value_and_the_mean_over_them() -> None:
-    found = [x_of(mark) / figures.INTERVAL_WIDTH for mark in marks(strip_svg([0.125, 0.375, 0.5]), "symbol")]
+    found = [x_of(mark) / figures.INTERVALS.width for mark in marks(strip_svg([0.125, 0.375, 0.5]), "symbol")]
     assert found == pytest.approx([0.125, 0.375, 0.5, 0.25, 0.5], abs=0.002)  # the last two are the rows' means
 
 

@@ -10,9 +10,9 @@ from evaluator.arrays import Floats
 from evaluator.random_baselines.held_out import ranking_curves
 from evaluator.report import figures
 
-SEARCH, TAIL = (figures.Size(205, height, figures.Room(left=40, right=8, top=6, bottom=36)) for height in (130, 62))
-HISTOGRAM = figures.Size(330, 74, SEARCH.room)
-SQUARE = figures.Size(150, 150, figures.Room(left=48, right=10, top=6, bottom=38))
+SEARCH, TAIL = (figures.Size(205, height, left=40, right=8, top=6, bottom=36) for height in (130, 62))
+HISTOGRAM = SEARCH._replace(width=330, height=74)
+SQUARE = figures.Size(150, 150, left=48, right=10, top=6, bottom=38)
 
 # On a linear axis the first tries, which gain most, would be one pixel wide.
 TRIES = figures.Axis(

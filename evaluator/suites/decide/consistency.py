@@ -5,7 +5,7 @@ A query is answered as it is (template 0) and in variations. No measure but the 
 Compare accuracies with cheap baselines: a classifier of words, and the question without demonstrations.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from importlib.util import find_spec
 from warnings import catch_warnings, simplefilter
@@ -17,9 +17,7 @@ from evaluator.arrays import Bools, Ints
 from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
-from evaluator.metrics.intervals import total_standard_error
-from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
-from evaluator.report.notes import in_words
+from evaluator.metrics.total_error import CrossedAnswers, FixedFactors, TotalErrors, crossed_cells
 from evaluator.schemas import BASELINES, BASELINES_KEY, VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
 from evaluator.statistics.paired import paired_interval, paired_test
 from evaluator.statistics.selective import share_interval
@@ -98,78 +96,44 @@ DIAGNOSTICS = tuple(
 """What should not matter, part by part."""
 
 
-QUERIES = "queries"
-"""The component of the total error that the usual interval covers."""
+def total_errors(main_part: str) -> TotalErrors:
+    """Return the total errors of accuracies: the ways to ask are samples as the queries are, and each has its share.
+
+    Args:
+        main_part: asked in the form that the variations have.
+    """
+    return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers)
 
 
-class VariedAnswers:
-    """The total error of accuracies: the ways to ask are samples as the queries are, and each has its share."""
-
-    def __init__(self, main_part: str) -> None:
-        self._main = main_part  # asked in the form that the variations have
-        self._cases: list[CrossedAnswers] = []
-        self._accuracies: list[tuple[dict[str, object], Measured]] = []
-
-    def add(self, group: PredictionGroup) -> None:
-        """Keep the answers of the parts VARIED to queries with true options, and the accuracies of the main part."""
-        part, rows = group.key["part"], group.rows.filter(pl.col("gold").is_not_null())
-        if rows.is_empty():
-            return
+def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
+    """Yield the answers of a group of a part in VARIED to queries with true options."""
+    part, rows = group.key["part"], group.rows.filter(pl.col("gold").is_not_null())
+    if part in VARIED and rows.height:
+        answers = rows.select("query_id", "template", right=pl.col("pred") == pl.col("gold"))
         key = {**group.key, "n_shots": rows["n_shots"][0], "metric": ACCURACY}
-        if part == self._main:
-            self._accuracies.append((key | group.sizes, group.metrics[ACCURACY]))
-        elif part in VARIED:
-            answers = rows.select("query_id", "template", right=pl.col("pred") == pl.col("gold"))
-            names = {"query": "query", "level": part, "interaction": f"query x {part} and residual"}
-            cells, n_left_out = crossed_cells(answers, "right", "template", None)
-            self._cases.append(CrossedAnswers(key, cells, n_left_out, names, Design(len(cells), 1, 1)))
-
-    def tables(self) -> dict[str, pl.DataFrame]:
-        """Return variance_components, total_error and design_study, by name.
-
-        Rows of variance_components of the main part have the variance of an accuracy instead of an answer's: over
-        queries, and of each part of VARIED, with shares of their sum, the squared total error.
-        """
-        headlines, shares = [], [VARIANCE_COMPONENTS.to_frame()]
-        for about, accuracy in self._accuracies:
-            cases = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_QUESTION)]
-            if cases and accuracy.standard_error is not None:
-                headlines.append(_headline(about, accuracy, cases))
-                shares.append(_shares(about, accuracy, cases))
-        tables = total_error_tables(self._cases, headlines)
-        components = pl.concat([tables["variance_components"], *shares]).sort(VARIANCE_COMPONENTS_KEY)
-        return tables | {"variance_components": components}
+        names = {"query": "query", "level": part, "interaction": f"query x {part} and residual"}
+        cells, n_left_out = crossed_cells(answers, "right", "template", None)
+        yield CrossedAnswers(key, cells, n_left_out, names, Design(len(cells), 1, 1))
 
 
-_OF_QUESTION = ("dataset", "method", "definition")
+def total_error_of_accuracies(errors: TotalErrors, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study, by name.
+
+    Rows of variance_components of the main part have the variance of an accuracy instead of an answer's: over
+    queries, and of each part of VARIED, with shares of their sum, the squared total error.
+    """
+    tables = errors.tables(definitions)
+    components = [tables["variance_components"], *map(_shares, errors.fixed(definitions))]
+    return tables | {"variance_components": pl.concat(components).sort(VARIANCE_COMPONENTS_KEY)}
 
 
-def _totals(accuracy: Measured, cases: list[CrossedAnswers]) -> Iterator[tuple[float, float]]:
-    """Yield the standard error over queries and its freedom, then with each part of VARIED added in turn."""
-    assert accuracy.standard_error is not None, "the caller has checked"
-    total = (accuracy.standard_error, float(accuracy.degrees_of_freedom))
-    yield total
-    for case in cases:
-        error, degrees = total_standard_error(*total, case.cells[:, :, 0])
-        total = total if error is None else (error, degrees)
-        yield total
-
-
-def _headline(about: dict[str, object], accuracy: Measured, cases: list[CrossedAnswers]) -> dict[str, object]:
-    """Return a row for total_error."""
-    *_, (error, degrees) = _totals(accuracy, cases)
-    over = {"ci_over": QUERIES, "total_over": in_words([QUERIES, *(str(case.key["part"]) for case in cases)])}
-    return {**about, **accuracy._asdict(), **over, "total_error": error, "total_degrees": degrees}
-
-
-def _shares(about: dict[str, object], accuracy: Measured, cases: list[CrossedAnswers]) -> pl.DataFrame:
+def _shares(accuracy: FixedFactors) -> pl.DataFrame:
     """Return the rows of VARIANCE_COMPONENTS of an accuracy."""
-    squares = [error**2 for error, _ in _totals(accuracy, cases)]
-    names = [QUERIES, *(str(case.key["part"]) for case in cases)]
-    parts = dict(zip(names, [squares[0], *np.diff(squares)], strict=True))
+    squares = [error**2 for error, _ in accuracy.errors]
+    parts = zip(["queries", *accuracy.factors], [squares[0], *np.diff(squares)], strict=True)
     rows = [
-        {**about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
-        for name, value in parts.items()
+        {**accuracy.about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
+        for name, value in parts
     ]
     missing = {name: None for name in VARIANCE_COMPONENTS if name not in rows[0]}
     return pl.DataFrame(rows).with_columns(**missing).select(VARIANCE_COMPONENTS.names()).cast(VARIANCE_COMPONENTS)

@@ -73,6 +73,9 @@ class DecideOptions(Options):
 Example = Mapping[str, Any]
 """A row of DECISION_EXAMPLES."""
 
+Put = Callable[[Example], tuple[str, Asked]]
+"""Returns the input and the question of a row."""
+
 ORDER_AVERAGED, ONE_BY_ONE = "order_averaged", "one_by_one"
 """Methods of the suite, and the parts of the requests that they add."""
 
@@ -231,8 +234,8 @@ def _curve_rows(dataset: DecisionDataset, form: Form, number: int) -> Iterator[p
     for place in range(n_shots):
         before = replace(dataset, demonstrations=dataset.demonstrations.head(place))
         asked_row = dataset.demonstrations.slice(place, 1)
-        columns = {"query_id": pl.lit(None, pl.Int64), "training_row": pl.col("row")}
-        yield from _frames(before, asked_row, form, puts, number * n_shots + place, PART, number, columns)
+        columns = _of_set(PART, number) | {"query_id": pl.lit(None, pl.Int64), "training_row": pl.col("row")}
+        yield from _frames(before, asked_row, form, puts, number * n_shots + place, columns)
 
 
 def request_rows(
@@ -248,26 +251,24 @@ def request_rows(
         as_form = variation.form or form
         puts = partial(_put, dataset.question.kind, as_form, variation)
         place = demonstration_set * len(variations) + number
-        columns = {"template": pl.lit(number, pl.Int64)}
-        yield from _frames(dataset, queries, as_form, puts, place, part, demonstration_set, columns)
+        columns = _of_set(part, demonstration_set) | {"template": pl.lit(number, pl.Int64)}
+        yield from _frames(dataset, queries, as_form, puts, place, columns)
+
+
+def _of_set(part: str, number: int) -> dict[str, pl.Expr]:
+    """Return the columns of a part after a demonstration set."""
+    return {"part": pl.lit(part), "demonstration_set": pl.lit(number, pl.Int64)}
 
 
 def _frames(
-    dataset: DecisionDataset,
-    queries: pl.DataFrame,
-    form: Form,
-    put: Callable[[Example], tuple[str, Asked]],
-    place: int,
-    part: str,
-    demonstration_set: int,
-    columns: Mapping[str, pl.Expr],
+    dataset: DecisionDataset, queries: pl.DataFrame, form: Form, put: Put, place: int, columns: dict[str, pl.Expr]
 ) -> Iterator[pl.DataFrame]:
     """Yield requests of queries (DECISION_EXAMPLES), at most ROWS_PER_FRAME together.
 
     Args:
-        put: returns the input and the question of a row.
+        put: asks the question of a row.
         place: number of the variation in its part, which positions follow from.
-        columns: other than those of the question as it is.
+        columns: `part`, `demonstration_set`, and those that differ from the question as it is.
     """
     plain = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
     shown = pl.DataFrame(
@@ -280,12 +281,10 @@ def _frames(
         asked_rows = [put(row) for row in some.iter_rows(named=True)]
         inputs = pl.Series([f"{text}\n\n{question.text}" for text, question in asked_rows], dtype=pl.String)
         rows = np.tile(np.arange(shown.height), (some.height, 1))
-        plain_columns = NOT_VARIED | {"query_id": pl.col("row"), "label_names": pl.col("options")}
         yield some.select(
             "gold",
-            **plain_columns | {"demonstration_set": pl.lit(demonstration_set, pl.Int64), **columns},
+            **NOT_VARIED | {"query_id": pl.col("row"), "label_names": pl.col("options")} | columns,
             dataset=pl.lit(dataset.name),
-            part=pl.lit(part),
             position=pl.int_range(pl.len()) + first + place * queries.height,
             n_shots=pl.lit(shown.height, pl.Int64),
             demonstration_ids=pl.lit(dataset.demonstrations["row"].to_list(), pl.List(pl.Int64)),
@@ -344,9 +343,9 @@ def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
 
     n_options = len(queries["options"][0])
     for place, (dataset, label) in enumerate(product(sets, range(n_options))):
-        columns = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
-        number = place // n_options
-        for rows in _frames(dataset, queries, form, partial(put, label), place, ONE_BY_ONE, number, columns):
+        asked_alone = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
+        columns = _of_set(ONE_BY_ONE, place // n_options) | asked_alone
+        for rows in _frames(dataset, queries, form, partial(put, label), place, columns):
             yield rows.select(context.columns)
 
 

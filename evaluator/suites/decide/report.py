@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.decisions.questions import REPEAT, VARIED
 from evaluator.record import ReceiptRecord
-from evaluator.report.classification import datasets_of
+from evaluator.report.methods import datasets_of
 from evaluator.report.section import MeasuredRun, Section, texts
 from evaluator.report.table import Column, Table, p_text, percent, signed, text_column
 from evaluator.report.total_error import total_error_sections

@@ -18,19 +18,8 @@ from evaluator.metrics.groups import PredictionGroup
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText, interval, percent
 from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
-from evaluator.suites.base import (
-    Described,
-    Family,
-    Part,
-    Plan,
-    ScoredRun,
-    Suite,
-    Table,
-    classification_tables,
-    described,
-)
-from evaluator.suites.decide import prompts
-from evaluator.suites.decide.consistency import DIAGNOSTICS, FLIPS, TITLES, Baselines, VariedAnswers
+from evaluator.suites import base
+from evaluator.suites.decide import consistency, prompts
 from evaluator.suites.decide.report import decide_sections
 from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
@@ -61,22 +50,20 @@ def _with_softmax(queries: pl.LazyFrame, scores: pl.LazyFrame) -> pl.LazyFrame:
     return queries.join(probs, on=_QUERY, how="left", maintain_order="left")
 
 
-OWN_METHODS = {
-    prompts.ORDER_AVERAGED: Method(
-        summary="The geometric mean of the probabilities over all orders of the options.",
-        label_probs=order_averaged_probs,
-        prompts=MethodPrompts(requests=prompts.added_orders),
-        part_kinds=("classification",),
-        definitions=("paper",),
-    ),
-    prompts.ONE_BY_ONE: Method(
-        summary="A yes-or-no question for each option in place of one choice.",
-        label_probs=one_by_one_probs,
-        prompts=MethodPrompts(requests=prompts.added_single_options),
-        part_kinds=("classification",),
-        definitions=("paper",),
-    ),
-}
+_AVERAGED = Method(
+    summary="The geometric mean of the probabilities over all orders of the options.",
+    label_probs=order_averaged_probs,
+    prompts=MethodPrompts(requests=prompts.added_orders),
+    part_kinds=("classification",),
+    definitions=("paper",),
+)
+_ALONE = replace(
+    _AVERAGED,
+    summary="A yes-or-no question for each option in place of one choice.",
+    label_probs=one_by_one_probs,
+    prompts=MethodPrompts(requests=prompts.added_single_options),
+)
+OWN_METHODS = {prompts.ORDER_AVERAGED: _AVERAGED, prompts.ONE_BY_ONE: _ALONE}
 
 METHODS = ("vanilla", *OWN_METHODS, "batch_calibration", "temperature_scaling")
 """Methods for typed questions: the others write prompts from a label space that all rows share."""
@@ -99,21 +86,21 @@ def check(config: RunConfig) -> None:
         raise ConfigError(f"decide has no method {', '.join(unfit)}. Choose from {', '.join(METHODS)}.")
 
 
-def describe(config: RunConfig) -> Described:
+def describe(config: RunConfig) -> base.Described:
     options = config.options_of(prompts.DecideOptions)
     seeds = {"demonstrations and orders of options": options.seed}
-    return described(config, shots=options.shots, every_query="every row", seeds=seeds)
+    return base.described(config, shots=options.shots, every_query="every row", seeds=seeds)
 
 
-def measure(run: ScoredRun) -> Iterator[Table]:
+def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
     options = run.config.options_of(prompts.DecideOptions)
-    graded, varied = GradedAnswers(run, options.forms), VariedAnswers(options.forms[0])
-    baselines = Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
-    readers, shared = [graded.add, varied.add, baselines.add], "demonstrations" * bool(options.shots[0])
-    yield from classification_tables(run, DIAGNOSTICS, shared=shared, further=readers)
+    graded, errors = GradedAnswers(run, options.forms), consistency.total_errors(options.forms[0])
+    baselines = consistency.Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
+    readers, shared = [graded.add, errors.add, baselines.add], "demonstrations" * bool(options.shots[0])
+    yield from base.classification_tables(run, consistency.DIAGNOSTICS, shared=shared, further=readers)
     yield "graded", graded.table()
-    yield from varied.tables().items()
+    yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
     if PART in run.scored.parts and options.shots[0]:
         yield "learning_curve", learning_curve(run.scored, run.config.definitions, options.forms[0])
@@ -122,7 +109,7 @@ def measure(run: ScoredRun) -> Iterator[Table]:
 class GradedAnswers:
     """Scores of levels, of answers whose gold is a distribution, and of all yes-or-no questions about a table."""
 
-    def __init__(self, run: ScoredRun, parts: Sequence[str]) -> None:
+    def __init__(self, run: base.ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
@@ -173,8 +160,8 @@ class GradedAnswers:
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield how many answers of vanilla change, for each part that should not matter, over all questions."""
     metrics = run.table("metrics").filter(method=REFERENCE_METHOD)
-    for part, title in TITLES.items():
-        rows = metrics.filter(part=part, metric=f"{part}_{FLIPS}")
+    for part, title in consistency.TITLES.items():
+        rows = metrics.filter(part=part, metric=f"{part}_{consistency.FLIPS}")
         of_all = rows.filter(dataset=MEAN_OVER_DATASETS)
         for row in (rows if of_all.is_empty() else of_all).iter_rows(named=True):
             yield f"{title}: {percent(row['value'])} of answers change ({interval(row['ci_low'], row['ci_high'])})"
@@ -182,17 +169,17 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
 
 METRIC_TEXTS = {
     name: MetricText(title, lower_is_better=each.lower_is_better)
-    for each in DIAGNOSTICS
+    for each in consistency.DIAGNOSTICS
     for name, title in {each.metric: each.title, **each.titles}.items()
 }
 
 SUITES = {
-    "decide": Suite(
+    "decide": base.Suite(
         summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
-        parts={form: Part() for form in FORMS}
-        | {PART: Part(kind="null")}
+        parts={form: base.Part() for form in FORMS}
+        | {PART: base.Part(kind="null")}
         # Without a part for repetitions: equal prompts are scored once.
-        | {part: Part(kind="diagnostic") for part in (prompts.ZERO_SHOT, *VARIED) if part != REPEAT},
+        | {part: base.Part(kind="diagnostic") for part in (prompts.ZERO_SHOT, *VARIED) if part != REPEAT},
         methods=METHODS,
         own_methods=OWN_METHODS,
         definitions=("paper",),
@@ -201,8 +188,10 @@ SUITES = {
         take=lambda dataset, _config: as_decision(dataset),
         requests=prompts.decide_requests,
         describe=describe,
-        plan=Plan(check=check, files=lambda config: [config.data.questions], queries_every_row=lambda _config: True),
-        family=Family(
+        plan=base.Plan(
+            check=check, files=lambda config: [config.data.questions], queries_every_row=lambda _config: True
+        ),
+        family=base.Family(
             measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
         ),
     )

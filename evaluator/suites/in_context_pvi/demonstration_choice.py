@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ from evaluator.arrays import Floats, Ints
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax_of
+from evaluator.metrics.classification import Limits, Measured
 from evaluator.metrics.guessing import GUESSES, majority_test, prompts_tried, with_baselines, with_both_tests
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
@@ -217,25 +218,16 @@ CHOSEN_METHODS = {
 DEFINITION = "paper"
 """The definition of the PVI by which demonstrations are chosen and compared."""
 
-_LIMITS: dict[str, tuple[float, float]] = {"accuracy": (-1.0, 1.0), "v_information": (-float("inf"), float("inf"))}
+_LIMITS: dict[str, Limits] = {"accuracy": (-1.0, 1.0), "v_information": (-math.inf, math.inf)}
 
 
-class Difference(NamedTuple):
-    """A difference of means over the same queries, with its standard errors over queries, and over queries and sets."""
-
-    value: float
-    over_queries: float | None  # None with one query only
-    over_queries_freedom: float  # degrees of freedom
-    two_way: float | None  # None with one query or one reference set only
-    two_way_freedom: float
-
-
-def difference_from_draws(chosen: Floats, drawn: Floats) -> Difference:
-    """Return mean(chosen) - mean(drawn) with two standard errors.
+def difference_from_draws(chosen: Floats, drawn: Floats, limits: Limits = (-math.inf, math.inf)) -> list[Measured]:
+    """Return mean(chosen) - mean(drawn) with two standard errors: over queries, and over queries and sets.
 
     Args:
         chosen: [Q, C], a value of each query after each chosen set.
         drawn: [Q, S], the same queries after sets that were drawn at random.
+        limits: of the difference.
 
     The first standard error is over queries, for these sets. The difference of a query is d[q] = mean chosen[q, .] -
     mean drawn[q, .], and the standard error is that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to
@@ -252,7 +244,8 @@ def difference_from_draws(chosen: Floats, drawn: Floats) -> Difference:
     n_queries = len(d)
     over_queries = float(d.std(ddof=1)) / float(np.sqrt(n_queries)) if n_queries > 1 else None
     two_way = two_way_standard_error(chosen_means[:, None] - drawn, template_weight=1 + drawn.shape[1])
-    return Difference(float(d.mean()), over_queries, n_queries - 1, *two_way)
+    errors = ((over_queries, n_queries - 1), two_way)
+    return [Measured(float(d.mean()), error, degrees, "symmetric", *limits) for error, degrees in errors]
 
 
 def demonstrations_table(
@@ -383,18 +376,15 @@ def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: b
     columns = [f"{name}_{end}" for end in ("difference", "low", "high", "two_way_low", "two_way_high")]
     if is_reference or not len(reference):
         return dict.fromkeys(columns)
-    found, (lowest, highest) = difference_from_draws(chosen, reference), _LIMITS[name]
-    errors = {
-        "standard_error": [found.over_queries, found.two_way],
-        "degrees_of_freedom": [found.over_queries_freedom, found.two_way_freedom],
-    }
-    estimates = pl.DataFrame(errors, schema=dict.fromkeys(errors, pl.Float64))
-    estimates = estimates.with_columns(value=found.value, n_queries=float(len(chosen)))
-    estimates = estimates.with_columns(interval=pl.lit("symmetric"), lowest=lowest, highest=highest)
-    over_queries, two_way = with_intervals(estimates).select("ci_low", "ci_high").rows()
+    found = difference_from_draws(chosen, reference, _LIMITS[name])
+    rows = [measured._asdict() | {"n_queries": len(chosen)} for measured in found]
+    types = dict.fromkeys(("standard_error", "degrees_of_freedom", "n_queries"), pl.Float64)
+    over_queries, two_way = (
+        with_intervals(pl.DataFrame(rows, schema_overrides=types)).select("ci_low", "ci_high").rows()
+    )
     if name == "accuracy":
         over_queries = paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))
-    return dict(zip(columns, (found.value, *over_queries, *two_way), strict=True))
+    return dict(zip(columns, (found[0].value, *over_queries, *two_way), strict=True))
 
 
 def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:

@@ -50,17 +50,8 @@ from evaluator.report.table import (
     text_column,
 )
 from evaluator.report.total_error import total_error_sections
+from evaluator.suites.in_context_pvi import report_figures as figures
 from evaluator.suites.in_context_pvi.correlations import COEFFICIENTS, PviAgreement
-from evaluator.suites.in_context_pvi.report_figures import (
-    BY_SOURCE,
-    RUN,
-    SOURCE_COLOURS,
-    decile_figure,
-    density_figure,
-    has_several,
-    run_name,
-    threshold_text,
-)
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_DEFINITIONS, PVI_ORDERS, PVI_RUN, PviDefinition
 
 TEXTS = texts("evaluator.suites.in_context_pvi")
@@ -98,10 +89,10 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     tables = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
     datasets = dataset_order(tables["pvi_summary"], run.record.prompts.datasets)
-    several = has_several(tables["pvi"])
+    several = figures.has_several(tables["pvi"])
     tables = {name: _ordered(table, datasets) for name, table in tables.items()}
     for name in ("pvi_summary", "pvi_annotators"):
-        parts = (["demonstrations"] if has_several(tables[name]) else []) + ["demonstration_set"]
+        parts = (["demonstrations"] if figures.has_several(tables[name]) else []) + ["demonstration_set"]
         tables[name] = tables[name].with_columns(set_name=pl.concat_str(parts, separator=" "))
     drawn = {name: table.filter(definition=DRAWN) for name, table in tables.items()}
     labels = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
@@ -150,7 +141,7 @@ def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
 def _ordered(table: pl.DataFrame, datasets: Sequence[str]) -> pl.DataFrame:
     """Return a table by dataset and source of demonstrations."""
     if "demonstrations" in table.columns:
-        table = table.sort(BY_SOURCE, maintain_order=True)
+        table = table.sort(figures.BY_SOURCE, maintain_order=True)
     return in_order(table, datasets) if "dataset" in table.columns else table
 
 
@@ -201,7 +192,7 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
                 cell=threshold,
                 note="right above, wrong below",
                 below="threshold_accuracy",
-                tip=lambda row: threshold_text(row["threshold"]),
+                tip=lambda row: figures.threshold_text(row["threshold"]),
             ),
             Column("Queries", "n_queries", note="without PVI", below="n_missing", data={"missing": "n_missing"}),
         ],
@@ -216,14 +207,15 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
     chosen = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text")))
     lists = []
     for (dataset,), of_dataset in chosen.partition_by("dataset", as_dict=True, maintain_order=True).items():
-        in_runs = of_dataset.sort(BY_SOURCE, "n_shots", "demonstration_set", "place")
+        in_runs = of_dataset.sort(figures.BY_SOURCE, "n_shots", "demonstration_set", "place")
         groups, names = [], labels[str(dataset)]
-        for (source, n_shots, place), rows in in_runs.partition_by(RUN, as_dict=True, maintain_order=True).items():
+        by_run = in_runs.partition_by(figures.RUN, as_dict=True, maintain_order=True)
+        for (source, n_shots, place), rows in by_run.items():
             items = [
                 (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
                 for row in rows.iter_rows(named=True)
             ]
-            groups.append(_listed(run_name(n_shots, source, place, several=True), items))
+            groups.append(_listed(figures.run_name(n_shots, source, place, several=True), items))
         title = f"{dataset}: chosen demonstrations"
         lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
     table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
@@ -272,16 +264,17 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
 
 def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool) -> Section:
     """Build the section of the histograms of right and wrong predictions."""
-    ends = drawn["pvi_summary"].select("dataset", *RUN, "threshold").iter_rows()
+    ends = drawn["pvi_summary"].select("dataset", *figures.RUN, "threshold").iter_rows()
     thresholds = {tuple(key): threshold for *key, threshold in ends}
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
     content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
     for dataset in datasets:
         rows, panels = drawn["pvi_densities"].filter(dataset=dataset), []
-        for (source, n_shots, place), densities in rows.partition_by(RUN, as_dict=True, maintain_order=True).items():
+        by_run = rows.partition_by(figures.RUN, as_dict=True, maintain_order=True)
+        for (source, n_shots, place), densities in by_run.items():
             threshold = thresholds[dataset, source, n_shots, place]
-            name = run_name(n_shots, source, place, several=several)
-            panels.append(Panel(name, [density_figure(densities, threshold)], threshold_text(threshold)))
+            name, about = figures.run_name(n_shots, source, place, several=several), figures.threshold_text(threshold)
+            panels.append(Panel(name, [figures.density_figure(densities, threshold)], about))
         drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
         content.append(Group([drawings], dataset, dataset=dataset))
     return Section("densities", "Right and wrong predictions by PVI", content, navigation="Right and wrong")
@@ -290,10 +283,13 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
 def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Section:
     """Build the section of the accuracies by decile."""
     sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
-    keys = {"line": f"{suite_source} demonstrations", **{f"line {SOURCE_COLOURS[name][1]}": name for name in sources}}
+    keys = {
+        "line": f"{suite_source} demonstrations",
+        **{f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources},
+    }
     by_dataset = drawn["pvi_deciles"].partition_by("dataset", as_dict=True, maintain_order=True)
     panels = [
-        Panel(str(name), [decile_figure(rows, several=several)], dataset=str(name))
+        Panel(str(name), [figures.decile_figure(rows, several=several)], dataset=str(name))
         for (name,), rows in by_dataset.items()
     ]
     note, legend = TEXTS["deciles_note"].format(DRAWN), [Legend(keys)] if sources else []
@@ -303,7 +299,7 @@ def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Sect
 
 def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Section:
     """Build the section of the agreement between runs: correlations, their strength, and analyses of variance."""
-    several = has_several(pairs)
+    several = figures.has_several(pairs)
     matrices = [
         run_matrix(f"{dataset}, {source}" if several else str(dataset), str(dataset), rows)
         for (dataset, source), rows in pairs.group_by("dataset", "demonstrations", maintain_order=True)
@@ -380,7 +376,7 @@ ONE_WAY = [DATASET, SOURCE, _f_column("df_between", "df_within"), P_VALUE]
 
 def _stability_tables(tables: Tables) -> Iterator[Block]:
     """Yield the strength of correlations, and the analyses of variance, under one definition."""
-    several = has_several(tables["pvi_summary"])
+    several = figures.has_several(tables["pvi_summary"])
 
     def shown(name: str, columns: Sequence[Column]) -> list[Table]:
         rows, caption = tables[f"pvi_{name}"], TEXTS[f"{name}_caption"]

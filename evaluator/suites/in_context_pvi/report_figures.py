@@ -12,8 +12,8 @@ from evaluator.report import figures
 from evaluator.suites.in_context_pvi.prompts import PviSource
 from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
-DENSITY = figures.Size(175, 92, figures.Room(left=32, right=8, top=6, bottom=36))
-DECILES = figures.Size(250, 150, figures.Room(left=48, right=12, top=8, bottom=38))
+DENSITY = figures.Size(175, 92, left=32, right=8, top=6, bottom=36)
+DECILES = figures.Size(250, 150, left=48, right=12, top=8, bottom=38)
 
 SOURCE_COLOURS = {
     "hardest": (figures.VERMILION, "vermilion"),

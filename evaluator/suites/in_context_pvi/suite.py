@@ -16,61 +16,40 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
 from evaluator.report.section import MeasuredRun
-from evaluator.suites.base import (
-    Comparison,
-    Described,
-    Family,
-    Part,
-    Plan,
-    Requests,
-    ScoredRun,
-    Suite,
-    Table,
-    classification_tables,
-    described,
-)
-from evaluator.suites.in_context_pvi import correlations, demonstration_choice, summary
-from evaluator.suites.in_context_pvi.prompts import (
-    INPUT,
-    NULL,
-    PviMeasureOptions,
-    PviOptions,
-    PviSource,
-    pvi_prompts,
-    resolved_options,
-)
+from evaluator.suites import base
+from evaluator.suites.in_context_pvi import correlations, demonstration_choice, prompts, summary
 from evaluator.suites.in_context_pvi.pvi import PVI_RELEASED, pvi_table
 from evaluator.suites.in_context_pvi.report import pvi_comparison_sections, pvi_numbers, pvi_sections
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_CANDIDATES, PVI_QUERIES
 
 
-def requests(dataset: ClassificationDataset, config: RunConfig) -> Requests:
+def requests(dataset: ClassificationDataset, config: RunConfig) -> base.Requests:
     """Build the request rows of a dataset and its side tables of queries and, where a method needs it, candidates."""
-    options = resolved_options(config)
-    built = pvi_prompts(dataset, options, config.n_queries)
+    options = prompts.resolved_options(config)
+    built = prompts.pvi_prompts(dataset, options, config.n_queries)
     if not {*CHOSEN} & {*config.methods}:
         return built
     candidates = demonstration_choice.pvi_candidates(dataset, options)
-    return Requests(built.rows, {**built.tables, "pvi_candidates": candidates})
+    return base.Requests(built.rows, {**built.tables, "pvi_candidates": candidates})
 
 
-def describe(config: RunConfig) -> Described:
+def describe(config: RunConfig) -> base.Described:
     """Return the numbers of shots, the queries and the seed of a run."""
-    options = config.options_of(PviOptions)
+    options = config.options_of(prompts.PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
-    return described(config, shots=shots, seeds={"demonstrations": options.seed})
+    return base.described(config, shots=shots, seeds={"demonstrations": options.seed})
 
 
-def measure(run: ScoredRun) -> Iterator[Table]:
+def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of all classification suites, then the tables of PVI."""
-    yield from classification_tables(run, shared="demonstration sets")
+    yield from base.classification_tables(run, shared="demonstration sets")
     queries, candidates = (
         run.store.table(name, schema).collect()
         for name, schema in (("pvi_queries", PVI_QUERIES), ("pvi_candidates", PVI_CANDIDATES))
     )
-    options = run.config.options_of(PviOptions)
-    annotations, source, seed = run.options_of(PviMeasureOptions).annotations, options.source, options.seed
-    yield from pvi_measures(run.scored, queries, annotations, source=source, seed=seed, candidates=candidates).items()
+    options = run.config.options_of(prompts.PviOptions)
+    annotations = run.options_of(prompts.PviMeasureOptions).annotations
+    yield from pvi_measures(run.scored, queries, annotations, options=options, candidates=candidates).items()
 
 
 def pvi_measures(
@@ -78,9 +57,8 @@ def pvi_measures(
     queries: pl.DataFrame,
     annotations: Sequence[Path] = (),
     *,
-    source: PviSource = "random",
-    seed: int = 0,
-    candidates: pl.DataFrame | None = None,
+    options: prompts.PviOptions = prompts.PviOptions(),  # noqa: B008  (frozen)
+    candidates: pl.DataFrame = PVI_CANDIDATES.to_frame(),  # noqa: B008  (frozen)
 ) -> dict[str, pl.DataFrame]:
     """Compute the tables of a run of the suite pvi, by file name; schema.py has the columns.
 
@@ -88,15 +66,14 @@ def pvi_measures(
         scored: of the suite pvi.
         queries: schema.PVI_QUERIES.
         annotations: files as in correlations.py; without any, `pvi_annotators` has no rows.
-        source: where the suite's demonstration sets come from.
-        seed: of the predictions that are drawn.
+        options: where the suite's demonstration sets come from, and the seed of predictions that are drawn.
         candidates: schema.PVI_CANDIDATES, where methods chose demonstrations by PVI.
 
     Raises:
         MetricError: label spaces or gold labels that have no PVI.
         DatasetError: annotations that do not fit.
     """
-    candidates = PVI_CANDIDATES.to_frame() if candidates is None else candidates
+    source, seed = options.source, options.seed
     # First, because it can raise.
     annotated = correlations.read_annotations(annotations) if annotations else None
     pvi = pvi_table(scored, source, seed=seed)
@@ -107,8 +84,8 @@ def pvi_measures(
     training = demonstration_choice.training_pvi(scored)
     counts = demonstration_choice.training_counts(training, candidates)
     tries = demonstration_choice.tries_by_source(scored, source)
-    labels = scored.rows.filter(part=INPUT).select("dataset", pl.col("label_names").list.len()).unique().collect()
-    n_labels = dict(labels.iter_rows())
+    asked = scored.rows.filter(part=prompts.INPUT)
+    sizes = asked.select("dataset", pl.col("label_names").list.len()).unique().collect()
     return {
         "pvi": pvi,
         "pvi_summary": runs,
@@ -125,12 +102,12 @@ def pvi_measures(
         if annotated is None
         else correlations.annotators_table(pvi, queries, annotated),
         **_total_error(pvi, source),
-        "pvi_demonstrations": demonstration_choice.demonstrations_table(pvi, n_labels, counts, tries),
+        "pvi_demonstrations": demonstration_choice.demonstrations_table(pvi, dict(sizes.rows()), counts, tries),
         "pvi_chosen": demonstration_choice.chosen_table(scored, training, candidates),
     }
 
 
-def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame]:
+def _total_error(pvi: pl.DataFrame, source: prompts.PviSource) -> dict[str, pl.DataFrame]:
     """Return variance_components, total_error and design_study, with the columns of schemas.
 
     V-information and accuracy are over all demonstration sets of a number of shots; queries and sets are both samples.
@@ -143,17 +120,18 @@ def _total_error(pvi: pl.DataFrame, source: PviSource) -> dict[str, pl.DataFrame
     rows, by, level = pvi.filter(demonstrations=source), ["dataset", "definition", "n_shots"], "demonstration_set"
     values = {"accuracy": "correct", "v_information": "pvi_bits"}
     names = {"query": "query", "level": "demonstration set", "interaction": "query x demonstration set and residual"}
-    cases = list(crossed_answers(rows, by, level, values, names, {"suite": "pvi", "part": INPUT, "method": "vanilla"}))
+    shared = {"suite": "pvi", "part": prompts.INPUT, "method": "vanilla"}
+    cases = list(crossed_answers(rows, by, level, values, names, shared))
     limits = {"accuracy": (0.0, 1.0), "v_information": (-math.inf, math.inf)}
     over = "queries and demonstration sets"
     return total_error_tables(cases, [crossed_headline(case, limits[str(case.key["metric"])], over) for case in cases])
 
 
-def comparison(runs: Sequence[ComparedRun]) -> Comparison:
+def comparison(runs: Sequence[ComparedRun]) -> base.Comparison:
     """Compare the PVIs of several models: tables, and the section of the comparison page."""
     agreement = correlations.pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
-    return Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
+    return base.Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
 
 
 def v_information_lines(run: MeasuredRun) -> Iterator[str]:
@@ -173,23 +151,23 @@ def v_information_lines(run: MeasuredRun) -> Iterator[str]:
 
 
 SUITES = {
-    "pvi": Suite(
+    "pvi": base.Suite(
         summary="How hard each query is for a model: the bits that its input gives about its label.",
-        parts={INPUT: Part(shared_sets=True), NULL: Part(kind="null")},
+        parts={prompts.INPUT: base.Part(shared_sets=True), prompts.NULL: base.Part(kind="null")},
         methods=("vanilla", "pvi_released", *CHOSEN),
         own_methods={"pvi_released": PVI_RELEASED, **demonstration_choice.CHOSEN_METHODS},
         definitions=("paper", "released"),
         label_boundary="merged",
-        options=PviOptions,
-        measure_options=PviMeasureOptions,
+        options=prompts.PviOptions,
+        measure_options=prompts.PviMeasureOptions,
         requests=requests,
         describe=describe,
-        plan=Plan(
-            files=lambda config: [resolved_options(config).prompts],
+        plan=base.Plan(
+            files=lambda config: [prompts.resolved_options(config).prompts],
             # Published demonstrations need no training rows.
-            queries_every_row=lambda config: config.options_of(PviOptions).source == "published",
+            queries_every_row=lambda config: config.options_of(prompts.PviOptions).source == "published",
         ),
-        family=Family(
+        family=base.Family(
             measure=measure,
             sections=pvi_sections,
             query_numbers=pvi_numbers,

@@ -8,7 +8,7 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
-from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Room, Size, curves
+from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
 from evaluator.report.section import Block, Filled, Group, MeasuredRun, Panel, Panels, Section, texts
 from evaluator.report.table import (
@@ -48,7 +48,7 @@ VARIED = {
 TAILS = {"standard_tail": "tail of chance", "max_tail": "tail of max random"}
 """Column of SEARCH_CURVES -> title of its axis."""
 
-CURVE, TAIL = (Size(260, height, Room(left=54, right=54, top=12, bottom=38)) for height in (180, 62))
+CURVE, TAIL = (Size(260, height, left=54, right=54, top=12, bottom=38) for height in (180, 62))
 DRAWN = {"paper": "drawn with replacement", "distinct": "different prompts"}
 Lines = Literal["n_shots", "number"]
 LINE_NAMES: dict[Lines, str] = {"n_shots": "{}-shot", "number": "model {}"}

@@ -27,7 +27,7 @@ from evaluator.report.section import MeasuredRun
 from evaluator.report.table import p_text
 from evaluator.schemas import METRICS, PREDICTIONS, declare
 from evaluator.store import PromptStore
-from evaluator.suites.base import Described, Family, Part, Plan, Requests, ScoredRun, Suite, Table, described
+from evaluator.suites import base
 from evaluator.suites.prompt_search import schema, tables
 from evaluator.suites.prompt_search.prompts import MAX_QUERIES, SearchOptions, search_requests
 from evaluator.suites.prompt_search.report import comparison, right_answers, search_sections
@@ -113,7 +113,7 @@ def round_sizes(n_queries: int) -> list[int]:
     return sizes
 
 
-def rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
+def rounds(run: base.ScoredRun) -> Iterator[pl.DataFrame]:
     """Yield prompt_id of the requests of each round, given the scores of earlier rounds.
 
     Without halving there is one round with all requests. Requests that methods add belong to the first round.
@@ -183,14 +183,14 @@ def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames).sort(*schema.TRIED_PROMPTS_KEY, "place")
 
 
-def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> Requests:
+def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> base.Requests:
     return search_requests(dataset, config.options_of(SearchOptions), config.n_queries)
 
 
-def describe(config: RunConfig) -> Described:
+def describe(config: RunConfig) -> base.Described:
     options = config.options_of(SearchOptions)
     seeds = {"queries, demonstrations and ties": options.seed}
-    return described(config, shots=options.shots, every_query=f"at most {MAX_QUERIES}", seeds=seeds)
+    return base.described(config, shots=options.shots, every_query=f"at most {MAX_QUERIES}", seeds=seeds)
 
 
 def check(config: RunConfig) -> None:
@@ -212,7 +212,7 @@ def explain(error: LabelError, store: PromptStore) -> LabelError:
     return LabelError(f"{sources.item()}: {error} Or change or remove the example.", error.labels)
 
 
-def measure(run: ScoredRun) -> Iterator[Table]:
+def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of a search; with halving, of the requests that were scored in its rounds.
 
     Choices differ from query to query, so `metrics` has no rows. search_held_out has one
@@ -255,9 +255,9 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
 
 
 SUITES = {
-    "prompt-search": Suite(
+    "prompt-search": base.Suite(
         summary="The best of 200 demonstration sets, instructions or templates: is it better than guessing?",
-        parts={name: Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
+        parts={name: base.Part(kind="choice") for name in ("demonstrations", "instructions", "templates")},
         methods=("per_token", "vanilla", "per_byte", "unconditional"),
         definitions=("paper",),
         label_boundary="merged",
@@ -265,8 +265,10 @@ SUITES = {
         take=lambda dataset, _config: as_multiple_choice(dataset),
         requests=requests,
         describe=describe,
-        plan=Plan(check=check, files=lambda config: [config.options_of(SearchOptions).candidates], explain=explain),
-        family=Family(
+        plan=base.Plan(
+            check=check, files=lambda config: [config.options_of(SearchOptions).candidates], explain=explain
+        ),
+        family=base.Family(
             measure=measure,
             sections=search_sections,
             rounds=rounds,

@@ -11,13 +11,12 @@ from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.report import figures
 from evaluator.report.classification import (
     classification_sections,
-    datasets_of,
     described,
     recorded,
     value_text,
     with_head,
 )
-from evaluator.report.methods import method_order
+from evaluator.report.methods import datasets_of, method_order
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
 from evaluator.report.section import Block, Group, Legend, MeasuredRun, Panel, Panels, Section, texts
 from evaluator.report.table import (

@@ -4,7 +4,7 @@
   query. Part `sampling`: the same queries after eight demonstration sets. Both measure how far answers agree.
 - Part `gler`: demonstrations with wrong labels, to measure whether a model uses the labels.
 - Parts of VARIABLES: one variable of figure 2 at a time, to measure how far it moves macro-F1.
-- CrossedParts: the total error of StaICC-Normal's accuracy, whose queries, demonstration sets and template were all
+- total_errors: the total error of StaICC-Normal's accuracy, whose queries, demonstration sets and template were all
   drawn. It tells how far accuracies move with the template, which the intervals of StaICC-Normal leave out.
 
 Source: Cho & Inoue 2025, sections 3.1 and 3.3, and appendix B.2.
@@ -12,7 +12,7 @@ Source: Cho & Inoue 2025, sections 3.1 and 3.3, and appendix B.2.
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_lowercase, ascii_uppercase
 
@@ -27,18 +27,18 @@ from evaluator.errors import MetricError, TemplateError
 from evaluator.metrics.classification import (
     ACCURACY,
     METRICS,
-    N_REQUESTS,
     REQUEST_COLUMNS,
     STAICC_METRICS,
     Limits,
     Measured,
     Metric,
+    mean_metric,
     metric_values,
     statistic_sums,
 )
 from evaluator.metrics.groups import Measure, PredictionGroup
-from evaluator.metrics.intervals import jackknife, total_standard_error, two_way_standard_error
-from evaluator.metrics.total_error import CrossedAnswers, crossed_cells, total_error_tables
+from evaluator.metrics.intervals import jackknife, two_way_standard_error
+from evaluator.metrics.total_error import CrossedAnswers, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
 from evaluator.schemas import Definition
@@ -75,11 +75,7 @@ RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
 MAX_SD = math.sqrt(0.5)
 """Largest standard deviation of numbers in [0, 1]: that of one 0 and one 1."""
 
-CONSISTENCY = Metric(
-    statistics=lambda _n_labels: N_REQUESTS | {"agreeing": pl.col("agreeing")},
-    value=lambda _n_labels: pl.col("agreeing") / pl.col("n"),
-    interval="score",
-)
+CONSISTENCY = mean_metric("agreeing")
 """Mean share of the most frequent label among the answers to the variations of one prompt; a row is such a prompt."""
 
 
@@ -177,7 +173,7 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
     """
-    require_complete_grid(group, "template", "templates")
+    require_complete_grid(group, "template")
     prompts = _agreement(group.repeated_requests, ["query_id", "demonstration_set"])
     return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
 
@@ -191,7 +187,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises and sources as template_consistency.
     """
-    require_complete_grid(group, "demonstration_set", "demonstration sets")
+    require_complete_grid(group, "demonstration_set")
     requests = group.repeated_requests
     agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
     return agreement | metric_values(requests, group.n_labels, {"accuracy_mean_over_demonstration_sets": ACCURACY})
@@ -216,7 +212,7 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises MetricError if queries are not answered equally often with each template.
     """
-    require_complete_grid(group, "template", "templates")
+    require_complete_grid(group, "template")
     # The share of correct answers [query, template], over demonstration sets.
     answers = group.repeated_requests.group_by("query_id", "template")
     shares = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
@@ -269,11 +265,9 @@ def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
     return ORTHOGONAL_ARRAY if n_templates == len(ORTHOGONAL_ARRAY) else None
 
 
-def require_complete_grid(group: PredictionGroup, column: str, what: str) -> None:
-    """Raise MetricError unless every query has equally many answers with each value of `column`.
-
-    There must be two values or more; `what` is their plural name in the message.
-    """
+def require_complete_grid(group: PredictionGroup, column: str) -> None:
+    """Raise MetricError unless every query has equally many answers with each of two or more values of `column`."""
+    what = f"{column.replace('_', ' ')}s"
     cells = group.rows.group_by("query_id", column).len()
     n_values, n_queries = cells[column].n_unique(), cells["query_id"].n_unique()
     if n_values < 2:
@@ -392,7 +386,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     Sources: Cho & Inoue 2025, section 3.3 and table 3, after Yoo et al. 2022; StaICC 0.1.1, util/experimentor.py,
     GLER_experimentor.
     """
-    require_complete_grid(group, "noise_rate", "noise rates")
+    require_complete_grid(group, "noise_rate")
     rates = group.rows["noise_rate"].unique().sort().to_list()
     if not {*rates} <= {*NOISE_RATES}:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
@@ -447,44 +441,16 @@ NAMES = {
 ONE_DRAW = {"query": "query and demonstration set", "level": "template", "interaction": "query x template and residual"}
 
 
-class CrossedParts:
-    """What total error reads of the predictions of a run, group by group."""
-
-    def __init__(self) -> None:
-        self._cases: list[CrossedAnswers] = []
-        self._estimates: list[dict[str, object]] = []  # key, sizes and fields of Measured, of the part HEADLINE
-
-    def add(self, group: PredictionGroup) -> None:
-        """Keep the answers of the parts VARIED and SAMPLED, and the estimates of HEADLINE."""
-        part = group.key["part"]
-        if part in NAMES and group.definition != "published":
-            self._cases += _crossed_answers(group)
-        if part == HEADLINE:
-            about = {**group.key, **group.sizes}
-            metrics = ((metric, group.metrics[metric]._asdict()) for metric in REQUEST_COLUMNS)
-            self._estimates += [about | {"metric": metric, **measured} for metric, measured in metrics]
-
-    def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
-        """Return variance_components, total_error of the measured definitions, and design_study."""
-        return total_error_tables(self._cases, self._headlines(definitions))
-
-    def _headlines(self, definitions: Collection[str]) -> Iterator[Mapping[str, object]]:
-        """Yield the headline of every method whose templates were varied, on every dataset."""
-        of_key = ("dataset", "method", "definition", "metric")
-        varied = {tuple(case.key[name] for name in of_key): case for case in self._cases if case.key["part"] == VARIED}
-        for row in self._estimates:
-            case = varied.get(tuple(row[name] for name in of_key))
-            error, degrees = row["standard_error"], row["degrees_of_freedom"]
-            if case and row["definition"] in definitions and isinstance(error, float) and isinstance(degrees, int):
-                total, freedom = total_standard_error(error, degrees, case.cells.mean(axis=2), case.attributes)
-                over = {"ci_over": row["over"], "total_over": "queries and templates"}
-                total_of = {"n_shots": case.key["n_shots"], "total_error": total, "total_degrees": freedom}
-                yield {name: value for name, value in row.items() if name != "bins"} | over | total_of
+def total_errors() -> TotalErrors:
+    """Return what total error reads of the predictions of a run: answers of VARIED and SAMPLED, values of HEADLINE."""
+    return TotalErrors(HEADLINE, REQUEST_COLUMNS, {VARIED: "templates"}, _crossed_answers)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
-    """Yield the answers of a group for each metric that is a mean over requests."""
+    """Yield the answers of a group of VARIED or SAMPLED for each metric that is a mean over requests."""
     part = group.key["part"]
+    if part not in NAMES or group.definition == "published":
+        return
     for metric, column in REQUEST_COLUMNS.items():
         level = "template" if part == VARIED else None
         cells, n_left_out = crossed_cells(group.repeated_requests, column, level, "demonstration_set")

@@ -19,18 +19,7 @@ from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.report.section import MeasuredRun
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
-from evaluator.suites.base import (
-    Described,
-    Family,
-    Part,
-    Plan,
-    Requests,
-    ScoredRun,
-    Suite,
-    Table,
-    classification_tables,
-    described,
-)
+from evaluator.suites import base
 from evaluator.suites.staicc import robustness
 from evaluator.suites.staicc.completed import DemonstrationOptions, completed
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagnostic_lines
@@ -57,15 +46,15 @@ INFERENCE_METHODS = (
 LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 
-def measure(run: ScoredRun) -> Iterator[Table]:
+def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
-    absent, crossed = [ABSENT_LABELS.to_frame()], robustness.CrossedParts()
+    absent, crossed = [ABSENT_LABELS.to_frame()], robustness.total_errors()
 
     def keep_absent(group: PredictionGroup) -> None:
         if group.key["part"] == "normal" and group.definition != "published":
             absent.append(absent_labels(group))
 
-    yield from classification_tables(run, DIAGNOSTICS, further=[crossed.add, keep_absent])
+    yield from base.classification_tables(run, DIAGNOSTICS, further=[crossed.add, keep_absent])
     yield "absent_labels", pl.concat(absent).sort(ABSENT_LABELS_KEY)
     yield from crossed.tables(run.config.definitions).items()
     if PART in run.scored.parts:
@@ -84,7 +73,7 @@ def published() -> pl.DataFrame:
     return accuracies.select("suite", "model", "family", "n_parameters", "method", "value")
 
 
-STAICC = Family(
+STAICC = base.Family(
     measure=measure,
     sections=staicc_sections,
     summary_lines=summary_lines,
@@ -97,21 +86,21 @@ STAICC = Family(
 def staicc_suite(
     *,
     summary: str,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, base.Part],
     requests: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
     methods: tuple[str, ...] = ("vanilla",),
-    plan: Plan | None = None,
+    plan: base.Plan | None = None,
     options: type | None = None,
-) -> Suite:
+) -> base.Suite:
     """Return a suite with the given fields, and with the fields that all suites of StaICC share."""
-    return Suite(
+    return base.Suite(
         summary=summary,
         parts=parts,
         methods=methods,
         default_datasets=tuple(SOURCES),
         take=completed,
-        requests=lambda dataset, config: Requests(requests(dataset, config)),
-        plan=plan or Plan(check=_check_demonstrations),
+        requests=lambda dataset, config: base.Requests(requests(dataset, config)),
+        plan=plan or base.Plan(check=_check_demonstrations),
         options=options,
         joins_others=True,
         describe=_describe,
@@ -119,10 +108,10 @@ def staicc_suite(
     )
 
 
-def _describe(config: RunConfig) -> Described:
+def _describe(config: RunConfig) -> base.Described:
     seed = config.options_of(DemonstrationOptions).seed
     seeds = {"splits and demonstrations": SEED} if seed == SEED else {"splits": SEED, "demonstrations": seed}
-    return described(config, every_query="the whole test split", seeds=seeds)
+    return base.described(config, every_query="the whole test split", seeds=seeds)
 
 
 def _check_demonstrations(config: RunConfig) -> None:
@@ -176,7 +165,7 @@ def _require_shots(config: RunConfig) -> None:
 SUITES = {
     "staicc-normal": staicc_suite(
         summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
-        parts={"normal": Part()},
+        parts={"normal": base.Part()},
         requests=_normal_requests,
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
@@ -184,34 +173,34 @@ SUITES = {
     "staicc-bias": staicc_suite(
         summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
         parts={
-            "normal": Part(),
-            "contextual": Part(kind="diagnostic"),
-            "domain": Part(kind="diagnostic", prompts_differ=True),
+            "normal": base.Part(),
+            "contextual": base.Part(kind="diagnostic"),
+            "domain": base.Part(kind="diagnostic", prompts_differ=True),
         },
         requests=bias_requests,
         methods=INFERENCE_METHODS,
     ),
     "staicc-robustness": staicc_suite(
         summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
-        parts={name: Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
+        parts={name: base.Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
         requests=_robustness_requests,
     ),
     "staicc-variables": staicc_suite(
         summary="Macro-F1 over eight connectors, verbalizers, demonstration orders and splits, as in figure 2.",
-        parts={name: Part(kind="diagnostic") for name in robustness.VARIABLES},
+        parts={name: base.Part(kind="diagnostic") for name in robustness.VARIABLES},
         requests=robustness.variable_requests,
     ),
     "staicc-demonstrations": staicc_suite(
         summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
-        parts={name: Part(prompts_differ=True) for name in LABEL_DOMAINS},
+        parts={name: base.Part(prompts_differ=True) for name in LABEL_DOMAINS},
         requests=_demonstration_requests,
     ),
     "staicc-learning-curve": staicc_suite(
         summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
-        parts={"normal": Part(), PART: Part(kind="null")},
+        parts={"normal": base.Part(), PART: base.Part(kind="null")},
         requests=learning_curve_requests,
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
-        plan=Plan(check=_require_shots),
+        plan=base.Plan(check=_require_shots),
     ),
 }

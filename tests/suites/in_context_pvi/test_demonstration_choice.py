@@ -102,14 +102,14 @@ def test_two_queries_and_two_draws_are_worked_by_hand() -> None:
     # Query 0 is right behind the chosen set and behind the second draw; query 1 behind the chosen set alone.
     # d = [[1, 0], [1, 1]]: mean 3/4; row means 1/2 and 1, column means 1 and 1/2.
     chosen, drawn = np.array([[1.0], [1.0]]), np.array([[0.0, 1.0], [0.0, 0.0]])
-    found = difference_from_draws(chosen, drawn)
-    assert found.value == 0.75
+    over_queries, two_way = difference_from_draws(chosen, drawn)
+    assert over_queries.value == two_way.value == 0.75
     # Over queries: d = 1/2 and 1, SD = sqrt(1/8), SE = sqrt(1/16).
-    assert found.over_queries == pytest.approx(0.25)
+    assert over_queries.standard_error == pytest.approx(0.25)
     # MS_q = 2 (1/16 + 1/16) = 1/4 = MS_s; the rest is -1/4, 1/4 by row and column: MS_r = 4/16 = 1/4.
     # Sets count 1 + 2 times, the choice being one more: Var = (1/4 + 3/4 - 3/4) / 4 = 1/16, at one degree of freedom.
-    assert found.two_way == pytest.approx(0.25)
-    assert found.two_way_freedom == 1.0
+    assert two_way.standard_error == pytest.approx(0.25)
+    assert two_way.degrees_of_freedom == 1.0
 
 
 @pytest.mark.parametrize("n_sets", [3, 5])
@@ -125,11 +125,12 @@ def test_the_interval_over_sets_covers_the_true_difference_whatever_the_choice_v
         easy, of_set = random.normal(size=(50, 1)), random.normal(0, 0.6, n_sets)
         drawn = easy + of_set + random.normal(size=(50, n_sets))
         chosen = easy + random.normal(0, of_choice) + random.normal(size=(50, 1))
-        found = difference_from_draws(chosen, drawn)
-        assert found.over_queries is not None
-        assert found.two_way is not None
-        covered["over queries"] += abs(found.value) < stats.t.ppf(0.975, 49) * found.over_queries
-        covered["two-way"] += abs(found.value) < stats.t.ppf(0.975, found.two_way_freedom) * found.two_way
+        over_queries, two_way = difference_from_draws(chosen, drawn)
+        assert over_queries.standard_error is not None
+        assert two_way.standard_error is not None
+        covered["over queries"] += abs(over_queries.value) < stats.t.ppf(0.975, 49) * over_queries.standard_error
+        reach = stats.t.ppf(0.975, two_way.degrees_of_freedom) * two_way.standard_error
+        covered["two-way"] += abs(two_way.value) < reach
     # At least 95%, within three binomial standard errors; less than that over queries alone.
     assert covered["two-way"] / n_runs >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / n_runs)
     assert covered["over queries"] / n_runs < 0.9
