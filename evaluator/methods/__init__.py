@@ -13,37 +13,28 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from evaluator.files.digests import code_digest
+from evaluator.methods import calibration, nearest_demonstrations, scoring_rules, training_states
 from evaluator.methods.base import Method
-from evaluator.methods.calibration import (
-    BATCH_CALIBRATION,
-    CONTEXTUAL_CALIBRATION,
-    DOMAIN_CALIBRATION,
-    TEMPERATURE_SCALING,
-    VECTOR_SCALING,
-)
-from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK
-from evaluator.methods.scoring_rules import NOISY_CHANNEL, PER_BYTE, PER_TOKEN, PPL_ICL, UNCONDITIONAL, VANILLA
-from evaluator.methods.training_states import HIDDEN_CALIBRATION, KNN_CENTROID, KNN_NEIGHBOURS
 
 logger = logging.getLogger(__name__)
 
 METHODS: dict[str, Method] = {
-    "vanilla": VANILLA,
-    "noisy_channel": NOISY_CHANNEL,
-    "contextual_calibration": CONTEXTUAL_CALIBRATION,
-    "domain_calibration": DOMAIN_CALIBRATION,
-    "batch_calibration": BATCH_CALIBRATION,
-    "ppl_icl": PPL_ICL,
-    "topk": TOPK,
-    "sa_icl": SA_ICL,
-    "knn_centroid": KNN_CENTROID,
-    "knn_neighbours": KNN_NEIGHBOURS,
-    "hidden_calibration": HIDDEN_CALIBRATION,
-    "vector_scaling": VECTOR_SCALING,
-    "temperature_scaling": TEMPERATURE_SCALING,
-    "per_token": PER_TOKEN,
-    "per_byte": PER_BYTE,
-    "unconditional": UNCONDITIONAL,
+    "vanilla": scoring_rules.VANILLA,
+    "noisy_channel": scoring_rules.NOISY_CHANNEL,
+    "contextual_calibration": calibration.CONTEXTUAL_CALIBRATION,
+    "domain_calibration": calibration.DOMAIN_CALIBRATION,
+    "batch_calibration": calibration.BATCH_CALIBRATION,
+    "ppl_icl": scoring_rules.PPL_ICL,
+    "topk": nearest_demonstrations.TOPK,
+    "sa_icl": nearest_demonstrations.SA_ICL,
+    "knn_centroid": training_states.KNN_CENTROID,
+    "knn_neighbours": training_states.KNN_NEIGHBOURS,
+    "hidden_calibration": training_states.HIDDEN_CALIBRATION,
+    "vector_scaling": calibration.VECTOR_SCALING,
+    "temperature_scaling": calibration.TEMPERATURE_SCALING,
+    "per_token": scoring_rules.PER_TOKEN,
+    "per_byte": scoring_rules.PER_BYTE,
+    "unconditional": scoring_rules.UNCONDITIONAL,
 }
 
 GROUP = "evaluator.methods"

@@ -177,7 +177,7 @@ def scaled_label_probs(scored: ScoredRequests, definition: Definition) -> pl.Laz
     in_order = scored.rows.filter(part=SCALING).sort(*_TASK, "position")
     training = in_order.select(*_TASK, "gold", log_probs=log_probs).collect()
     fitted = []
-    for task, rows in training.partition_by(_TASK, as_dict=True, maintain_order=True).items():
+    for task, rows in training.group_by(_TASK, maintain_order=True):
         scaling = fit_scaling(np.array(rows["log_probs"].to_list()), rows["gold"].to_numpy())
         fitted.append((*task, *(part.tolist() for part in scaling)))
     columns = declare(suite=pl.String(), dataset=pl.String(), scale=pl.List(pl.Float64()), shift=pl.List(pl.Float64()))
@@ -258,7 +258,7 @@ def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None
 
     Source: Guo et al. 2017, section 4.2 (temperature scaling).
     """
-    from scipy.special import stdtrit  # here, because listing the methods should not load SciPy
+    from evaluator.statistics.selective import clustered_reach  # here, because listing methods should not load SciPy
 
     flat = label_probs.explode().to_numpy()
     smallest = flat[flat > 0].min(initial=1.0)
@@ -288,13 +288,11 @@ def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None
         if abs(scale - previous) < 1e-12 * scale:
             break
     slopes, curvature = gradient(scale)
-    sums = slopes if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], slopes)
-    n = len(sums)
-    if n < 2 or curvature <= 0:
+    reach = clustered_reach(slopes, groups) * len(slopes)  # of the sum of slopes, which is 0 here
+    if math.isinf(reach) or curvature <= 0:
         return Temperature(1 / scale, None, None)
-    error = math.sqrt(float(sums @ sums) * n / (n - 1)) / curvature / scale
-    reach = math.exp(min(float(stdtrit(n - 1, 0.975)) * error, 700.0))
-    return Temperature(1 / scale, 1 / scale / reach, reach / scale)
+    factor = math.exp(min(reach / curvature / scale, 700.0))
+    return Temperature(1 / scale, 1 / scale / factor, factor / scale)
 
 
 def tempered_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:

@@ -240,6 +240,25 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def mean_over_queries(column: str, form: str, limits: tuple[float, float]) -> dict[str, pl.Expr]:
+    """Return the columns that with_intervals takes, of the mean of a column over independent queries.
+
+    Args:
+        form: classification.IntervalForm.
+        limits: the lowest and the highest possible value.
+    """
+    value, n = pl.col(column).cast(pl.Float64), pl.len().cast(pl.Float64)
+    return {
+        "value": value.mean(),
+        "standard_error": value.std() / n.sqrt(),
+        "degrees_of_freedom": n - 1,
+        "n_queries": n,
+        "interval": pl.lit(form),
+        "lowest": pl.lit(limits[0]),
+        "highest": pl.lit(limits[1]),
+    }
+
+
 def mean_of_intervals() -> dict[str, pl.Expr]:
     """Return value, ci_low and ci_high of the plain mean over the rows of a group, which are independent.
 

@@ -81,8 +81,7 @@ def crossed_answers(
 
     A metric without a query that has a value at every level is left out.
     """
-    groups = rows.sort(by).partition_by(by, as_dict=True, maintain_order=True)
-    for key, group in groups.items():
+    for key, group in rows.sort(by).group_by(by, maintain_order=True):
         for metric, column in values.items():
             cells, n_left_out = crossed_cells(group, column, level, None)
             if len(cells):

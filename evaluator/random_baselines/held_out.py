@@ -229,7 +229,7 @@ def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterat
     if any(rows.null_count().row(0)):
         raise DatasetError(f"Correctness has missing values, {rows.null_count().row(0, named=True)}: fill every row.")
     chances_by_name = dict(chances.partition_by("experiment", as_dict=True))
-    for (name,), scored in rows.partition_by("experiment", as_dict=True, maintain_order=True).items():
+    for (name,), scored in rows.group_by("experiment", maintain_order=True):
         yield _experiment(str(name), scored, chances_by_name.get((str(name),), chances.clear()))
 
 

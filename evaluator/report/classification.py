@@ -21,6 +21,7 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
+    dataset_panels,
     definition_groups,
     texts,
 )
@@ -142,8 +143,8 @@ def _result_sections(
         yield from coverage_sections(results.anchor, results.about, datasets, tables)
     if confusion.height:
         labels = dict(spaces.select("dataset", "label_names").iter_rows())
-        by_dataset = in_order(confusion, datasets).partition_by("dataset", as_dict=True, maintain_order=True)
-        matrices = [confusion_matrix(name, labels[name], counts) for (name,), counts in by_dataset.items()]
+        by_dataset = in_order(confusion, datasets).group_by("dataset", maintain_order=True)
+        matrices = [confusion_matrix(str(name), labels[name], counts) for (name,), counts in by_dataset]
         note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
         yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices)], subtitle)
     if further:
@@ -302,11 +303,9 @@ def _reliability_section(
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
     errors = {row["dataset"]: f"ECE {number(row['expected_calibration_error']['value'])}" for row in cells}
-    by_dataset = in_order(bins, datasets).partition_by("dataset", as_dict=True, maintain_order=True)
-    panels = [
-        Panel(name, [figures.reliability_figure(of_dataset.sort("bin"))], errors.get(name, ""), name)
-        for (name,), of_dataset in by_dataset.items()
-    ]
+    panels = dataset_panels(
+        in_order(bins, datasets, "bin"), lambda of_dataset: [figures.reliability_figure(of_dataset)], errors
+    )
     note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)
     return results.section("reliability", "Reliability", [note, Panels(panels)], subtitle)
 

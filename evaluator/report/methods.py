@@ -80,8 +80,8 @@ def method_order(method: str) -> tuple[int, str]:
 
 def by_method(metrics: pl.DataFrame) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
     """Yield suite, part and method of each results table, and its rows; methods in the order of method_order."""
-    groups = metrics.partition_by(GROUP, as_dict=True, maintain_order=True)
-    yield from sorted(groups.items(), key=lambda group: (*group[0][:2], method_order(group[0][2])))
+    groups = metrics.group_by(GROUP, maintain_order=True)
+    yield from sorted(groups, key=lambda group: (*group[0][:2], method_order(group[0][2])))
 
 
 def method_summary(method: str) -> str | None:

@@ -50,13 +50,17 @@ class NumberColumn(NamedTuple):
 class QueryNumbers(NamedTuple):
     """Numbers of single queries that only one suite has."""
 
-    columns: tuple[NumberColumn, ...]
-    rows: pl.LazyFrame  # those of QUERIES_KEY and `method` that tell its rows apart, and the columns by their names
-    is_right: bool = False  # rows have the column `is_right`; else an answer is right that is the gold label
+    columns: tuple[NumberColumn, ...] = ()
+    # Those of QUERIES_KEY and `method` that tell its rows apart, the columns by their names, and `is_right`, without
+    # which an answer is right that is the gold label.
+    rows: pl.LazyFrame = pl.LazyFrame()
     note: str = ""  # what the columns are, for the text above the table
 
-
-NO_NUMBERS = QueryNumbers((), pl.LazyFrame())
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the columns of numbers, and is_right if rows have it."""
+        present = self.rows.collect_schema()
+        return [name for name in (*(column.name for column in self.columns), "is_right") if name in present]
 
 
 def cut_text(text: pl.Expr) -> pl.Expr:
@@ -134,7 +138,7 @@ def shown_queries(
     # The same budget for every dataset, of which one may have long texts.
     budget = MAX_PROMPTS // rows["dataset"].n_unique()
     by_dataset = answers.partition_by("dataset", as_dict=True)
-    for (name,), of_dataset in rows.partition_by("dataset", maintain_order=True, as_dict=True).items():
+    for (name,), of_dataset in rows.group_by("dataset", maintain_order=True):
         pieces = _Pieces(texts, budget)
         data = _dataset(str(name), of_dataset, by_dataset[name,], pieces, methods, numbers)
         yield data, pieces.n_whole
@@ -224,8 +228,7 @@ def _run(
                 "name": method,
                 "pred": one["pred"].to_list(),
                 "true": one["true"].to_list(),
-                **{column.name: one[column.name].to_list() for column in numbers.columns},
-                **({"right": one["is_right"].to_list()} if numbers.is_right else {}),
+                **{name.removeprefix("is_"): one[name].to_list() for name in numbers.names},
                 # Of a method with prompts of its own.
                 **({} if one["prompt_id"].equals(usual) else _asked(queries, rows, one["prompt_id"])),
             }
@@ -262,7 +265,7 @@ assert {*RUN} < {*QUERIES_KEY}, "runs are told apart by columns of the key"
 GOLD_PROBABILITY = NumberColumn("true", "P(gold)", 3, 6.5)
 
 
-def query_section(run: MeasuredRun, numbers: QueryNumbers = NO_NUMBERS) -> Section | None:
+def query_section(run: MeasuredRun, numbers: QueryNumbers = QueryNumbers()) -> Section | None:  # noqa: B008  (a constant)
     """Build the section of single queries; None for a run without predictions.
 
     Answers are those of one definition: the first of the run in the order of the page.
@@ -318,9 +321,8 @@ def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers, *, has_probabili
     """Return answers with P(gold), and with the numbers of their suite."""
     true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(GOLD_PROBABILITY.digits)
     answers = answers.with_columns(true=pl.when(true.is_finite() & has_probabilities).then(true))
-    if not numbers.columns and not numbers.is_right:
+    if not (names := numbers.names):
         return answers
-    names = [*(column.name for column in numbers.columns), *(["is_right"] if numbers.is_right else [])]
     key = [name for name in numbers.rows.collect_schema() if name not in names]
     rounded = [pl.col(column.name).round(column.digits) for column in numbers.columns]
     return answers.join(numbers.rows.with_columns(rounded), on=key, how="left", maintain_order="left")

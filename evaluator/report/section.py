@@ -1,7 +1,7 @@
 """Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from typing import NamedTuple, Protocol, TypeAlias
@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from evaluator.files.toml_files import shipped_toml
 from evaluator.record import MeasuredRecord
-from evaluator.report.table import Table
+from evaluator.report.table import Table, row_name
+from evaluator.schemas import MEAN_OVER_DATASETS
 
 
 class MeasuredRun(Protocol):
@@ -71,6 +72,22 @@ class Panels:
     panels: Sequence[Panel]
     style: str = "panels"  # CSS classes
     absent: str = "Not measured."  # shown in place of panels, or of the figure of a panel
+
+
+def dataset_panels(
+    rows: pl.DataFrame, draw: Callable[[pl.DataFrame], Sequence[str]], about: Mapping[str, str] = {}
+) -> list[Panel]:
+    """Return a panel for each dataset of the rows, in their order.
+
+    Args:
+        draw: draws the rows of a dataset.
+        about: dataset -> line below its name.
+    """
+    of_all = MEAN_OVER_DATASETS
+    return [
+        Panel(row_name(name), draw(of_dataset), about.get(str(name), ""), "" if name == of_all else str(name))
+        for (name,), of_dataset in rows.group_by("dataset", maintain_order=True)
+    ]
 
 
 class MatrixCell(NamedTuple):

@@ -6,7 +6,7 @@ import polars as pl
 
 from evaluator.metrics.thresholds import Threshold, ThresholdReport
 from evaluator.report import figures
-from evaluator.report.section import Block, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Panels, Section, dataset_panels, texts
 from evaluator.report.table import (
     DATASET,
     Column,
@@ -140,13 +140,9 @@ def coverage_sections(
     possible = Column("Could be promised", "largest_target", show=percent)
     answers = Column("Answers", "n", note="needed", below="rows_needed")
     promised = [DATASET, target, named, used, right, possible, answers]
-    panels = [
-        Panel(name, [figures.risk_coverage_figure(rows)], dataset=name)
-        for (name,), rows in curves.partition_by("dataset", as_dict=True, maintain_order=True).items()
-    ]
     blocks: list[Block] = [
         Table(coverage, columns, caption=TEXTS["coverage_caption"]),
         Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
-        Panels(panels),
+        Panels(dataset_panels(curves, lambda rows: [figures.risk_coverage_figure(rows)])),
     ]
     yield Section(f"{anchor}-coverage", "Coverage and thresholds", blocks, subtitle=about, kind="coverage")

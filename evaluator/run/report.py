@@ -9,7 +9,7 @@ from evaluator.record import MeasuredRecord
 from evaluator.report import run_record
 from evaluator.report.notes import label_mass_warnings, majority_warnings, throughput_line, verdict_lines
 from evaluator.report.page import Header, write_page
-from evaluator.report.query_rows import NO_NUMBERS, query_section
+from evaluator.report.query_rows import query_section
 from evaluator.report.run_record import about_section, cost_section, receipt_section, record_section
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import plural
@@ -49,7 +49,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     header = Header(kicker="In-context classification", heading=record.model.title, subject=subject, warnings=shown)
     sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
     # Only a suite with a run to itself has numbers of single queries.
-    queries = query_section(run, families_of(record.prompts.suites)[0].query_numbers(run) or NO_NUMBERS)
+    queries = query_section(run, families_of(record.prompts.suites)[0].query_numbers(run))
     sections += [one for one in (queries, about_section(record), cost_section(record)) if one]
     sections += [*([receipt_section(record.receipts)] if record.receipts else []), record_section(record)]
     return write_page(path, f"{record.model.title}: in-context classification", header, sections)

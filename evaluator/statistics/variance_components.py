@@ -348,8 +348,8 @@ def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: 
             the analysis of Lu et al. 2023, one for each query with independent groups of queries.
     """
     finite = rows.filter(pl.col(value).is_finite()).sort(*by, condition)
-    cases = finite.partition_by(by, as_dict=True, maintain_order=True)
-    results = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases.items()]
+    cases = finite.group_by(by, maintain_order=True)
+    results = [(*key, *one_way(groups_of(case, condition, value))) for key, case in cases]
     return pl.DataFrame(results, {name: rows.schema[name] for name in by} | dict(ONE_WAY), orient="row")
 
 
@@ -370,9 +370,8 @@ def repeated_measures_by(
     Raises MetricError where a query has two rows under one condition.
     """
     require_one_each(rows, [*by, condition, query])
-    cases = rows.sort(*by, query, condition).partition_by(by, as_dict=True, maintain_order=True)
     results = []
-    for key, case in cases.items():
+    for key, case in rows.sort(*by, query, condition).group_by(by, maintain_order=True):
         finite = case.with_columns(pl.when(pl.col(value).is_finite()).then(value))
         # One row a query, one column a condition.
         wide = finite.pivot(on=condition, index=query, values=value).drop(query)

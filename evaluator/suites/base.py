@@ -151,7 +151,7 @@ class Family:
     sections: Callable[[MeasuredRun], Iterable[Section]]
     """Yield the sections of a run's page."""
 
-    query_numbers: Callable[[MeasuredRun], QueryNumbers | None] = lambda _run: None
+    query_numbers: Callable[[MeasuredRun], QueryNumbers] = lambda _run: QueryNumbers()
     """Return numbers of single queries for the page, of a family whose suites have a run to themselves."""
 
     summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
@@ -265,7 +265,7 @@ def classification_tables(
 
 
 def classification_page(
-    run: MeasuredRun, *, without_parts: Collection[str] = (), further: Iterable[Section] = ()
+    run: MeasuredRun, without_parts: Collection[str], further: Iterable[Section]
 ) -> Iterator[Section]:
     """Yield the sections of the parts of classification, then further ones, with the notes of the page on the first."""
     notes = prompt_definition_notes(run.record, run.table("metrics"))

@@ -46,7 +46,7 @@ def imported_tables(run: ScoredRun) -> Iterator[Table]:
 
 def sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of imported answers."""
-    yield from classification_page(run, without_parts=VARIED, further=[*effects_sections(run), *graded_sections(run)])
+    yield from classification_page(run, VARIED, [*effects_sections(run), *graded_sections(run)])
 
 
 def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:

@@ -21,16 +21,14 @@ TEXTS = texts("evaluator.suites.decide")
 
 def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of decide."""
-    yield from classification_page(run, without_parts=VARIED, further=_further_sections(run))
-
-
-def _further_sections(run: MeasuredRun) -> Iterator[Section]:
-    yield from effects_sections(run)
+    further = [*effects_sections(run)]
     if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
-        yield learning_curve_section(run.table("learning_curve"), datasets_of(run))
-    if not (baselines := run.table("baselines")).is_empty():
-        yield _section("baselines", "Cheap baselines", "Baselines", [TEXTS["baselines_note"]], baselines, BASELINES)
-    yield from graded_sections(run)
+        further.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
+    if not (rows := run.table("baselines")).is_empty():
+        further.append(
+            _section("baselines", "Cheap baselines", "Baselines", [TEXTS["baselines_note"]], rows, BASELINES)
+        )
+    yield from classification_page(run, VARIED, [*further, *graded_sections(run)])
 
 
 def graded_sections(run: MeasuredRun) -> Iterator[Section]:

@@ -192,7 +192,7 @@ def _follow_up(
     dataset, pvi = context.classification, prompts.resolved_options(context.config)
     measured = training_pvi(scored).filter(dataset=dataset.name).rename({"training_row": "query_id"})
     sets = []
-    for (n_shots,), rows in measured.partition_by("n_shots", as_dict=True, maintain_order=True).items():
+    for (n_shots,), rows in measured.group_by("n_shots", maintain_order=True):
         sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
     # Only the queries of the suite, which leaves out queries that are demonstrations.
     asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
@@ -263,10 +263,10 @@ def demonstrations_table(
         training: the result of training_counts.
         tries: the result of tries_by_source.
     """
-    cases = pvi.filter(definition=DEFINITION).sort(*_GROUP).partition_by(_GROUP, as_dict=True, maintain_order=True)
+    cases = pvi.filter(definition=DEFINITION).sort(*_GROUP).group_by(_GROUP, maintain_order=True)
     records = [
         {"dataset": dataset, "n_shots": n_shots, "label_counts": [n_labels[str(dataset)]]} | record
-        for (dataset, n_shots), rows in cases.items()
+        for (dataset, n_shots), rows in cases
         for record in _source_records(rows)
     ]
     if not records:
@@ -392,8 +392,7 @@ def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:
     run = ["demonstrations", "demonstration_set"]
     runs = rows.select(run).unique().sort(run).with_row_index("run")
     cells, _ = crossed_cells(rows.join(runs, on=run), value, "run", None)
-    by_source = runs.partition_by("demonstrations", as_dict=True)
-    return {str(source): cells[:, own["run"].to_numpy(), 0] for (source,), own in by_source.items()}
+    return {str(source): cells[:, own["run"].to_numpy(), 0] for (source,), own in runs.group_by("demonstrations")}
 
 
 def _mean(cells: Floats) -> float | None:

@@ -85,7 +85,7 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
     """
     rows = filtered_log_likelihoods(scored, part, DRAWN).select(*_RUN, "query_id", "filtered").collect()
     frames = [rows.clear().with_columns(uniform=pl.lit(0.0))]
-    for (dataset, n_shots, number), queries in rows.partition_by(_RUN, as_dict=True).items():
+    for (dataset, n_shots, number), queries in rows.group_by(_RUN, maintain_order=True):
         generator = np.random.default_rng([seed, zlib.crc32(str(dataset).encode()), int(n_shots), int(number)])
         query_ids = queries["query_id"].to_numpy()
         uniforms = generator.random(int(query_ids.max()) + 1)[query_ids]
@@ -313,8 +313,7 @@ def _log_likelihoods(scored: ScoredRequests, part: str, definition: PviDefinitio
 
 def _require_labels(scored: ScoredRequests) -> None:
     rows = scored.rows.filter(part=INPUT).select("dataset", "gold", n_labels=pl.col("label_names").list.len()).collect()
-    groups = rows.partition_by("dataset", "n_labels", as_dict=True, maintain_order=True)
-    for (dataset, n_labels), group in groups.items():
+    for (dataset, n_labels), group in rows.group_by("dataset", "n_labels", maintain_order=True):
         if int(n_labels) < 2:
             raise MetricError(
                 f"{dataset} has {n_labels} label, and PVI needs two or more: with one label an input gives no "

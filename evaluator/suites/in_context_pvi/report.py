@@ -23,6 +23,7 @@ from evaluator.report.section import (
     Panel,
     Panels,
     Section,
+    dataset_panels,
     definition_groups,
     texts,
 )
@@ -206,11 +207,10 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
     """Build the section that compares demonstrations chosen by PVI with those of the suite, and lists them."""
     chosen = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text")))
     lists = []
-    for (dataset,), of_dataset in chosen.partition_by("dataset", as_dict=True, maintain_order=True).items():
+    for (dataset,), of_dataset in chosen.group_by("dataset", maintain_order=True):
         in_runs = of_dataset.sort(figures.BY_SOURCE, "n_shots", "demonstration_set", "place")
         groups, names = [], labels[str(dataset)]
-        by_run = in_runs.partition_by(figures.RUN, as_dict=True, maintain_order=True)
-        for (source, n_shots, place), rows in by_run.items():
+        for (source, n_shots, place), rows in in_runs.group_by(figures.RUN, maintain_order=True):
             items = [
                 (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
                 for row in rows.iter_rows(named=True)
@@ -270,8 +270,7 @@ def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool)
     content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
     for dataset in datasets:
         rows, panels = drawn["pvi_densities"].filter(dataset=dataset), []
-        by_run = rows.partition_by(figures.RUN, as_dict=True, maintain_order=True)
-        for (source, n_shots, place), densities in by_run.items():
+        for (source, n_shots, place), densities in rows.group_by(figures.RUN, maintain_order=True):
             threshold = thresholds[dataset, source, n_shots, place]
             name, about = figures.run_name(n_shots, source, place, several=several), figures.threshold_text(threshold)
             panels.append(Panel(name, [figures.density_figure(densities, threshold)], about))
@@ -287,11 +286,7 @@ def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Sect
         "line": f"{suite_source} demonstrations",
         **{f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources},
     }
-    by_dataset = drawn["pvi_deciles"].partition_by("dataset", as_dict=True, maintain_order=True)
-    panels = [
-        Panel(str(name), [figures.decile_figure(rows, several=several)], dataset=str(name))
-        for (name,), rows in by_dataset.items()
-    ]
+    panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows, several=several)])
     note, legend = TEXTS["deciles_note"].format(DRAWN), [Legend(keys)] if sources else []
     content: list[Block] = [note, *legend, Panels(panels, style="curves", absent="")]
     return Section("deciles", "Accuracy by PVI deciles", content, navigation="Deciles")
@@ -435,8 +430,7 @@ def _query_lists(hardest: pl.DataFrame, mislabelled: pl.DataFrame, labels: Seque
         told = f"{number(row['mean_pvi'])} bits, {about}, query {row['query_id']}{place}"
         return told, "text not recorded" if row["text"] is None else row["text"]
 
-    listed = hardest.filter(pl.col("rank") <= N_LISTED).partition_by("gold", as_dict=True, maintain_order=True)
-    for (gold,), rows in listed.items():
+    for (gold,), rows in hardest.filter(pl.col("rank") <= N_LISTED).group_by("gold", maintain_order=True):
         items = [item(row, f"right in {row['n_right']} of {row['n_runs']} runs") for row in rows.iter_rows(named=True)]
         yield _listed(f"Hardest of {labels[int(gold)]}", items)
     items = [

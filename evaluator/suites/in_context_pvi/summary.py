@@ -15,7 +15,7 @@ import math
 import numpy as np
 import polars as pl
 
-from evaluator.metrics.intervals import with_intervals
+from evaluator.metrics.intervals import mean_over_queries, with_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import schema
@@ -146,7 +146,7 @@ def _by_rank() -> dict[str, pl.Expr]:
 def _beyond_quantiles(judged: pl.DataFrame) -> pl.DataFrame:
     """Return the same columns of queries strictly beyond a quantile of their run."""
     rows = []
-    for key, run in judged.partition_by(PVI_RUN, as_dict=True, maintain_order=True).items():
+    for key, run in judged.group_by(PVI_RUN, maintain_order=True):
         values, correct = run["pvi_bits"].to_numpy(), run["correct"].to_numpy()
         row: dict[str, object] = dict(zip(PVI_RUN, key, strict=True))
         for name, parts in SHARES.items():
@@ -162,17 +162,8 @@ def _beyond_quantiles(judged: pl.DataFrame) -> pl.DataFrame:
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
     """Compute v_information, ci_low and ci_high: a mean over independent queries, with Student's interval."""
-    measured = pvi.filter(pl.col("pvi_bits").is_not_null())
-    n, value = pl.len(), pl.col("pvi_bits")
-    means = measured.group_by(PVI_RUN, maintain_order=True).agg(
-        value=value.mean(),
-        standard_error=value.std() / n.sqrt(),
-        degrees_of_freedom=(n.cast(pl.Float64) - 1),
-        n_queries=n.cast(pl.Float64),
-        interval=pl.lit("symmetric"),
-        lowest=pl.lit(-math.inf),
-        highest=pl.lit(math.inf),
-    )
+    measured = pvi.filter(pl.col("pvi_bits").is_not_null()).group_by(PVI_RUN, maintain_order=True)
+    means = measured.agg(**mean_over_queries("pvi_bits", "symmetric", (-math.inf, math.inf)))
     return with_intervals(means).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
 
 
@@ -242,17 +233,8 @@ def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
     # Average ranks, so that queries of equal PVI are in one decile.
     rank = pl.col("pvi_bits").rank("average").over(schema.PVI_RUN)
     decile = ((rank - 0.5) * 10 / pl.len().over(schema.PVI_RUN)).floor().cast(pl.Int64) + 1
-    n, value = pl.len().cast(pl.Float64), pl.col("correct").mean()
-    means = judged.group_by(*schema.PVI_RUN, decile=decile).agg(
-        value=value,
-        mean_pvi=pl.col("pvi_bits").mean(),
-        standard_error=pl.when(n > 1).then((value * (1 - value) / (n - 1)).sqrt()),
-        degrees_of_freedom=n - 1,
-        n_queries=n,
-        interval=pl.lit("score"),
-        lowest=pl.lit(0.0),
-        highest=pl.lit(1.0),
-    )
+    accuracy = mean_over_queries("correct", "score", (0.0, 1.0))
+    means = judged.group_by(*schema.PVI_RUN, decile=decile).agg(mean_pvi=pl.col("pvi_bits").mean(), **accuracy)
     table = with_intervals(means).rename({"value": "accuracy", "n_queries": "n"})
     return declared(table, schema.PVI_DECILES, schema.PVI_DECILES_KEY)
 

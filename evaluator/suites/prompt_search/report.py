@@ -10,7 +10,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Size, curves
 from evaluator.report.query_rows import RUN, QueryNumbers
-from evaluator.report.section import Block, Filled, Group, MeasuredRun, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Filled, Group, MeasuredRun, Panel, Panels, Section, dataset_panels, texts
 from evaluator.report.table import (
     DATASET,
     MAJORITY_TESTED,
@@ -131,7 +131,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
             TEXTS["note"].format(VARIED[part], f"{rows['n_tests'][0]:,}", TAIL_TO_TELL, halved),
             Table(rows, columns, caption=CAPTION, style="metrics searched", row_data={"shots": "n_shots"}),
         ]
-        if drawn := _curve_panels(all_curves.filter(part=part, method=method), order):
+        if drawn := dataset_panels(in_order(all_curves.filter(part=part, method=method), order), _curve_figures):
             content.append(Group([TEXTS["curve_note"], Panels(drawn, style="curves")], "The best of fewer prompts"))
         content.append(Group(best_prompts(prompts, rows), "The best prompts"))
         yield Section(
@@ -173,10 +173,10 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
         caption=TEXTS["models_caption"],
         style="metrics searched-models",
     )
-    searches = compared.curves.partition_by("dataset", "n_shots", "method", "part", as_dict=True, maintain_order=True)
+    searches = compared.curves.group_by("dataset", "n_shots", "method", "part", maintain_order=True)
     panels = [
         Panel(f"{dataset}, {n_shots}-shot, {method}", [curve_figure(rows, "number")], dataset=str(dataset))
-        for (dataset, n_shots, method, _), rows in searches.items()
+        for (dataset, n_shots, method, _), rows in searches
     ]
     return Section(
         "searches",
@@ -200,7 +200,7 @@ def right_answers(run: MeasuredRun) -> QueryNumbers:
     correct = run.side_table("search_examples", SEARCH_EXAMPLES).lazy().select(*query, "correct")
     answers = run.scan("predictions").join(correct, on=query, how="left", maintain_order="left")
     is_right = pl.col("correct").list.contains(pl.col("pred"))
-    return QueryNumbers((), answers.select(*RUN, *query, "method", is_right=is_right), is_right=True)
+    return QueryNumbers(rows=answers.select(*RUN, *query, "method", is_right=is_right))
 
 
 def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
@@ -224,13 +224,9 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
     return groups
 
 
-def _curve_panels(rows: pl.DataFrame, order: Sequence[str]) -> list[Panel]:
-    by_dataset = in_order(rows, order).partition_by("dataset", as_dict=True, maintain_order=True)
-    panels = []
-    for (name,), curves_of in by_dataset.items():
-        tails = [tail_figure(curves_of, column, title) for column, title in TAILS.items()]
-        panels.append(Panel(str(name), [curve_figure(curves_of), *tails], dataset=str(name)))
-    return panels
+def _curve_figures(rows: pl.DataFrame) -> list[Drawing]:
+    """Return the curve of one dataset, and the tails below it."""
+    return [curve_figure(rows), *(tail_figure(rows, column, title) for column, title in TAILS.items())]
 
 
 def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:

@@ -30,7 +30,7 @@ from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import freedom
 from evaluator.prompts.method_prompts import domain_queries, empty_queries
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
-from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
+from evaluator.schemas import ABSENT_LABELS
 
 N_WORDS = 128
 """Number of words of a domain query, as in the toolkit; the paper does not give it."""
@@ -111,17 +111,13 @@ def absent_labels(group: PredictionGroup) -> pl.DataFrame:
 
     Because of them the empirical bias is infinite, or NaN under `released`. Returns ABSENT_LABELS.
     """
-    probs, present = group.rows["label_probs"], {*group.rows["gold"]}
-    absent = {name: label for label, name in enumerate(group.label_names) if label not in present}
-    # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
-    sums = [probs.list.get(label).implode().list.sum().item() for label in absent.values()]
-    means = [of_label / group.rows.height for of_label in sums]
-    rows = pl.DataFrame({"label_name": [*absent], "mean_probability": means}, schema_overrides=_OF_LABEL)
-    key = [pl.lit(group.key[name]).alias(name) for name in ABSENT_LABELS_KEY if name != "label_name"]
-    return rows.filter(pl.col("mean_probability") > 0).with_columns(key).select(ABSENT_LABELS.names())
-
-
-_OF_LABEL = {name: ABSENT_LABELS[name] for name in ("label_name", "mean_probability")}
+    probs, present, rows = group.rows["label_probs"], {*group.rows["gold"]}, []
+    for label, name in enumerate(group.label_names):
+        if label not in present:
+            # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
+            mean = probs.list.get(label).implode().list.sum().item() / group.rows.height
+            rows.append(group.key | {"label_name": name, "mean_probability": mean})
+    return pl.DataFrame(rows, schema=ABSENT_LABELS).filter(pl.col("mean_probability") > 0)
 
 
 def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:

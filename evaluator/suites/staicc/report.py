@@ -2,23 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
 from evaluator.metrics.classification import REQUEST_COLUMNS
-from evaluator.report import figures
-from evaluator.report.classification import (
-    classification_sections,
-    described,
-    recorded,
-    value_text,
-    with_head,
-)
+from evaluator.report import classification, figures
 from evaluator.report.methods import datasets_of, method_order
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
-from evaluator.report.section import Block, Group, Legend, MeasuredRun, Panel, Panels, Section, texts
+from evaluator.report.section import Block, Group, Legend, MeasuredRun, Panel, Panels, Section, dataset_panels, texts
 from evaluator.report.table import (
     DATASET,
     DEFINITIONS,
@@ -30,10 +24,8 @@ from evaluator.report.table import (
     marked,
     metric_column,
     number,
-    row_name,
 )
 from evaluator.report.total_error import total_error_sections
-from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
 from evaluator.suites.staicc.published import TITLES, published_section, standing_lines
 from evaluator.suites.staicc.robustness import VARIABLES
@@ -66,7 +58,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         *missing_class_notes(run.table("missing_classes")),
         *absent_label_notes(run.table("absent_labels")),
     ]
-    classified = classification_sections(run, texts=TITLES, without_parts=DIAGNOSTIC_PARTS)
+    classified = classification.classification_sections(run, texts=TITLES, without_parts=DIAGNOSTIC_PARTS)
     sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
     if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
         sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
@@ -74,7 +66,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         sections.append(published)
         standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
         sections[0] = replace(sections[0], content=(*standing, *sections[0].content))
-    yield from with_head(sections, run, notes)
+    yield from classification.with_head(sections, run, notes)
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -118,7 +110,7 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     """Yield the diagnostics of the paper under each definition, then the other metrics of the altered prompts."""
     metrics, varied = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
     datasets, is_headline = datasets_of(run), pl.col("metric").is_in([*HEADLINES, *AS_PRINTED])
-    chances = metrics.filter(metric="accuracy").select("dataset", "chance").unique()
+    chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
     headlines = metrics.filter(is_headline)
     for definition, rows in by_definition(headlines, datasets):
         names = TITLES.in_order(headlines["metric"])
@@ -128,7 +120,9 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
         noisy = varied.filter(definition=definition, part="gler", metric="accuracy")
         if noisy.height:
             gler = rows.select("dataset", pl.col("gler").struct["value"]).rows() if "gler" in rows.columns else []
-            panels = Panels(list(_noise_panels(noisy, dict(gler), chances, datasets)), style="panels noise")
+            about = {dataset: f"GLER {number(value)}" for dataset, value in gler if value is not None}
+            ordered, draw = in_order(noisy, datasets, "noise_rate"), partial(_noise_figure, chance=chances)
+            panels = Panels(dataset_panels(ordered, draw, about), style="panels noise")
             content.append(Group([TEXTS["noise_note"], panels], "Accuracy against wrong labels in demonstrations"))
         yield Group(content, definition=definition, style="definition")
     others = metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS) & ~is_headline)
@@ -175,22 +169,12 @@ def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Ma
     return text + " A dash: not measured under this definition."
 
 
-def _noise_panels(
-    accuracies: pl.DataFrame, gler: Mapping[str, float], chances: pl.DataFrame, datasets: Sequence[str]
-) -> Iterator[Panel]:
-    """Yield a figure of accuracies by noise rate for each dataset."""
-    chance = dict(chances.iter_rows())
-    ordered = in_order(accuracies, datasets, "noise_rate")
-    for (dataset,), rows in ordered.partition_by("dataset", as_dict=True, maintain_order=True).items():
-        accuracy = pl.col("value").round(3)
-        description = pl.format("Noise rate {}: accuracy {}, {} requests", "noise_rate", accuracy, "n_requests")
-        points = rows.select("noise_rate", "n_requests", accuracy="value", description=description)
-        about = "" if gler.get(dataset) is None else f"GLER {number(gler[dataset])}"
-        yield _panel(str(dataset), figures.noise_figure(points, chance.get(dataset)), about)
-
-
-def _panel(dataset: str, drawing: str, about: str = "") -> Panel:
-    return Panel(row_name(dataset), [drawing], about, "" if dataset == MEAN_OVER_DATASETS else dataset)
+def _noise_figure(rows: pl.DataFrame, chance: Mapping[str, float]) -> list[str]:
+    """Return the figure of accuracies by noise rate of one dataset."""
+    accuracy = pl.col("value").round(3)
+    description = pl.format("Noise rate {}: accuracy {}, {} requests", "noise_rate", accuracy, "n_requests")
+    points = rows.select("noise_rate", "n_requests", accuracy="value", description=description)
+    return [figures.noise_figure(points, chance.get(rows["dataset"][0]))]
 
 
 def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Panel]:
@@ -205,10 +189,10 @@ def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Pane
 
             def text(row: Row, listed: Mapping[str, Sequence[float]] = listed, named: str = levels) -> str:
                 numbers = ", ".join(f"{value:.3f}" for value in listed[row["dataset"]])
-                return f"{value_text(row)}; {named.replace('_', ' ')}: {numbers}"
+                return f"{classification.value_text(row)}; {named.replace('_', ' ')}: {numbers}"
 
             dots = in_order(varied, rows["dataset"].to_list()).select("dataset", "value")
-            yield Panel(title, [figures.interval_rows(rows.with_columns(described(rows, text)), dots)])
+            yield Panel(title, [figures.interval_rows(rows.with_columns(classification.described(rows, text)), dots)])
 
 
 def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Section:
@@ -216,8 +200,7 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
     groups = []
     for definition in (name for name in DEFINITIONS if name in set(curve["definition"])):
         rows = in_order(curve.filter(definition=definition), datasets, "n_shots")
-        by_dataset = rows.filter(metric="accuracy").partition_by("dataset", as_dict=True, maintain_order=True)
-        panels = [_panel(str(name), _curve_figure(points)) for (name,), points in by_dataset.items()]
+        panels = dataset_panels(rows.filter(metric="accuracy"), _curve_figure)
         tables = [
             _curve_table(points, TITLES.title(metric), definition)
             for metric in REQUEST_COLUMNS
@@ -262,10 +245,10 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     )
 
 
-def _curve_figure(rows: pl.DataFrame) -> str:
+def _curve_figure(rows: pl.DataFrame) -> list[str]:
     def text(row: Row) -> str:
-        ends = f"{recorded(row['ci_low'])} to {recorded(row['ci_high'])}"
+        ends = f"{classification.recorded(row['ci_low'])} to {classification.recorded(row['ci_high'])}"
         about = f"{row['dataset']}, {row['n_shots']} demonstrations"
         return f"{about}: accuracy {row['value']:.3f}, 95% interval {ends}, {row['n_requests']:,} requests"
 
-    return figures.learning_curve_figure(rows.with_columns(described(rows, text)))
+    return [figures.learning_curve_figure(rows.with_columns(classification.described(rows, text)))]
