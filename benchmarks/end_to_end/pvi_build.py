@@ -19,7 +19,7 @@ from evaluator.config import DataOptions
 from evaluator.datasets.conversions import as_classification
 from evaluator.datasets.sources import load_datasets
 from evaluator.models.embedded.llama import make_random_llama
-from evaluator.run.folder import open_built
+from evaluator.run.folder import BuiltFolder
 
 DATA = SHARED_DATA / "pvi"
 N_QUERIES, N_SETS, N_SHOT_COUNTS = 9_815, 3, 2
@@ -59,7 +59,7 @@ def cold(folder: Path, model: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     words = ("--data", DATA, "--datasets", "multinli", "--demonstrations", "published", "--sets", N_SETS)
     command(folder, "build", "pvi", *words, "--out", out, "--model", model)
-    assert open_built(out).built.store.manifest.n_requests == N_INPUTS + N_NULLS, (
+    assert BuiltFolder(out).built.store.manifest.n_requests == N_INPUTS + N_NULLS, (
         "every query has a prompt with every set"
     )
 

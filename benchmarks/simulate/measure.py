@@ -17,7 +17,7 @@ from evaluator.config import ModelConfig
 from evaluator.engine.devices import cores
 from evaluator.engine.vllm_settings import step_settings, tokens_per_step
 from evaluator.models.source import find_model
-from evaluator.run.folder import open_built, open_scored
+from evaluator.run.folder import BuiltFolder, open_scored
 
 DATASETS = ("sst5", "trec", "agnews", "subjective")
 
@@ -73,7 +73,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     begun = time.perf_counter()
     assert start(Command(cores()[: point.n_cores], ["run", *point.words, *options]), out).wait() == 0, "the run failed"
     whole_s = time.perf_counter() - begun
-    folder = open_built(out)
+    folder = BuiltFolder(out)
     tables = open_scored(folder)
     tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
     block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source, step_settings())

@@ -12,7 +12,7 @@ from benchmarks.throughput.workloads import evaluator
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source
 from evaluator.progress import finish
-from evaluator.run.folder import open_built
+from evaluator.run.folder import BuiltFolder
 from evaluator.suites import default_label_boundary
 from evaluator.tokens.table import tokenise_store
 
@@ -51,7 +51,7 @@ def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[Store]:
     for number, (name, words) in enumerate(SCENARIOS.items()):
         queries = ["--queries", arguments.queries] if arguments.queries else []
         evaluator("build", *words, *queries, "--out", str(folder / str(number)))
-        built = open_built(folder / str(number)).built
+        built = BuiltFolder(folder / str(number)).built
         boundary = default_label_boundary(built.config.suites)
         table = finish(tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, ["paper"]))
         suites = built.store.requests().select("prompt_id", "suite").unique("prompt_id", keep="first").collect()

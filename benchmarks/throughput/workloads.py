@@ -19,7 +19,7 @@ from evaluator.config import ModelConfig
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
 from evaluator.progress import finish
-from evaluator.run.folder import open_built
+from evaluator.run.folder import BuiltFolder
 from evaluator.suites import default_label_boundary
 from evaluator.tokens.table import TokenTable, tokenise_store
 
@@ -110,7 +110,7 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
             raise SystemExit(f"{name}: {path} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
         words += ["--data", str(path)]
     evaluator("build", *words, "--out", str(folder / "built"))
-    built = open_built(folder / "built").built
+    built = BuiltFolder(folder / "built").built
     prompts = built.store.prompts().collect()
     labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
     texts = [*prompts["prompt"].unique(maintain_order=True), *labels * workload.label_repeats]

@@ -32,7 +32,7 @@ from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
 from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
-from evaluator.run.folder import MeasuredFolder, open_built
+from evaluator.run.folder import BuiltFolder, MeasuredFolder
 from evaluator.run.report import PAGE, summary_lines
 from evaluator.run_log import started_as
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -176,7 +176,7 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
 def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
     out = Path(out).expanduser()
-    folder = open_built(out)
+    folder = BuiltFolder(out)
     return Run(MeasuredFolder(out, folder.record, folder.built.store), out / PAGE)
 
 

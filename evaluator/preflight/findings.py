@@ -143,9 +143,9 @@ def dataset_lines(name: str, dataset: CheckedDatasetRecord) -> Iterator[str]:
     yield f"{name}: {dataset.queries:,} queries, longest prompt {dataset.longest_prompt_tokens:,} tokens"
     if dataset.class_queries:
         shares = [f"{label} {n:,} ({n / dataset.queries:.0%})" for label, n in dataset.class_queries.items()]
-        yield f"  classes: {_listed(shares)}"
+        yield f"  classes: {listed(shares)}"
     if dataset.labels:
-        yield f"  label tokens: {_listed([label_text(label) for label in dataset.labels])}"
+        yield f"  label tokens: {listed([label_text(label) for label in dataset.labels])}"
     elif dataset.label_spaces:
         yield f"  label spaces: {dataset.label_spaces:,}"
     if dataset.demonstration_sets:
@@ -206,7 +206,7 @@ def finding_lines(findings: Sequence[FindingRecord]) -> Iterator[str]:
         for one in ones if first.level != "note" else ones[:1]:
             yield f"{one.level.capitalize():7}  {name}: {one.about}"
         if first.level == "note" and n_others:
-            also = _listed([one.dataset for one in ones[1:]])
+            also = listed([one.dataset for one in ones[1:]])
             yield f"{'':7}  {' ' * len(name)}  also found in {n_others} other dataset{'s' * (n_others > 1)}: {also}"
 
 
@@ -217,6 +217,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _listed(parts: Sequence[str]) -> str:
-    more = len(parts) - MAX_SHOWN
-    return ", ".join(parts[:MAX_SHOWN]) + (f" and {more} others" if more > 0 else "")
+def listed(parts: Sequence[str], n_shown: int = MAX_SHOWN) -> str:
+    """Return the first parts with commas between them, and how many others there are."""
+    more = len(parts) - n_shown
+    return ", ".join(parts[:n_shown]) + (f" and {more} others" if more > 0 else "")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.preflight.findings import MAJORITY_SHARE, finding
+from evaluator.preflight.findings import MAJORITY_SHARE, finding, listed
 from evaluator.record import FindingRecord
 
 SHARES = (0.1, 0.25, 0.5)
@@ -107,19 +107,19 @@ def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -
         counted: its queries.
         labels: of the dataset, if it has one label space.
     """
-    absent = [name for label, name in enumerate(labels.names) if label not in labels.queried] if labels else []
+    absent = [repr(name) for label, name in enumerate(labels.names) if label not in labels.queried] if labels else []
     if absent:
         yield finding(
             "class-without-queries",
-            f"No row of the test split has the label {_listed(absent)}, so recall and macro-F1 are undefined or 0 for "
-            "it.",
+            f"No row of the test split has the label {listed(absent, 5)}, so recall and macro-F1 are undefined or 0 "
+            "for it.",
             dataset,
         )
-    undrawn = [name for name, n in counted.by_label.items() if not n and name not in absent]
+    undrawn = [repr(name) for name, n in counted.by_label.items() if not n and repr(name) not in absent]
     if undrawn:
         yield finding(
             "class-not-drawn",
-            f"None of the {counted.n_queries:,} queries has the label {_listed(undrawn)}. Take more (--queries).",
+            f"None of the {counted.n_queries:,} queries has the label {listed(undrawn, 5)}. Take more (--queries).",
             dataset,
         )
     most = max(counted.by_label.items(), key=lambda item: item[1], default=("", 0))
@@ -141,8 +141,3 @@ def set_finding(dataset: str, sets: Sets, n_labels: int) -> Iterator[FindingReco
             f"{sets.without_a_class:,} of {sets.n_sets:,} demonstration sets lack a label{why}.",
             dataset,
         )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:5])
-    return f"{shown} and {len(names) - 5} others" if len(names) > 5 else shown

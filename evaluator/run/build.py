@@ -162,8 +162,8 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
         store = open_intact_store(folder) or (yield from _write(config, datasets, folder))
         if out is not None:
             mark_user(out, data)
-    left_out = {**unread, **store.manifest.left_out}
-    return Built(config, store, measured_parts(config), datasets).without(left_out)
+    built = Built(config, store, measured_parts(config), datasets)
+    return built.without({**unread, **store.manifest.left_out})
 
 
 def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
@@ -177,7 +177,7 @@ def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
 
 
 def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) -> Stage[PromptStore]:
-    tables, failures = defaultdict[str, list[pl.DataFrame]](list), Failures(len(datasets))
+    tables, errors = defaultdict[str, list[pl.DataFrame]](list), dict[str, EvaluatorError]()
     rows, suites = list[pl.LazyFrame](), _suites(config)
     with ExitStack() as files:
         for done, dataset in enumerate(datasets.values()):
@@ -189,13 +189,14 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
                     scans = [*_rows(requests, dataset, config, dataset_files, folder.parent)]
                     files.push(dataset_files.pop_all())
             except (DatasetError, TemplateError) as error:
-                failures.add(dataset.name, error)
+                errors[dataset.name] = error
                 continue
             rows += scans
             for requested in requests.values():
                 for table, frame in requested.tables.items():
                     tables[table].append(frame)
         yield Progress(stage="Building prompts", done=len(datasets), total=len(datasets), unit="datasets")
+        reasons = reasons_of(errors, len(datasets))
         every = pl.concat(rows)
         if not every.select(pl.len()).collect().item():
             raise ConfigError(
@@ -203,7 +204,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
                 "options. Choose other --parts."
             )
         side_tables = {name: pl.concat(parts) for name, parts in tables.items()}
-        return write_store(folder, every, side_tables, failures.reasons)
+        return write_store(folder, every, side_tables, reasons)
 
 
 def _rows(
@@ -225,38 +226,28 @@ def _rows(
         yield files.enter_context(kept_requests(added, folder))
 
 
-class Failures:
-    """Why datasets are left out of a run, as long as not all of them fail."""
-
-    def __init__(self, n_datasets: int) -> None:
-        self._n_left = n_datasets
-        self._first: EvaluatorError | None = None
-        self.reasons: dict[str, str] = {}
-
-    def add(self, dataset: str, error: EvaluatorError) -> None:
-        """Leave a dataset out. Raises the first dataset's error if this was the last one that was left."""
-        self._first = self._first or error
-        self._n_left -= 1
-        if not self._n_left:
-            raise self._first
-        self.reasons[dataset] = str(error)
+def reasons_of(errors: Mapping[str, EvaluatorError], n_datasets: int | None = None) -> dict[str, str]:
+    """Return why datasets are left out of a run, and warn of each. Raises the first error if all of so many failed."""
+    if errors and len(errors) == n_datasets:
+        raise next(iter(errors.values()))
+    for dataset, error in errors.items():
         logger.warning("%s is left out of this run: %s", dataset, error)
+    return {dataset: str(error) for dataset, error in errors.items()}
 
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
     """Return the datasets of a run by name, and for each that cannot be loaded the reason."""
     every_row = any(suite.plan.queries_every_row(config) for suite in _suites(config).values())
     sources = dataset_sources(config.datasets, config.data)
-    datasets: dict[str, AnyDataset] = {}
-    failures = Failures(len(sources))
+    datasets, errors = dict[str, AnyDataset](), dict[str, EvaluatorError]()
     for done, source in enumerate(sources):
         yield Progress(stage="Reading datasets", done=done, total=len(sources), unit="datasets")
         try:
             datasets[source.name] = source.load(query_every_row=every_row)
         except (DatasetError, TemplateError) as error:
-            failures.add(source.name, error)
+            errors[source.name] = error
     yield Progress(stage="Reading datasets", done=len(sources), total=len(sources), unit="datasets")
-    return datasets, failures.reasons
+    return datasets, reasons_of(errors, len(sources))
 
 
 def added_rows(name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig) -> Iterator[pl.DataFrame]:

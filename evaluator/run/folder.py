@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
 from shlex import join
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -18,7 +19,7 @@ from evaluator.files.whole import file_digest, reason, scan_parquet, table_path,
 from evaluator.imports.answers import IMPORTED
 from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores
 from evaluator.run.build import Built
-from evaluator.run.folders import RUN_FILE, DataFolder, mark_user, read_run, require_run
+from evaluator.run.folders import RUN_FILE, DataFolder, RunFolder, mark_user, require_run
 from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.scores.table import open_scores
 from evaluator.store import PromptStore, compact_copy, require_store
@@ -26,13 +27,26 @@ from evaluator.suites import SUITES, TABLES, methods_of
 from evaluator.tokens.table import require_tokens
 
 
-class BuiltFolder(NamedTuple):
-    """A run with a complete prompt store."""
+class BuiltFolder(RunFolder):
+    """A run with its prompts."""
 
-    out: Path
-    record: RunRecord
-    data: Path  # folder of prompts and scores
-    built: Built
+    @cached_property
+    def built(self) -> Built:
+        """The prompts of the last build. Raises StoreError if there are none."""
+        out, prompts = self.out, self.record.prompts
+        if prompts is None:
+            raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
+        where = str(out / RUN_FILE)
+        config = config_from_json(prompts.config, where=where)
+        known = {"suite": {*SUITES, IMPORTED}, "method": {*methods_of(config.suites)}}
+        for kind, given in (("suite", config.suites), ("method", config.methods)):
+            if unknown := [name for name in given if name not in known[kind]]:
+                raise StoreError(f"{where} is of another version: this one has no {kind} {', '.join(unknown)}.")
+        hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
+        store = require_store(self.data.store(prompts.fingerprint), hint)
+        with suppress(WriteError):
+            mark_user(out, self.data.path)  # a run that was moved is known at its new place from now on
+        return Built(config, store, prompts.parts).without(prompts.left_out)
 
     @property
     def scores(self) -> ScoresRecord:
@@ -50,31 +64,12 @@ class BuiltFolder(NamedTuple):
             )
 
 
-def open_built(out: Path) -> BuiltFolder:
-    """Open the prompts of the last build in an output folder. Raises StoreError if there are none."""
-    record = read_run(out)
-    prompts = record.prompts
-    if prompts is None:
-        raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
-    data = out / record.data
-    config = config_from_json(prompts.config, where=str(out / RUN_FILE))
-    names = {"suite": (config.suites, {*SUITES, IMPORTED}), "method": (config.methods, {*methods_of(config.suites)})}
-    for kind, (given, known) in names.items():
-        if unknown := [name for name in given if name not in known]:
-            raise StoreError(f"{out / RUN_FILE} is of another version: this one has no {kind} {', '.join(unknown)}.")
-    hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
-    built = Built(config, require_store(data / "store" / prompts.fingerprint, hint), prompts.parts)
-    with suppress(WriteError):
-        mark_user(out, data)  # a run that was moved is known at its new place from now on
-    return BuiltFolder(out, record, data, built.without(prompts.left_out))
-
-
 @contextmanager
 def opened_run(out: Path) -> Iterator[BuiltFolder]:
-    """Open the prompts of a run, and lock its folder meanwhile. Raises as open_built and writing_to do."""
+    """Open a run, and lock its folder meanwhile. Raises StoreError if there is none, and as writing_to does."""
     require_run(out)  # before the lock, which would make the folder
     with writing_to(out):
-        yield open_built(out)
+        yield BuiltFolder(out)
 
 
 def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
@@ -96,12 +91,12 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
 
     Raises StoreError if nothing was scored, and for scores that are damaged or not those that the run recorded.
     """
-    scores = folder.scores
+    built, scores = folder.built, folder.scores
     hint = f"Run `{score_command(folder.record, folder.out)}`: what is intact is kept."
     parts = []
-    for paths in DataFolder(folder.data).scored(scores):
-        is_first = paths.store.name == folder.built.store.fingerprint
-        store = folder.built.store if is_first else require_store(paths.store, hint)
+    for paths in folder.data.scored(scores):
+        is_first = paths.store.name == built.store.fingerprint
+        store = built.store if is_first else require_store(paths.store, hint)
         store.require_intact()
         store = store.without(scores.left_out)
         table = open_scores(paths.scores)
@@ -135,8 +130,8 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
     Rows are in the benchmark's order; those of the second round come last. Raises StoreError if nothing was built.
     """
-    folder = open_built(Path(out))
-    stores = _stores(folder.built.store, folder.record, Path(out))
+    folder = BuiltFolder(Path(out))
+    stores = _stores(folder.built.store, folder.record, folder.out)
     return pl.concat(store.requests_with_prompts() for store in stores)
 
 
@@ -147,7 +142,8 @@ def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[Prompt
         return
     later = [name for name in record.scores.stores if name != first.fingerprint]
     hint = f"Run `{score_command(record, out)}`."
-    for store in (first, *(require_store(out / record.data / "store" / name, hint) for name in later)):
+    data = DataFolder(out / record.data)
+    for store in (first, *(require_store(data.store(name), hint) for name in later)):
         yield store.without(record.scores.left_out)
 
 
@@ -156,7 +152,7 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
 
     Requests that are not scored yet are left out. Raises StoreError if nothing was scored.
     """
-    folder = open_built(Path(out))
+    folder = BuiltFolder(Path(out))
     parts = open_scored(folder)
     rows = scored_run(folder.built, parts).scored.rows
     prompts = pl.concat(part.store.prompts() for part in parts).unique("prompt_id", keep="first", maintain_order=True)

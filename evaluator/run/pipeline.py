@@ -263,10 +263,11 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         stage_records.check_model(out, None if force else folder.record, resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
-            yield from begin_loading(resolved, folder.data, loader)
-            scored = yield from score_run(folder.built, resolved, folder.data, loader)
+            yield from begin_loading(resolved, folder.data.path, loader)
+            scored = yield from score_run(folder.built, resolved, folder.data.path, loader)
         record = stage_records.record_scores(folder.record, scored, resolved.record, out)
-        return folder._replace(record=record).scores
+        assert record.scores is not None, "it was scored"
+        return record.scores
 
 
 def measure(

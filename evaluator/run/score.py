@@ -32,7 +32,7 @@ from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
-from evaluator.run.build import Built
+from evaluator.run.build import Built, reasons_of
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, scored_run
 from evaluator.run.resolved_models import ResolvedModel
@@ -315,12 +315,10 @@ def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]
 def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[tuple[TokenTable, dict[str, str]]]:
     """Return the tokens of the datasets that can be scored, and the reason for each other dataset."""
     tokens, errors = yield from tokenise_scorable(built, store, resolved)
-    left_out = {dataset: str(error) for dataset, error in errors.items()}
-    for dataset, reason in left_out.items():
-        logger.warning("%s is left out of this run: %s", dataset, reason)
+    refused = reasons_of(errors)
     counts = tokens.manifest.counts
     yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-    return tokens, left_out
+    return tokens, refused
 
 
 @contextmanager

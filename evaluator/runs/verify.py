@@ -13,7 +13,7 @@ from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
-from evaluator.run.folder import command_for, config_from_json, open_built, open_scored, read_table, score_command
+from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table, score_command
 from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.report import PAGE
@@ -125,7 +125,7 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
     faults += _changed_files(data.scores(""), scores.files)
     if not faults:
         try:
-            folder = open_built(run.out)
+            folder = BuiltFolder(run.out)
             parts = open_scored(folder)
             complete_run(scored_run(folder.built, parts), parts)
         except EvaluatorError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from evaluator.config import ChatConfig, DataOptions, ModelConfig, RunConfig
 from evaluator.models.embedded import EMBEDDED_MODELS
-from evaluator.run.folder import open_built
+from evaluator.run.folder import BuiltFolder
 from evaluator.run.folders import read_run
 from evaluator.run.resolved_models import resolve_model
 from tests.chat_models import ANY_ROLE
@@ -44,7 +44,7 @@ def test_demonstrations_show_every_label_and_labels_are_merged_under_one_definit
     tables = tmp_path / "out" / "tables"
     gold = pl.read_parquet(tables / "predictions.parquet")
     assert gold["definition"].unique().to_list() == ["paper"]
-    for prompt in open_built(tmp_path / "out").built.store.prompts().collect()["prompt"]:
+    for prompt in BuiltFolder(tmp_path / "out").built.store.prompts().collect()["prompt"]:
         shown = re.findall(r"label: (label \d+)", prompt)
         assert len({*shown}) == len(shown) == n_shots
 
@@ -112,7 +112,7 @@ def test_an_instruct_model_is_asked_about_ones_own_data_through_its_chat_templat
 
 
 def shown(out, n_shots):
-    requests = open_built(out).built.store.requests().filter(pl.col("n_shots") == n_shots)
+    requests = BuiltFolder(out).built.store.requests().filter(pl.col("n_shots") == n_shots)
     return requests.sort("position").select("query_id", "demonstration_set", "demonstration_ids").collect()
 
 
@@ -121,7 +121,7 @@ def test_sets_seed_and_choice_of_demonstrations(tmp_path):
     default, stated = (tmp_path / name for name in ("default", "stated"))
     run(default, "classify", "--data", path)
     run(stated, "classify", "--data", path, "--sets", 2, "--seed", 42, "--demonstrations", "balanced")
-    assert open_built(default).built.store.fingerprint == open_built(stated).built.store.fingerprint
+    assert BuiltFolder(default).built.store.fingerprint == BuiltFolder(stated).built.store.fingerprint
     record = run(tmp_path / "more", "classify", "--data", path, "--sets", 3)
     more = shown(tmp_path / "more", 3)
     assert more.filter(pl.col("demonstration_set") < 2).equals(shown(default, 3))

@@ -12,7 +12,7 @@ from evaluator.methods.training_states import KNN_CENTROID
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline, second_round
-from evaluator.run.folder import open_built, open_scored
+from evaluator.run.folder import BuiltFolder, open_scored
 from evaluator.run.second_round import load_head, write_distances
 
 MODEL = ModelConfig(model="fake", engine="fake")
@@ -50,7 +50,7 @@ def without_memory(times: int, loader: Closing) -> tuple[Method, list[int]]:
 @pytest.mark.parametrize("times", [0, 1])
 def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
-    folder = open_built(tmp_path)
+    folder = BuiltFolder(tmp_path)
     (part,) = open_scored(folder)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
@@ -63,7 +63,7 @@ def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, mon
 
 def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path, monkeypatch):
     finish(pipeline.run(CONFIG, MODEL, tmp_path))
-    folder = open_built(tmp_path)
+    folder = BuiltFolder(tmp_path)
     (part,) = open_scored(folder)
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)

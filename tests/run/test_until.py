@@ -8,7 +8,7 @@ import pytest
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns, UntilOptions
 from evaluator.progress import finish
 from evaluator.run import pipeline
-from evaluator.run.folder import open_built, read_scores
+from evaluator.run.folder import BuiltFolder, read_scores
 from evaluator.run.folders import read_run
 from evaluator.run.until import block_size
 from tests.command_line import command, command_outputs
@@ -37,9 +37,9 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("until")
     rows = [(n, f"text {n} of {n * n}", "ab"[n % 2]) for n in range(N_ROWS)]
     classify(written(rows, out / "first.csv"), out / "first")
-    prompts = open_built(out / "first").built.store.requests_with_prompts().select("prompt_id", "prompt").collect()
+    prompts = BuiltFolder(out / "first").built.store.requests_with_prompts().select("prompt_id", "prompt").collect()
     answers = pl.read_parquet(out / "first" / "tables" / "predictions.parquet").select("position", "query_id", "pred")
-    requests = open_built(out / "first").built.store.requests().select("position", "prompt_id").collect()
+    requests = BuiltFolder(out / "first").built.store.requests().select("position", "prompt_id").collect()
     texts = requests.join(prompts.unique(), on="prompt_id").join(answers, on="position")
     label = {
         int(re.search(r"text (\d+) of", text)[1]): "ab"[pred] for text, pred in texts.select("prompt", "pred").rows()

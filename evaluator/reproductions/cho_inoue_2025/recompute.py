@@ -152,12 +152,11 @@ CALIBRATIONS = ("contextual_calibration", "domain_calibration", "batch_calibrati
 FREQUENTLY_BEST = ("Hidden Calibration", "SA-ICL")
 
 
-class Figures(NamedTuple):
-    """The recomputed figures that sentences are about."""
+class Recomputed(NamedTuple):
+    """The tables, and the points of the figures."""
 
+    tables: Tables
     points: pl.DataFrame  # published.figure_points
-    lines: pl.DataFrame  # LINES
-    correlations: pl.DataFrame  # CORRELATIONS
 
 
 class Sentence(NamedTuple):
@@ -166,36 +165,37 @@ class Sentence(NamedTuple):
     section: str
     text: str
     expected: Expected
-    quantities: Callable[[Figures], pl.DataFrame]  # quantity and QUANTITY
+    quantities: Callable[[Recomputed], pl.DataFrame]  # quantity and QUANTITY, of LINES, CORRELATIONS or points
 
 
-def slopes(figure: int, *metrics: str) -> Callable[[Figures], pl.DataFrame]:
+def slopes(figure: int, *metrics: str) -> Callable[[Recomputed], pl.DataFrame]:
     """Return the slopes of a figure over size, of these metrics or of all its methods."""
 
-    def rows(figures: Figures) -> pl.DataFrame:
-        lines = figures.lines.filter(pl.col("metric").is_in(metrics), figure=figure)
+    def rows(figures: Recomputed) -> pl.DataFrame:
+        lines = figures.tables["lines"].filter(pl.col("metric").is_in(metrics), figure=figure)
         name = pl.when(pl.col("method") == REFERENCE_METHOD).then("metric").otherwise("method")
         return lines.select(*QUANTITY, quantity=pl.format("slope of {}", name))
 
     return rows
 
 
-def correlations(*pairs: tuple[str, str]) -> Callable[[Figures], pl.DataFrame]:
+def correlations(*pairs: tuple[str, str]) -> Callable[[Recomputed], pl.DataFrame]:
     """Return the rank correlations of these pairs of metrics."""
 
-    def rows(figures: Figures) -> pl.DataFrame:
+    def rows(figures: Recomputed) -> pl.DataFrame:
         wanted = pl.struct("a", "b").is_in([{"a": a, "b": b} for a, b in pairs])
-        return figures.correlations.filter(wanted).select(*QUANTITY, quantity=pl.format("ρ of {} and {}", "a", "b"))
+        named = pl.format("ρ of {} and {}", "a", "b")
+        return figures.tables["correlations"].filter(wanted).select(*QUANTITY, quantity=named)
 
     return rows
 
 
 def contrasts(
-    estimates: Callable[[Figures, Counted], Iterator[tuple[str, int, Estimated]]],
-) -> Callable[[Figures], pl.DataFrame]:
+    estimates: Callable[[Recomputed, Counted], Iterator[tuple[str, int, Estimated]]],
+) -> Callable[[Recomputed], pl.DataFrame]:
     """Return quantities of a sentence's own, corrected for each other; `estimates` yields name, models and number."""
 
-    def rows(figures: Figures) -> pl.DataFrame:
+    def rows(figures: Recomputed) -> pl.DataFrame:
         found = [
             {"quantity": name} | quantity(counted, n_models, number)
             for counted in COUNTED
@@ -206,7 +206,7 @@ def contrasts(
     return rows
 
 
-def _curvature(figures: Figures, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
+def _curvature(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
     """Yield the quadratic term of figure 4: a log-linear law has none."""
     rows = counted.models(figures.points.filter(figure=4, metric="true_label_probability"))
     x = rows["x"].to_numpy() - rows["x"].mean()
@@ -214,7 +214,7 @@ def _curvature(figures: Figures, counted: Counted) -> Iterator[tuple[str, int, E
     yield "curvature of true_label_probability", rows.height, fit.estimate(2)
 
 
-def _often_best(_: Figures, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
+def _often_best(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
     """Yield the share of table 2's models whose best method is one of two, minus the share of two among ten methods."""
     if counted.by_family:
         return
@@ -229,7 +229,7 @@ def _often_best(_: Figures, counted: Counted) -> Iterator[tuple[str, int, Estima
     yield name, best.height, Estimated(share, low, high, test.pvalue)
 
 
-def _calibration_gain(figures: Figures, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
+def _calibration_gain(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
     """Yield how much less calibration improves accuracy than other methods do, mean over models."""
     is_calibration = pl.col("method").is_in(CALIBRATIONS)
     gain = pl.col("value").filter(is_calibration).mean() - pl.col("value").filter(~is_calibration).mean()
@@ -239,7 +239,7 @@ def _calibration_gain(figures: Figures, counted: Counted) -> Iterator[tuple[str,
     yield "gain of three calibration methods minus gain of other methods", rows.height, mean
 
 
-def _stronger_with_ece(_: Figures, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
+def _stronger_with_ece(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
     """Yield |rho| of a bias with ECE-1 minus |rho| of it with accuracy or macro-F1.
 
     The difference of both correlations is the slope of the difference of both standardised ranks, each with the sign
@@ -253,7 +253,7 @@ def _stronger_with_ece(_: Figures, counted: Counted) -> Iterator[tuple[str, int,
         yield f"|ρ| of {bias} with expected_calibration_error minus with {metric}", wide.height, found
 
 
-def _at_equal_size(_: Figures, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
+def _at_equal_size(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
     """Yield the slope of accuracy over GLER, both in standardised ranks, with the ranks of size held."""
     wide = wide_metrics(counted)
     y, *x = (standard_ranks(wide[name].to_numpy()) for name in ("accuracy", "gler", "n_parameters"))
@@ -298,7 +298,7 @@ SENTENCES = (
 )  # fmt: skip
 
 
-def sentence_results(figures: Figures) -> pl.DataFrame:
+def sentence_results(figures: Recomputed) -> pl.DataFrame:
     """Return SENTENCE_RESULTS: every quantity of every sentence, counted in every way, and whether it holds."""
     results = []
     for section, text, expected, quantities in SENTENCES:
@@ -325,13 +325,6 @@ def _outcome(expected: Expected) -> pl.Expr:
     return pl.when(holds).then(held).when(fails).then(failed).otherwise(pl.lit("not shown"))
 
 
-class Recomputed(NamedTuple):
-    """The tables, and the points of the figures."""
-
-    tables: Tables
-    points: pl.DataFrame  # published.figure_points
-
-
 def recompute(printed: tuple[pl.DataFrame, pl.DataFrame]) -> Stage[Recomputed]:
     """Compare the printed tables, fit the lines, correlate the metrics and test the sentences.
 
@@ -340,14 +333,14 @@ def recompute(printed: tuple[pl.DataFrame, pl.DataFrame]) -> Stage[Recomputed]:
     """
     yield Progress(stage="Recomputing", done=0, total=1, unit="papers")
     appendix, main = printed
-    figures = Figures(points := figure_points(), figure_lines(points), figure_correlations())
+    points = figure_points()
     tables = {
         "findings": findings(main, appendix),
         "cells": judged_cells(main, appendix),
-        "lines": figures.lines,
-        "correlations": figures.correlations,
-        "sentences": sentence_results(figures),
+        "lines": figure_lines(points),
+        "correlations": figure_correlations(),
     }
+    tables["sentences"] = sentence_results(Recomputed(tables, points))
     yield Progress(stage="Recomputing", done=1, total=1, unit="papers")
     return Recomputed(tables, points)
 
