@@ -128,3 +128,13 @@ class WriteError(EvaluatorError):
 
 class OutputInUseError(EvaluatorError):
     """Another process is writing to the same output folder."""
+
+
+def require_known(
+    what: str, names: Iterable[str], known: Iterable[str], error: type[EvaluatorError] = ConfigError, **more: str
+) -> None:
+    """Raise an error for the first name that does not exist, with the message of unknown_name, which takes `more`."""
+    existing = [*known]
+    for name in names:
+        if name not in existing:
+            raise error(unknown_name(what, name, existing, **more))

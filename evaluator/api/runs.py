@@ -22,7 +22,7 @@ from evaluator.cli.options import model_configs, run_config
 from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
-from evaluator.errors import ConfigError, StoreError, unknown_name
+from evaluator.errors import ConfigError, StoreError, require_known
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
@@ -133,8 +133,7 @@ class Comparison(Results):
         return self.table("differences")
 
     def table(self, name: str) -> pl.DataFrame:
-        if name not in self._tables:
-            raise StoreError(unknown_name("This comparison has no table", name, self._tables, listed="It has"))
+        require_known("This comparison has no table", [name], self._tables, StoreError, listed="It has")
         return self._tables[name]
 
     def __str__(self) -> str:
@@ -276,9 +275,8 @@ def _given(
     known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.expose_value}  # without --help
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     words = [*arguments, "--out", str(folder)]
+    require_known("There is no option", given, sorted(known))
     for name, value in given.items():
-        if name not in known:
-            raise ConfigError(unknown_name("There is no option", name, sorted(known)))
         if known[name].multiple and not isinstance(value, list | tuple):
             given[name] = [value]
         for one in given[name] if known[name].multiple else [value]:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 import click
 
 from evaluator.config import BASE_ALONE, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
-from evaluator.errors import ConfigError, unknown_name
+from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.options import OptionField, flag, from_options, option_fields
 from evaluator.redaction import control_code
@@ -121,8 +121,7 @@ def _take_settings(context: click.Context, _param: click.Parameter, path: Path |
     if path is None:
         return
     content, known = read_toml(path, ConfigError, "--settings"), option_fields(ModelConfig)
-    for name in content.keys() - known.keys():
-        raise ConfigError(unknown_name(f"--settings {path}: there is no option", name, known))
+    require_known(f"--settings {path}: there is no option", content, known)
     context.default_map = {**(context.default_map or {}), **content}
 
 

@@ -32,9 +32,8 @@ def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `measure`: the name of the metric, with suite and part where several of them have this metric."""
     part = pl.format("{} / {}", "suite", "part")
     is_ambiguous = part.n_unique().over("metric") > 1
-    return rows.with_columns(
-        measure=pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
-    )
+    measure = pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
+    return rows.with_columns(measure=measure)
 
 
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:

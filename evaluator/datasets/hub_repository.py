@@ -89,9 +89,8 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
     texts, label = data.columns.inputs or (TEXT,), data.columns.gold or LABEL
 
     def labelled(split: str) -> HubRows:
-        part = read_split(
-            replace(name, config=config, split=split), texts, label, columns_hint=_COLUMNS_HINT, hint=_HINT
-        )
+        chosen = replace(name, config=config, split=split)
+        part = read_split(chosen, texts, label, columns_hint=_COLUMNS_HINT, hint=_HINT)
         return with_label(part, split, pl.col(label) != NO_LABEL if part.label_names else pl.lit(True))
 
     notes: list[str] = []

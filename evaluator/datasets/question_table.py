@@ -77,9 +77,8 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     # A single column is the input as it is; of several, each is named.
     text = pl.col(inputs[0])
     if len(inputs) > 1:
-        text = pl.concat_str(
-            [pl.format("{}: {}", pl.lit(name), pl.col(name).fill_null("")) for name in inputs], separator="\n"
-        )
+        named = [pl.format("{}: {}", pl.lit(name), pl.col(name).fill_null("")) for name in inputs]
+        text = pl.concat_str(named, separator="\n")
     spaces = _row_options(path, question) if question.options_column else [question.options] * table.height
     cells = table[question.gold].to_list() if question.gold else [None] * table.height
     golds, softs = [], []

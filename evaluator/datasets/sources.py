@@ -24,7 +24,7 @@ from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
 from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
-from evaluator.errors import ConfigError, DatasetError, unknown_name
+from evaluator.errors import ConfigError, DatasetError, require_known
 from evaluator.options import Options, flag, option_name
 from evaluator.redaction import name_fault, printable
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -69,9 +69,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
         DatasetError: two datasets with one name, a path that does not exist or holds no dataset, a named dataset that
             no path holds if the hub may not be used, a table that cannot be read.
     """
-    for name in names:
-        if name not in DATASETS:
-            raise ConfigError(unknown_name("There is no dataset", name, DATASETS))
+    require_known("There is no dataset", names, DATASETS)
     sources = [DatasetSource(name, STAICC, partial(load_staicc, name)) for name in names if name in SOURCES]
     published = [name for name in names if name in PUBLISHED_TABLES]
     for path in data.paths:

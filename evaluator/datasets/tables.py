@@ -51,9 +51,9 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[i
         yield from zip(table.rows, table.cells.iter_rows(), strict=True)
 
 
-def read_columns(path: Path, columns: Sequence[str], hint: str = "") -> pl.DataFrame:
+def read_columns(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """Return columns of a table that is no file of JSON lines, in the given order. Raises as read_rows does."""
-    return _read_table(path, ending(path), columns, hint).cells
+    return _read_table(path, ending(path), columns, "").cells
 
 
 def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
@@ -179,9 +179,8 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
                     f"{where}: {shown(cell)} is a {kind}, and cells before it are {kinds[name]}s. Write all cells of a "
                     "column as one kind."
                 )
-    texts = pl.DataFrame(
-        [[_text(cell) for cell in row] for _, row in rows], schema=dict.fromkeys(columns, pl.String()), orient="row"
-    )
+    written = [[_text(cell) for cell in row] for _, row in rows]
+    texts = pl.DataFrame(written, schema=dict.fromkeys(columns, pl.String()), orient="row")
     numbers = pl.Series([number for number, _ in rows], dtype=pl.Int64)
     return Table(texts, numbers, 0 if ending(path) == JSON_LINES else table.n_blank)
 

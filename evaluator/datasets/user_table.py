@@ -10,7 +10,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.labelled_table import LabelledFile, label_cells
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import class_names, read_texts, table_in, table_stem
-from evaluator.errors import ConfigError, DatasetError, TemplateError, unknown_name
+from evaluator.errors import ConfigError, DatasetError, TemplateError, require_known
 from evaluator.files.digests import short_digest
 from evaluator.files.toml_files import converted, read_toml, require_known_keys
 from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer, nine_templates
@@ -90,8 +90,7 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
     """
     dataset, stated = load_staicc(name), read_table_text(data.template)
     names, own = data.labels or stated.labels, dataset.verbalizer.label_names
-    if unknown := [label for label in names if label not in own]:
-        raise TemplateError(unknown_name(f"{name} has no label", unknown[0], own, listed="It has"))
+    require_known(f"{name} has no label", names, own, TemplateError, listed="It has")
     given = {entry.name: getattr(stated, entry.name) for entry in fields(MetaTemplate)}
     texts = {part: text for part, text in given.items() if text not in (None, "")}
     template = replace(dataset.template, **texts)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from evaluator.decisions.questions import FORM, VARIED
-from evaluator.errors import ConfigError, unknown_name
+from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
 
@@ -42,8 +42,7 @@ class EndpointOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_address("--url", self.url, "EVALUATOR_API_KEY")
-        if unknown := [part for part in self.parts if part not in PARTS]:
-            raise ConfigError(unknown_name("--parts of ask: there is no part", unknown[0], PARTS))
+        require_known("--parts of ask: there is no part", self.parts, PARTS)
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")
 

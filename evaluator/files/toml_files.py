@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evaluator.errors import EvaluatorError, unknown_name
+from evaluator.errors import EvaluatorError, require_known
 
 Entry = TypeVar("Entry")
 
@@ -53,10 +53,8 @@ def require_known_keys(content: object, kind: type, error: type[EvaluatorError],
 
     What is no table passes; converting it to `kind` says so.
     """
-    allowed = [entry.name for entry in fields(kind)]
-    for key in content if isinstance(content, dict) else ():
-        if key not in allowed:
-            raise error(unknown_name(f"{where}: there is no key", key, allowed, listed="Keys are"))
+    keys, allowed = content if isinstance(content, dict) else (), [entry.name for entry in fields(kind)]
+    require_known(f"{where}: there is no key", keys, allowed, error, listed="Keys are")
 
 
 def converted(

@@ -87,9 +87,8 @@ def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: boo
             datasets += [_read_samples(path)] if is_samples else _read_table(path, columns, needs_gold=needs_gold)
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
-        if fault := next(
-            filter(None, map(name_fault, dataset.rows["label_names"].explode().unique().drop_nulls())), None
-        ):
+        labels = dataset.rows["label_names"].explode().unique().drop_nulls()
+        if fault := next(filter(None, map(name_fault, labels)), None):
             raise DatasetError(f"{dataset.file}: the name of a label {fault}. Change it.")
     names = [(dataset.name, dataset.part) for dataset in datasets]
     if repeated := next((name for name, part in names if names.count((name, part)) > 1), None):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from evaluator.errors import ConfigError, unknown_name
+from evaluator.errors import ConfigError
 from evaluator.files.whole import size_text
 from evaluator.models.source import ModelSource
 from evaluator.record import CheckedDatasetRecord, FindingLevel, FindingRecord, LabelRecord, PreflightRecord
@@ -67,13 +67,6 @@ def warn(findings: Iterable[FindingRecord], model: str) -> None:
 def in_order(findings: Iterable[FindingRecord]) -> list[FindingRecord]:
     """Return findings in the order of FINDINGS, those of a dataset as they come."""
     return sorted(findings, key=lambda one: list(FINDINGS).index(one.name))
-
-
-def check_accepted(names: Collection[str]) -> None:
-    """Raise ConfigError for a name in --accept that no finding has."""
-    for name in names:
-        if name not in FINDINGS:
-            raise ConfigError(unknown_name("--accept: there is no finding", name, FINDINGS))
 
 
 def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str]) -> None:

@@ -18,7 +18,7 @@ from evaluator.config import RunConfig
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import AnyDataset, ClassificationDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
-from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, unknown_name
+from evaluator.errors import ConfigError, DatasetError, EvaluatorError, TemplateError, require_known
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods import PLUG_INS
@@ -84,19 +84,15 @@ def _suites(config: RunConfig) -> dict[str, Suite]:
 def check_config(config: RunConfig) -> None:
     """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit."""
     require_suites(config.suites)
-    for name in config.datasets:
-        if name not in DATASETS:
-            raise ConfigError(unknown_name("There is no dataset", name, DATASETS))
+    require_known("There is no dataset", config.datasets, DATASETS)
     methods = methods_of(config.suites)
     for name in config.methods:
-        if name in methods:
-            continue
-        if owner := next((suite for suite in SUITES if name in SUITES[suite].own_methods), None):
+        if name not in methods and (owners := [suite for suite in SUITES if name in SUITES[suite].own_methods]):
             raise ConfigError(
-                f"The method {name} belongs to {owner}, not to {', '.join(config.suites)}. Run that suite, or leave "
-                "the method out (--methods)."
+                f"The method {name} belongs to {owners[0]}, not to {', '.join(config.suites)}. Run that suite, or "
+                "leave the method out (--methods)."
             )
-        raise ConfigError(unknown_name("There is no method", name, methods))
+    require_known("There is no method", config.methods, methods)
     suites = _suites(config)
     for name, suite in suites.items():
         if suite.is_exclusive and len(suites) > 1:
@@ -106,9 +102,7 @@ def check_config(config: RunConfig) -> None:
             )
         suite.plan.check(config)
     parts = dict.fromkeys(part for suite in suites.values() for part in suite.parts)
-    for part in config.parts or ():
-        if part not in parts:
-            raise ConfigError(unknown_name("There is no part", part, parts, where=f" in {', '.join(config.suites)}"))
+    require_known("There is no part", config.parts or (), parts, where=f" in {', '.join(config.suites)}")
     _check_methods(config, suites)
 
 
@@ -288,6 +282,5 @@ def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
     files += [PLUG_INS[name].identity for name in config.methods if name in PLUG_INS]
-    return fingerprint(
-        source_fingerprint(*BUILT_BY), identity(config), [dataset.fingerprint for dataset in datasets], files
-    )
+    of_datasets = [dataset.fingerprint for dataset in datasets]
+    return fingerprint(source_fingerprint(*BUILT_BY), identity(config), of_datasets, files)

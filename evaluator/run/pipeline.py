@@ -15,8 +15,9 @@ import polars as pl
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import find_machine
 from evaluator.engine.replicas import EngineLoader
+from evaluator.errors import require_known
 from evaluator.files.whole import scan_parquet, table_path, writing_to
-from evaluator.preflight.findings import check_accepted, require_accepted, warn
+from evaluator.preflight.findings import FINDINGS, require_accepted, warn
 from evaluator.progress import Progress, Stage
 from evaluator.record import RunRecord, ScoresRecord
 from evaluator.report.figures import load_compiler
@@ -123,7 +124,7 @@ def run(
 def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
     check_config(config)
     check_until(config)
-    check_accepted(accept)
+    require_known("--accept: there is no finding", accept, FINDINGS)
     for model in configs:
         check_capabilities(config, model)
 

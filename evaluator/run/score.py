@@ -177,9 +177,8 @@ class _EarlyResults:
         record = self._built.parts[suite][part]
         parts = {part: MeasuredPart(record.kind, record.definitions)}
         method = methods_of(self._built.config.suites)[REFERENCE_METHOD]
-        answers = method.label_probs(
-            ScoredRequests(rows=rows, parts=parts, answered_part=part), scored_definitions([definition])[0]
-        )
+        scored = ScoredRequests(rows=rows, parts=parts, answered_part=part)
+        answers = method.label_probs(scored, scored_definitions([definition])[0])
         mass = pl.col("label_log_likelihoods").list.eval(pl.element().exp()).list.sum()
         known = answers.select("position", "query_id", "gold", "label_probs", mass=mass).drop_nulls("gold")
         predicted = known.collect(engine="streaming")

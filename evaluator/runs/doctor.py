@@ -372,9 +372,8 @@ def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
         outputs = iter(engine.generate(whole, prompt_logprobs=0))
         for index, (_, continuations) in enumerate(requests):
             tails = [(each, next(outputs).prompt_logprobs[-len(each) :]) for each in continuations]
-            yield ContinuationScores(
-                index, [[place[token].logprob for token, place in zip(*tail, strict=True)] for tail in tails]
-            )
+            scores = [[place[token].logprob for token, place in zip(*tail, strict=True)] for tail in tails]
+            yield ContinuationScores(index, scores)
 
     plain = score_in_one_call(rows, plainly)
     times = f"{ours_s:.2f} s, vLLM's own prompt_logprobs {time.monotonic() - clock:.2f} s"

@@ -42,9 +42,8 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
 
     Raises DatasetError where StaICC's datasets are not installed.
     """
-    rows = pl.concat(
-        pl.concat(normal_requests(load_staicc(name), n_shots=1, n_queries=3)).head(6) for name in _DATASETS
-    )
+    requests = (normal_requests(load_staicc(name), n_shots=1, n_queries=3) for name in _DATASETS)
+    rows = pl.concat(pl.concat(of_dataset).head(6) for of_dataset in requests)
     texts, names = rows["prompt"].to_list(), rows["continuations"].to_list()
     tokens = tokenise_prompts(source.tokenizer, texts, rows["ask"].to_list(), names, "separate")
     contexts, labels = tokens.contexts.to_pylist(), tokens.continuations.to_pylist()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.errors import ConfigError, StoreError, unknown_name
+from evaluator.errors import ConfigError, StoreError, require_known
 from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.base import ExportedRun, answered_groups
 from evaluator.exports.metrics_tables import comparison_files
@@ -44,8 +44,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
     if tracker := TRACKERS.get(name):
         tracker.require_client()
         return [tracker.log(exported_run(out, definition), target or out / EXPORTS / name)]
-    if name not in FORMATS:
-        raise ConfigError(unknown_name("There is no format", name, [*FORMATS, *TRACKERS]))
+    require_known("There is no format", [name], [*FORMATS, *TRACKERS])
     run, chosen = exported_run(out, definition), FORMATS[name]
     folder, written = target or out / EXPORTS / name, []
     for file in chosen.files(run):

@@ -9,7 +9,7 @@ from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import read_rows
-from evaluator.errors import ConfigError, MetricError, StoreError, unknown_name
+from evaluator.errors import ConfigError, MetricError, StoreError, require_known
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import csv_text, write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
@@ -140,11 +140,9 @@ def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -
     methods, present = (predictions[name].unique().sort().to_list() for name in ("method", "part"))
     # In the suites' order: of typed questions, the form that was asked without variation is the first.
     parts = [part for of_suite in record.prompts.parts.values() for part in of_suite if part in present]
-    if options.method not in methods:
-        raise ConfigError(unknown_name(f"{out} has no answers by the method", options.method, methods))
-    if options.part is not None and options.part not in parts:
-        raise ConfigError(unknown_name(f"{out} has no part", options.part, parts))
+    require_known(f"{out} has no answers by the method", [options.method], methods)
     part = options.part or (IMPORTED if IMPORTED in parts else parts[0])
+    require_known(f"{out} has no part", [part], parts)
     rows = predictions.filter(method=options.method, part=part).sort("dataset", "position")
     return rows, (part, *(other for other in parts if other != part))
 

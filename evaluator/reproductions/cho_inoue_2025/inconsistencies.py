@@ -209,9 +209,8 @@ def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
                 units = ((both[a] - both[b]) * 10**APPENDIX_DECIMALS).round()
                 mean, deviation = float(units.mean() or 0), float(units.std() or math.inf)
                 expected += both.height * math.exp(-((mean / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
-                equal += [
-                    f"{model} {value:g} ({a} and {b})" for model, value in both.filter(units == 0)["model", a].rows()
-                ]
+                same = both.filter(units == 0)["model", a].rows()
+                equal += [f"{model} {value:g} ({a} and {b})" for model, value in same]
             if equal:
                 text = f"The same value in two rows: {'; '.join(equal)}."
                 yield "equal values", str(table), ", ".join(group), text, _by_chance(len(equal), expected)

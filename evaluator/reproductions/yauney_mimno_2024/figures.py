@@ -136,9 +136,8 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> figures.Drawing:
     if not is_roc:
         return figures.panel(marks, x, y, size=SQUARE, data=data, lines=lines)
     chance = figures.Mark("line", "at", "at", rows="chance", color=figures.GREY, size=1, dash=(3, 3))
-    return figures.panel(
-        [chance, *marks], x, y, size=SQUARE, data=data, lines=lines, chance=pl.DataFrame({"at": [0.0, 1.0]})
-    )
+    ends = pl.DataFrame({"at": [0.0, 1.0]})
+    return figures.panel([chance, *marks], x, y, size=SQUARE, data=data, lines=lines, chance=ends)
 
 
 def _curve(score: Floats, outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:

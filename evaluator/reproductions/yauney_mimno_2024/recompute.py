@@ -16,13 +16,7 @@ from evaluator.random_baselines.max_random import max_random_accuracy, max_rando
 from evaluator.reproductions.base import Tables, text_table
 from evaluator.reproductions.cells import CELL, JUDGED, PRINTED, printed_cells, printed_tables, with_verdicts
 from evaluator.reproductions.yauney_mimno_2024 import data, held_out, rules
-from evaluator.reproductions.yauney_mimno_2024.data import (
-    EXPERIMENT,
-    EXPERIMENT_COLUMNS,
-    STATED_PROMPTS,
-    TASKS,
-    PublishedData,
-)
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS
 from evaluator.reproductions.yauney_mimno_2024.rules import RELEASED, SOUND, Mix
 from evaluator.schemas import declare
 
@@ -91,7 +85,7 @@ class Published:
     seeded_trials: held_out.SeededTrials
 
 
-def recompute(released: PublishedData) -> Stage[Published]:
+def recompute(released: data.PublishedData) -> Stage[Published]:
     """Compute every table of the published experiments. Raises DatasetError for unexpected rows."""
     yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
     prompts = data.read_prompts(released)
@@ -183,14 +177,13 @@ def _total_cells(totals: pl.DataFrame) -> Iterator[Cell]:
 def _disagreements(experiments: pl.DataFrame) -> Iterator[Cell]:
     counted = experiments.with_columns(between=pl.col("released_verdict") == "between")
     for group in (pl.col("dataset"), pl.format("{}, {}-shot", "model", "shots")):
-        for row, n in (
-            counted.group_by(group.alias("row"), maintain_order=True).agg(pl.col("between").sum()).iter_rows()
-        ):
+        by_row = counted.group_by(group.alias("row"), maintain_order=True).agg(pl.col("between").sum())
+        for row, n in by_row.iter_rows():
             yield "1", row, "disagreements", float(n)
 
 
 def _held_out_cells(held_out: pl.DataFrame) -> Iterator[Cell]:
-    authors = held_out.filter(pl.col("predictor").is_in(PREDICTORS), splits="authors'", tries=STATED_PROMPTS)
+    authors = held_out.filter(pl.col("predictor").is_in(PREDICTORS), splits="authors'", tries=data.STATED_PROMPTS)
     for table, over in (("3", ("model", "all")), ("4", ("dataset",))):
         for row in authors.filter(pl.col("over").is_in(over)).to_dicts():
             if row["predictor"] == PREDICTORS[0]:
@@ -229,7 +222,7 @@ PUBLISHED_BASELINES = declare(
     max_random=pl.Float64(),
 )
 
-TRIES: Ints = log_spaced(1, STATED_PROMPTS, 60)
+TRIES: Ints = log_spaced(1, data.STATED_PROMPTS, 60)
 """Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
 
 
