@@ -19,6 +19,8 @@ TOGETHER = {
         "tests/engine/test_architectures.py",
         "tests/engine/test_server_engine.py",
         "tests/engine/test_without_connector.py",
+        "tests/engine/test_vllm_import.py",
+        "tests/decisions/test_questions.py",
         "tests/decisions/test_vllm_server.py",
         "tests/end_to_end/test_*vllm*.py",
         "tests/runs/test_doctor.py",

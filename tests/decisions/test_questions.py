@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from vllm.entrypoints.generate.structured_decisions.question_types import build_question
 
 from evaluator.decisions.forms import asked, require_form
 from evaluator.decisions.questions import read_questions
@@ -14,6 +13,8 @@ WORDS = ["billing", "technical", "spam", "refund", "payments", "invoices", "a11y
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_form_of_vllm_is_the_text_of_its_server(seed):
+    from vllm.entrypoints.generate.structured_decisions.question_types import build_question  # takes seconds
+
     draw = random.Random(seed)
     kind = draw.choice(["choice", "yes-no", "score"])
     instructions = draw.choice(["Which team?", "", "Is it urgent?\nSay so."])

@@ -13,9 +13,10 @@ from evaluator.engine.vllm_requests import scores_several_rows
 from evaluator.engine.vllm_settings import TESTED_VERSIONS, import_vllm, is_tested
 from evaluator.errors import ModelError
 
-import_vllm()  # quietly
-import vllm  # noqa: E402
-from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported() -> None:
+    import_vllm()  # quietly, and not when tests are collected
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -72,7 +73,7 @@ def test_a_version_without_what_the_engine_builds_on_is_refused(monkeypatch, mod
 
 
 def test_a_function_that_lost_a_parameter_is_refused(monkeypatch):
-    monkeypatch.setattr(LLMEngine, "add_request", lambda _self, _id, _prompt, _params: None)
+    monkeypatch.setattr("vllm.v1.engine.llm_engine.LLMEngine.add_request", lambda _self, _id, _prompt, _params: None)
     with pytest.raises(ModelError, match=r"LLMEngine\.add_request\(request_id, prompt, params, lora_request\)"):
         import_vllm()
 
@@ -89,6 +90,8 @@ def test_a_loaded_model_without_an_attribute_is_told(gone):
 
 def test_the_vllm_of_another_meaning_of_tokens_at_several_positions_is_found_out(monkeypatch):
     """In 0.31 a parameter of the same name takes one list of tokens for all positions."""
+    import vllm
+
     llm: Any = SimpleNamespace(llm_engine=SimpleNamespace(vllm_config=SimpleNamespace(use_v2_model_runner=True)))
     assert scores_several_rows(llm)
     monkeypatch.setitem(vllm.SamplingParams.__annotations__, "prompt_logprob_token_ids", list[int] | None)

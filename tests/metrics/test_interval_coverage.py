@@ -34,4 +34,4 @@ def is_as_printed(case: Case, share: float) -> bool:
         return share < LOWEST  # which is why it is not printed as more
     if case.printed in (FEW_DIFFER, FEW_QUERIES, BIASED):
         return 0.75 <= share < LOWEST + 0.02  # else it could be printed as more
-    return LOWEST <= share and (case.printed != "95%" or share <= HIGHEST)
+    return share >= LOWEST and (case.printed != "95%" or share <= HIGHEST)

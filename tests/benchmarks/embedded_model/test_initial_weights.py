@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from benchmarks.embedded_model.initial_weights import NEARBY_TOKENS, initial_model
 from benchmarks.embedded_model.settings import Recipe
 
 VOCABULARY = 1_000
@@ -12,6 +11,8 @@ N_TOKENS = 300
 
 @pytest.fixture(scope="module")
 def model():
+    from benchmarks.embedded_model.initial_weights import initial_model  # and transformers' Llama, which takes seconds
+
     torch.manual_seed(0)
     recipe = Recipe()
     embeddings = torch.nn.functional.normalize(torch.randn(VOCABULARY, recipe.size.hidden_size), dim=-1)
@@ -22,6 +23,8 @@ def model():
 
 @torch.inference_mode()
 def test_each_head_of_the_first_layer_attends_as_far_back_as_its_reach(model):
+    from benchmarks.embedded_model.initial_weights import NEARBY_TOKENS
+
     token_ids = torch.randint(VOCABULARY, (16, N_TOKENS))
     attention = model(input_ids=token_ids, output_attentions=True).attentions[0][:, :, -1].mean(0).flip(-1)
     for head, reach in zip(attention, NEARBY_TOKENS, strict=True):  # [distance from the last place]
