@@ -16,15 +16,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.methods.base import (
-    LabelProbs,
-    Method,
-    MethodContext,
-    MethodPrompts,
-    ScoredRequests,
-    label_score,
-    softmax,
-)
+from evaluator.methods import base
 from evaluator.methods.training_states import labelled_examples, labelled_prompts
 from evaluator.prompts.method_prompts import N_SAMPLES, domain_queries, empty_queries, training_draws, training_requests
 from evaluator.schemas import Definition, declare
@@ -50,7 +42,7 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
 
     A mean that float64 would round to zero stays finite. The requests of a group share one label space.
     """
-    labels, log_probs = pl.int_ranges(pl.col("label_names").list.len()), log_softmax(label_score(definition))
+    labels, log_probs = pl.int_ranges(pl.col("label_names").list.len()), log_softmax(base.label_score(definition))
     each_label = scored.sort("position").select(*by, log_prob=log_probs, label=labels).explode("log_prob", "label")
     # The log of the mean of exp(log_prob); less the largest, or all terms could underflow to zero.
     largest, summed = pl.element().max(), (pl.element() - pl.element().max()).exp().sum()
@@ -60,26 +52,26 @@ def log_mean_label_probs(scored: pl.LazyFrame, by: Sequence[str], definition: De
     return by_label.sort(*by, "label").group_by(by, maintain_order=True).agg("log_mean")
 
 
-def calibrated(part: str) -> LabelProbs:
+def calibrated(part: str) -> base.LabelProbs:
     """Return a function for Method.label_probs: label probabilities p divided by A, their means in `part`.
 
     `paper`: p / A, normalised. `released` (`standard_calibration.py`): the softmax of p / A, where A is (1e-5 + sum) /
     128. Both rank labels alike, but the probabilities differ.
     """
 
-    def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+    def label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
         means = log_mean_label_probs(scored.rows.filter(part=part), _TASK, definition)
         queries = scored.queries.join(means, on=_TASK, how="left", maintain_order="left")
-        score = label_score(definition)
+        score = base.label_score(definition)
         scaled = score - pl.col("log_mean")
         if definition == "released":
-            scaled = softmax(score) / pl.col("log_mean").list.eval(pl.element().exp() + TOOLKIT_OFFSET / N_SAMPLES)
-        return queries.with_columns(label_probs=softmax(scaled)).drop("log_mean")
+            scaled = base.softmax(score) / pl.col("log_mean").list.eval(pl.element().exp() + TOOLKIT_OFFSET / N_SAMPLES)
+        return queries.with_columns(label_probs=base.softmax(scaled)).drop("log_mean")
 
     return label_probs
 
 
-def contextual_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def contextual_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield empty queries after demonstrations of the calibration split; raise DatasetError if that is empty.
 
     Source: Zhao et al. 2021, "Calibrate Before Use": W = diag(p_cf)^-1. There p_cf comes from the demonstrations of the
@@ -92,7 +84,7 @@ def contextual_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     yield training_requests(dataset, part=CONTEXTUAL, queries=queries, demonstration_ids=shown)
 
 
-def domain_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def domain_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield queries of random words after demonstrations of the calibration split; DatasetError if it is empty.
 
     Source: Fei et al. 2023, "Mitigating Label Biases for In-context Learning" (domain-context calibration). Formulas
@@ -107,10 +99,10 @@ def domain_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     yield training_requests(dataset, part=DOMAIN, queries=queries, demonstration_ids=shown)
 
 
-CONTEXTUAL_CALIBRATION = Method(
+CONTEXTUAL_CALIBRATION = base.Method(
     summary="The label that the query makes likelier than no query does, by the largest factor.",
     label_probs=calibrated(CONTEXTUAL),
-    prompts=MethodPrompts(requests=contextual_requests),
+    prompts=base.MethodPrompts(requests=contextual_requests),
     part_kinds=("classification",),
     drawn_once="training prompts",
     labelled_examples=lambda n_shots: N_SAMPLES * n_shots,
@@ -120,11 +112,11 @@ DOMAIN_CALIBRATION = replace(
     CONTEXTUAL_CALIBRATION,
     summary="The label that the query makes likelier than random words of its kind do, by the largest factor.",
     label_probs=calibrated(DOMAIN),
-    prompts=MethodPrompts(requests=domain_requests, differ=True),
+    prompts=base.MethodPrompts(requests=domain_requests, differ=True),
 )
 
 
-def batch_calibrated(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def batch_calibrated(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries with each batch calibrated by its mean.
 
     `paper` (Zhou et al. 2024, "Batch Calibration"): log-probabilities minus the log of the batch's mean probabilities,
@@ -138,15 +130,15 @@ def batch_calibrated(scored: ScoredRequests, definition: Definition) -> pl.LazyF
     index = pl.col("position").rank("ordinal").over("suite", "dataset").cast(pl.Int64) - 1
     queries = scored.queries.with_columns(batch=index // BATCH_SIZE)
     means = log_mean_label_probs(queries, _BATCH, definition)
-    score = label_score(definition)
+    score = base.label_score(definition)
     shifted = score - pl.col("log_mean")
     if definition == "released":
-        shifted = softmax(score) - pl.col("log_mean").list.eval(pl.element().exp())
+        shifted = base.softmax(score) - pl.col("log_mean").list.eval(pl.element().exp())
     joined = queries.join(means, on=_BATCH, how="left", maintain_order="left")
-    return joined.with_columns(label_probs=softmax(shifted)).drop("log_mean", "batch")
+    return joined.with_columns(label_probs=base.softmax(shifted)).drop("log_mean", "batch")
 
 
-BATCH_CALIBRATION = Method(
+BATCH_CALIBRATION = base.Method(
     summary="The label that the query makes likelier than the queries of its batch do on average.",
     label_probs=batch_calibrated,
     part_kinds=("classification",),
@@ -166,14 +158,14 @@ class Scaling(NamedTuple):
     shift: Floats  # [n_labels], nats
 
 
-def scaled_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def scaled_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries with the softmax of scale * log p + shift, both fitted on the training prompts of the dataset.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2 (vector scaling), by maximum
     likelihood with a penalty of ours (PENALTY). Gundem et al. 2025 (arXiv 2505.23783) learn such maps of the same
     form from the demonstrations of a prompt alone, with other penalties; this is not their method.
     """
-    log_probs = log_softmax(label_score(definition))
+    log_probs = log_softmax(base.label_score(definition))
     in_order = scored.rows.filter(part=SCALING).sort(*_TASK, "position")
     training = in_order.select(*_TASK, "gold", log_probs=log_probs).collect()
     fitted = []
@@ -184,7 +176,7 @@ def scaled_label_probs(scored: ScoredRequests, definition: Definition) -> pl.Laz
     scalings = pl.LazyFrame(fitted, columns, orient="row")
     queries = scored.queries.join(scalings, on=_TASK, how="left", maintain_order="left")
     scaled = pl.col("scale") * log_probs + pl.col("shift")
-    return queries.with_columns(label_probs=softmax(scaled)).drop("scale", "shift")
+    return queries.with_columns(label_probs=base.softmax(scaled)).drop("scale", "shift")
 
 
 def fit_scaling(log_probs: Floats, gold: Ints) -> Scaling:
@@ -215,15 +207,15 @@ def fit_scaling(log_probs: Floats, gold: Ints) -> Scaling:
     return Scaling(found[:n_labels], found[n_labels:])
 
 
-def scaling_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def scaling_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield the training prompts of hidden calibration, asked for their labels; DatasetError if there are none."""
     yield labelled_prompts(context, SCALING).select(context.columns)
 
 
-VECTOR_SCALING = Method(
+VECTOR_SCALING = base.Method(
     summary="Vanilla with a scale and a shift for each label, fitted on labelled prompts.",
     label_probs=scaled_label_probs,
-    prompts=MethodPrompts(requests=scaling_requests),
+    prompts=base.MethodPrompts(requests=scaling_requests),
     definitions=("paper",),
     part_kinds=("classification",),
     drawn_once="training prompts",
@@ -295,13 +287,13 @@ def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None
     return Temperature(1 / scale, 1 / scale / factor, factor / scale)
 
 
-def tempered_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def tempered_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries with the softmax of log p / T, where T is fitted on the other folds of the dataset's queries.
 
     Queries are in N_FOLDS folds, drawn with a fixed seed. The labels of the queries themselves are used, so that the
     numbers say what a temperature could do with as many labelled queries; a fold never sees its own.
     """
-    log_probs = log_softmax(label_score(definition))
+    log_probs = log_softmax(base.label_score(definition))
     queries = scored.queries.with_columns(label_probs=log_probs.list.eval(pl.element().exp())).collect()
     tables = []
     for rows in queries.partition_by(_TASK, maintain_order=True):
@@ -314,10 +306,10 @@ def tempered_label_probs(scored: ScoredRequests, definition: Definition) -> pl.L
                 temperatures[fold] = fit_temperature(others["label_probs"], others["gold"]).value
         tables.append(rows.with_columns(temperature=pl.Series(temperatures[folds])))
     tempered = pl.concat([queries.clear().with_columns(temperature=pl.lit(None, pl.Float64)), *tables]).lazy()
-    return tempered.with_columns(label_probs=softmax(log_probs / pl.col("temperature"))).drop("temperature")
+    return tempered.with_columns(label_probs=base.softmax(log_probs / pl.col("temperature"))).drop("temperature")
 
 
-TEMPERATURE_SCALING = Method(
+TEMPERATURE_SCALING = base.Method(
     summary="Vanilla with one temperature a dataset, fitted on the labels of other queries.",
     label_probs=tempered_label_probs,
     definitions=("paper",),

@@ -12,16 +12,7 @@ import polars as pl
 from evaluator.arrays import Ints
 from evaluator.datasets.lcg import SEED
 from evaluator.errors import TemplateError
-from evaluator.methods.base import (
-    NO_QUERY,
-    Method,
-    MethodContext,
-    MethodPrompts,
-    ScoredRequests,
-    label_score,
-    softmax,
-    softmax_of,
-)
+from evaluator.methods import base
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, asks_labels, requests
@@ -42,7 +33,7 @@ class Nearest(NamedTuple):
     demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
-def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
+def text_requests(context: base.MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
     """Yield requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
 
     `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
@@ -64,7 +55,7 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
         )
     query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
     position, gold = pl.col("position"), pl.lit(dataset.test["gold"].gather(query_ids))
-    shared = {**NO_QUERY, **asks_labels(dataset), **ASKS_STATE, "spans": NO_SPANS}
+    shared = {**base.NO_QUERY, **asks_labels(dataset), **ASKS_STATE, "spans": NO_SPANS}
     parts = [
         demonstrations.with_columns(**shared | {"part": pl.lit(DEMONSTRATION_TEXTS), "training_row": position}),
         _texts(dataset.test)[query_ids].with_columns(
@@ -74,7 +65,7 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
     yield pl.concat(parts, how="vertical_relaxed").select(context.columns)
 
 
-def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> Nearest:
+def nearest_demonstrations(context: base.MethodContext, scored: base.ScoredRequests, n_nearest: int) -> Nearest:
     """Return the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
     Nearest first, and of equal distances the lower row; distances are computed in float64.
@@ -91,7 +82,7 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     return Nearest(queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order])
 
 
-def retrieved_requests(context: MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
+def retrieved_requests(context: base.MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
     """Yield the requests of a plan as rows of a method's part."""
     for rows in requests(context.classification, plan):
         yield rows.with_columns(part=pl.lit(part)).select(context.columns)
@@ -106,7 +97,7 @@ def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
     return rows.unique(row).sort(row).collect()  # the requests are the same in every suite
 
 
-def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+def topk_follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
@@ -118,10 +109,10 @@ def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[p
     yield from retrieved_requests(context, TOPK_PART, plan)
 
 
-TOPK = Method(
+TOPK = base.Method(
     summary="Vanilla after the demonstrations whose hidden states are nearest to the query's.",
-    label_probs=softmax_of(label_score, TOPK_PART),
-    prompts=MethodPrompts(
+    label_probs=base.softmax_of(base.label_score, TOPK_PART),
+    prompts=base.MethodPrompts(
         requests=lambda context: text_requests(context, context.config.n_shots),
         follow_up=topk_follow_up,
         need_states=True,
@@ -132,7 +123,7 @@ TOPK = Method(
 )
 
 
-def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def lowest_entropy_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; the first of equals.
 
     `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
@@ -142,7 +133,7 @@ def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.L
     probabilities. The toolkit's function (functional.py, entropy) applies another softmax to rows whose sum differs
     from one by rounding.
     """
-    probs = softmax(label_score(definition))
+    probs = base.softmax(base.label_score(definition))
     rows = scored.rows.filter(part=SA_ICL_PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
     lowest_entropy = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
     return rows.filter(pl.int_range(pl.len()).over(_QUERY) == lowest_entropy).with_columns(position="query_id")
@@ -154,7 +145,7 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
 
-def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+def sa_icl_follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
 
     The toolkit does so for k = 4. `position` is 10 x query + ordering.

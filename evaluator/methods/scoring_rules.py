@@ -14,16 +14,7 @@ import polars as pl
 
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
-from evaluator.methods.base import (
-    NO_QUERY,
-    Method,
-    MethodContext,
-    MethodPrompts,
-    ScoredRequests,
-    label_score,
-    softmax,
-    softmax_of,
-)
+from evaluator.methods import base
 from evaluator.prompts.method_prompts import noisy_channel_requests
 from evaluator.prompts.rows import ASKS_TEXT, NO_SPANS, asks_labels, shifted, with_query_span
 from evaluator.schemas import PROMPTS, Definition
@@ -37,10 +28,10 @@ _PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
 """Columns that identify a prompt of the classification part, for which noisy channel has one request a label."""
 
 
-VANILLA = Method(
+VANILLA = base.Method(
     # Cho & Inoue 2025, equation 1.
     summary="The label the model finds most likely after the prompt.",
-    label_probs=softmax_of(label_score),
+    label_probs=base.softmax_of(base.label_score),
 )
 
 
@@ -64,20 +55,20 @@ def log_likelihood_per_byte(_definition: Definition) -> pl.Expr:
     return pl.col("label_log_likelihoods") / n_bytes
 
 
-PER_TOKEN = Method(
+PER_TOKEN = base.Method(
     summary="The label of the highest mean log-likelihood per token.",
-    label_probs=softmax_of(log_likelihood_per_token),
+    label_probs=base.softmax_of(log_likelihood_per_token),
     definitions=("paper",),
 )
 
 PER_BYTE = replace(
     PER_TOKEN,
     summary="The label of the highest log-likelihood per byte of its name.",
-    label_probs=softmax_of(log_likelihood_per_byte),
+    label_probs=base.softmax_of(log_likelihood_per_byte),
 )
 
 
-def unconditional_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
+def unconditional_probs(scored: base.ScoredRequests, _definition: Definition) -> pl.LazyFrame:
     """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:") (PMI).
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
@@ -87,10 +78,10 @@ def unconditional_probs(scored: ScoredRequests, _definition: Definition) -> pl.L
     spaces = scored.rows.filter(part=UNCONDITIONAL_PART).select(*_SPACE, unconditional="label_log_likelihoods")
     queries = scored.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
     gain = pl.col("label_log_likelihoods") - pl.col("unconditional")
-    return queries.with_columns(label_probs=softmax(gain)).drop("unconditional")
+    return queries.with_columns(label_probs=base.softmax(gain)).drop("unconditional")
 
 
-def unconditional_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def unconditional_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield one request for each distinct label space; query_id and gold are null, because it has no query."""
     spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True).collect()
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
@@ -98,7 +89,7 @@ def unconditional_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     rows = spaces.with_columns(
         part=pl.lit(UNCONDITIONAL_PART),
         position=pl.int_range(pl.len()),
-        **NO_QUERY,
+        **base.NO_QUERY,
         prompt=prompt,
         spans=with_query_span(pl.lit([], PROMPTS["spans"]), pl.lit(""), prompt, prompt),
         ask=pl.lit("labels"),
@@ -106,15 +97,15 @@ def unconditional_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     yield rows.select(context.columns)
 
 
-UNCONDITIONAL = Method(
+UNCONDITIONAL = base.Method(
     summary='The label that the prompt makes likelier than "Answer:" alone does, by the largest factor.',
     label_probs=unconditional_probs,
     definitions=("paper",),
-    prompts=MethodPrompts(requests=unconditional_requests),
+    prompts=base.MethodPrompts(requests=unconditional_requests),
 )
 
 
-def noisy_channel_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def noisy_channel_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
@@ -128,11 +119,11 @@ def noisy_channel_probs(scored: ScoredRequests, definition: Definition) -> pl.La
         score = score / pl.col("label_token_counts").list.first()
     tried = scored.rows.filter(part=NOISY_CHANNEL_PART).sort(*_PROMPT, "label_tried")
     by_prompt = tried.group_by(_PROMPT, maintain_order=True).agg(pl.col("prompt_id").first(), score)
-    probs = by_prompt.select(*_PROMPT, "prompt_id", label_probs=softmax(pl.col("label_log_likelihoods")))
+    probs = by_prompt.select(*_PROMPT, "prompt_id", label_probs=base.softmax(pl.col("label_log_likelihoods")))
     return scored.queries.drop("prompt_id").join(probs, on=_PROMPT, maintain_order="left")
 
 
-def channel_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def channel_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield a request for each prompt of the classification part and each label; its prompt ends in the query."""
     dataset = context.classification
     n_shots, definition = context.config.n_shots, context.config.prompt_definition
@@ -140,10 +131,10 @@ def channel_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
         yield noisy_channel_requests(dataset, rows, part=NOISY_CHANNEL_PART, n_shots=n_shots, definition=definition)
 
 
-NOISY_CHANNEL = Method(
+NOISY_CHANNEL = base.Method(
     summary="The label that makes the query likeliest.",
     label_probs=noisy_channel_probs,
-    prompts=MethodPrompts(requests=channel_requests, differ=True),
+    prompts=base.MethodPrompts(requests=channel_requests, differ=True),
     part_kinds=("classification",),
 )
 
@@ -152,7 +143,7 @@ CANDIDATES_PART = "ppl_icl_instructions"
 PART = "ppl_icl"
 
 
-def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield a request for the text of each instruction of the dataset; `template` is its index.
 
     Raises ConfigError where the dataset has none.
@@ -164,13 +155,13 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
             "out (--methods), or name other datasets (--datasets)."
         )
     rows = pl.DataFrame({"prompt": dataset.instructions}).with_columns(
-        part=pl.lit(CANDIDATES_PART), spans=NO_SPANS, **NO_QUERY | asks_labels(dataset) | ASKS_TEXT
+        part=pl.lit(CANDIDATES_PART), spans=NO_SPANS, **base.NO_QUERY | asks_labels(dataset) | ASKS_TEXT
     )
     instruction = pl.int_range(pl.len())
     yield rows.with_columns(template=instruction, position=instruction).select(context.columns)
 
 
-def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+def follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield the prompts of the classification part with the chosen instruction in place of the template's."""
     dataset = context.classification
     original, chosen = dataset.template.instruction, chosen_instruction(dataset, scored)
@@ -180,7 +171,7 @@ def follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.Dat
         yield rows.with_columns(part=pl.lit(PART), prompt=instructed, spans=spans)
 
 
-def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -> str:
+def chosen_instruction(dataset: ClassificationDataset, scored: base.ScoredRequests) -> str:
     """Return the instruction with the lowest mean loss per token, hence the lowest perplexity; the first of equals."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = scored.rows.filter(part=CANDIDATES_PART, dataset=dataset.name)
@@ -188,9 +179,9 @@ def chosen_instruction(dataset: ClassificationDataset, scored: ScoredRequests) -
     return dataset.instructions[int(ranked["template"][0])]
 
 
-PPL_ICL = Method(
+PPL_ICL = base.Method(
     summary="The most likely label after the instruction of the lowest perplexity.",
-    label_probs=softmax_of(label_score, PART),
-    prompts=MethodPrompts(requests=requests, follow_up=follow_up),
+    label_probs=base.softmax_of(base.label_score, PART),
+    prompts=base.MethodPrompts(requests=requests, follow_up=follow_up),
     part_kinds=("classification",),
 )

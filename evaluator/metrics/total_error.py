@@ -1,6 +1,7 @@
 """Tables of variance components, total intervals and design studies, from answers of a crossed design."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -61,32 +62,36 @@ def crossed_cells(rows: pl.DataFrame, value: str, level: str | None, draw: str |
     return cells, rows["query_id"].n_unique() - len(cells)
 
 
-def crossed_answers(
+def crossed_tables(
     rows: pl.DataFrame,
     by: Sequence[str],
     level: str,
-    values: Mapping[str, str],
+    values: Mapping[str, tuple[str, Limits]],
     names: Names,
     shared: Mapping[str, object],
-) -> Iterator[CrossedAnswers]:
-    """Yield the answers of each group of rows, one answer of a query at each level.
+) -> dict[str, pl.DataFrame]:
+    """Return total_error_tables of means over queries and levels, which are both samples; an answer of each query.
 
     Args:
         rows: the columns `by`, `query_id`, `level` and those of `values`, one row a query and level in each group.
         by: columns of the key that differ between groups.
         level: column of the factor that is crossed with queries.
-        values: metric -> column of which it is the mean.
+        values: metric -> column of which it is the mean, and limits of the metric.
         names: names of the components in the tables.
         shared: columns of the key that are equal in all groups.
 
     A metric without a query that has a value at every level is left out.
     """
+    cases, headlines = [], []
     for key, group in rows.sort(by).group_by(by, maintain_order=True):
-        for metric, column in values.items():
+        for metric, (column, limits) in values.items():
             cells, n_left_out = crossed_cells(group, column, level, None)
             if len(cells):
                 named = {**shared, **dict(zip(by, key, strict=True)), "metric": metric}
-                yield CrossedAnswers(named, cells, n_left_out, names, Design(len(cells), cells.shape[1], 1))
+                case = CrossedAnswers(named, cells, n_left_out, names, Design(len(cells), cells.shape[1], 1))
+                cases.append(case)
+                headlines.append(crossed_headline(case, limits, f"queries and {names['level']}s"))
+    return total_error_tables(cases, headlines)
 
 
 def total_error_tables(
@@ -159,46 +164,36 @@ class FixedFactors(NamedTuple):
     errors: Sequence[tuple[float, float]]
 
 
+@dataclass(frozen=True)
 class TotalErrors:
-    """Total errors of the values of one part, as if factors that other parts vary had been drawn, group by group.
+    """Total errors of the values of one part, as if factors that other parts vary had been drawn, group by group."""
 
-    Args:
-        part: of the values, for which factors of the prompt are fixed.
-        metrics: of the values.
-        factors: part that varies a factor -> name of the factor.
-        crossed: returns the answers of a group of another part, none of most parts.
-    """
-
-    def __init__(
-        self,
-        part: str,
-        metrics: Iterable[str],
-        factors: Mapping[str, str],
-        crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]],
-    ) -> None:
-        self._part, self._metrics, self._factors, self._crossed = part, metrics, factors, crossed
-        self._cases: list[CrossedAnswers] = []
-        self._values: list[tuple[dict[str, object], Measured]] = []
+    part: str  # of the values, for which factors of the prompt are fixed
+    metrics: Sequence[str]  # of the values
+    factors: Mapping[str, str]  # part that varies a factor -> name of the factor
+    crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]]  # returns answers of other parts, none of most
+    _cases: list[CrossedAnswers] = field(default_factory=list)
+    _values: list[tuple[dict[str, object], Measured]] = field(default_factory=list)
 
     def add(self, group: PredictionGroup) -> None:
         """Keep the values of a group of the part, or the answers in which a factor is varied."""
-        if group.key["part"] != self._part:
-            self._cases += self._crossed(group)
+        if group.key["part"] != self.part:
+            self._cases.extend(self.crossed(group))
             return
         about = {**group.key, **group.sizes, "n_shots": group.rows["n_shots"][0]}
-        self._values += [(about | {"metric": metric}, group.metrics[metric]) for metric in self._metrics]
+        self._values.extend((about | {"metric": metric}, group.metrics[metric]) for metric in self.metrics)
 
     def fixed(self, definitions: Collection[str]) -> Iterator[FixedFactors]:
         """Yield each value under these definitions of which a factor is varied."""
         for about, measured in self._values:
             alike = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_VALUE)]
-            cases = [case for case in alike if case.key["part"] in self._factors]
+            cases = [case for case in alike if case.key["part"] in self.factors]
             if cases and measured.standard_error is not None and about["definition"] in definitions:
                 errors = [(measured.standard_error, float(measured.degrees_of_freedom))]
                 for case in cases:
                     error, degrees = total_standard_error(*errors[-1], case.cells.mean(axis=2), case.attributes)
                     errors.append(errors[-1] if error is None else (error, degrees))
-                yield FixedFactors(about, measured, [self._factors[str(case.key["part"])] for case in cases], errors)
+                yield FixedFactors(about, measured, [self.factors[str(case.key["part"])] for case in cases], errors)
 
     def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
         """Return variance_components, total_error of values under these definitions, and design_study."""

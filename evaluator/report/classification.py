@@ -71,14 +71,15 @@ def classification_sections(
         without_parts: parts that are left out.
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
+    groups = list(by_method(metrics))
     results = [
-        PartResults(suite, part, method, f"method-{number}", rows, texts)
-        for number, ((suite, part, method), rows) in enumerate(by_method(metrics), 1)
+        PartResults(suite, part, method, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
+        for number, ((suite, part, method), rows) in enumerate(groups, 1)
     ]
     # Consecutive results of one suite and part: its methods.
     parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
     for methods in parts:
-        yield from _part_sections(run, methods, has_others=len(results) > 1, has_other_parts=len(parts) > 1)
+        yield from _part_sections(run, methods, has_other_parts=len(parts) > 1)
 
 
 def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str]) -> list[Section]:
@@ -89,15 +90,12 @@ def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str
     return [*(replace(first, **head) for first in sections[:1]), *sections[1:]]  # type: ignore[arg-type]
 
 
-def _part_sections(
-    run: MeasuredRun, results: Sequence[PartResults], *, has_others: bool, has_other_parts: bool
-) -> Iterator[Section]:
+def _part_sections(run: MeasuredRun, results: Sequence[PartResults], *, has_other_parts: bool) -> Iterator[Section]:
     first, *others = results
     place = f", {first.part}" if has_other_parts else ""
     if others:
         yield methods_section(run, results, INTERVAL_FIGURES, navigation=f"Inference methods{place}")
-    subtitle = first.about if has_others else ""
-    yield from _result_sections(run, first, subtitle, navigation=f"Results{place}")
+    yield from _result_sections(run, first, navigation=f"Results{place}")
     if others:
         yield Section(
             f"others-{first.anchor}",
@@ -106,7 +104,7 @@ def _part_sections(
                 Section(
                     f"folded-{one.anchor}",
                     one.method,
-                    [*_result_sections(run, one, one.about)],
+                    [*_result_sections(run, one)],
                     subtitle=method_summary(one.method) or "",
                     kind="method",
                     is_folded=True,
@@ -118,9 +116,7 @@ def _part_sections(
         )
 
 
-def _result_sections(
-    run: MeasuredRun, results: PartResults, subtitle: str, *, navigation: str = ""
-) -> Iterator[Section]:
+def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str = "") -> Iterator[Section]:
     """Yield the sections of one method; without navigation there are no figures of intervals."""
     datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
     n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
@@ -132,12 +128,12 @@ def _result_sections(
         for name, rows in headline
     )
     blocks: list[Block] = [*groups] or [TEXTS["no_true_labels"]]
-    yield Section(results.anchor, "Results", blocks, subtitle=subtitle, kind="results", navigation=navigation)
+    yield Section(results.anchor, "Results", blocks, subtitle=results.subtitle, kind="results", navigation=navigation)
     if navigation and headline:
-        yield _intervals_section(results, headline, subtitle)
+        yield _intervals_section(results, headline)
     bins, confusion = (in_group(run.table(name), results) for name in ("reliability", "confusion"))
     if bins.height:
-        yield _reliability_section(results, dict(headline), bins, datasets, subtitle)
+        yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
     if "coverage" in run.record.tables:  # a run that an earlier version measured has none
         tables = {name: in_group(run.table(name), results) for name in ("coverage", "thresholds", "risk_coverage")}
         yield from coverage_sections(results.anchor, results.about, datasets, tables)
@@ -146,7 +142,7 @@ def _result_sections(
         by_dataset = in_order(confusion, datasets).group_by("dataset", maintain_order=True)
         matrices = [confusion_matrix(str(name), labels[name], counts) for (name,), counts in by_dataset]
         note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
-        yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices)], subtitle)
+        yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices)])
     if further:
         yield _further_section(results, results.texts.in_order(others["metric"]), further)
 
@@ -244,11 +240,11 @@ def _further_section(
 
     groups = definition_groups((definition, [table(definition, rows)]) for definition, rows in further)
     parts = "Brier score and log loss with their parts, and how much probability the labels have"
-    section = results.section("further", "Proper scores and label mass", groups, f"{results.about}: {parts}")
-    return replace(section, is_folded=True)
+    section = results.section("further", "Proper scores and label mass", groups)
+    return replace(section, subtitle=f"{results.about}: {parts}", is_folded=True)
 
 
-def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]], subtitle: str) -> Section:
+def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]]) -> Section:
     """Build the section with figures of INTERVAL_FIGURES for each definition."""
     keys = {"value": "value and 95% interval", "chance": "chance, 1 / labels", "majority": "majority label (accuracy)"}
 
@@ -257,7 +253,7 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
         return Panels([Panel(results.texts.title(name), [drawing]) for name, drawing in drawn], style="pair")
 
     groups = definition_groups((definition, [pair(rows)]) for definition, rows in headline)
-    return results.section("intervals", "Accuracy and true-label probability", [Legend(keys), *groups], subtitle)
+    return results.section("intervals", "Accuracy and true-label probability", [Legend(keys), *groups])
 
 
 def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
@@ -292,22 +288,14 @@ def recorded(value: float | None) -> str:
     return "not recorded" if value is None else f"{value:.3f}"
 
 
-def _reliability_section(
-    results: PartResults,
-    headline: Mapping[str, pl.DataFrame],
-    bins: pl.DataFrame,
-    datasets: Sequence[str],
-    subtitle: str,
-) -> Section:
-    """Build the section with a reliability diagram for each dataset; `bins` are schemas.RELIABILITY."""
+def _reliability_section(results: PartResults, headline: Mapping[str, pl.DataFrame], bins: pl.DataFrame) -> Section:
+    """Build the section with a reliability diagram for each dataset; `bins` are schemas.RELIABILITY, in order."""
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
     errors = {row["dataset"]: f"ECE {number(row['expected_calibration_error']['value'])}" for row in cells}
-    panels = dataset_panels(
-        in_order(bins, datasets, "bin"), lambda of_dataset: [figures.reliability_figure(of_dataset)], errors
-    )
+    panels = dataset_panels(bins, lambda of_dataset: [figures.reliability_figure(of_dataset)], errors)
     note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)
-    return results.section("reliability", "Reliability", [note, Panels(panels)], subtitle)
+    return results.section("reliability", "Reliability", [note, Panels(panels)])
 
 
 def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:

@@ -1,4 +1,4 @@
-"""Draw the figures of pages by three functions: rows of intervals, panels of marks, and curves.
+"""Draw the figures of pages by two functions: rows of intervals, and panels of marks.
 
 Their compiled charts are kept, because compiling takes five times as long as drawing: figures that differ only in their
 data share a chart.
@@ -181,6 +181,11 @@ class Mark:
     steps: bool = False  # a line goes in steps
 
 
+LINES = Mark("line", "x", "y", rows="lines", color="colour", size=1.6, is_dashed=True, is_described=True)
+"""One line for each description; rows have x, y, colour, dash (a name of DASHES) and description. All lines are one
+mark, because a layer a line would take several times as long to draw."""
+
+
 def panel(
     marks: Sequence[Mark],
     x: Axis,
@@ -197,34 +202,6 @@ def panel(
         tables: name -> rows.
     """
     return draw_svg(_plot(tuple(marks), x, y, size), data=data, **tables)
-
-
-def curves(
-    lines: pl.DataFrame,
-    x: Axis,
-    y: Axis,
-    *,
-    size: Size,
-    more: Sequence[Mark] = (),
-    width: float = 1.6,
-    opacity: float = 1,
-    data: pl.DataFrame | None = None,
-    **tables: pl.DataFrame,
-) -> Drawing:
-    """Draw one line for each description.
-
-    Args:
-        lines: x, y, colour, dash (a name of DASHES) and description.
-        more: further marks, of `tables`; lines are over them.
-        width: of a line, in pixels.
-        opacity: of a line.
-        data: what a reader gets as the figure's CSV; the lines, if left out.
-    """
-    # All lines are one mark: a layer a line would take several times as long to draw.
-    line = Mark(
-        "line", "x", "y", rows="lines", color="colour", size=width, opacity=opacity, is_dashed=True, is_described=True
-    )
-    return panel([*more, line], x, y, size=size, data=lines if data is None else data, lines=lines, **tables)
 
 
 def interval_rows(rows: pl.DataFrame, dots: pl.DataFrame | None = None) -> Drawing:

@@ -52,6 +52,7 @@ class PartResults:
     anchor: str
     metrics: pl.DataFrame  # schemas.METRICS
     texts: MetricTexts
+    is_alone: bool  # the page has no other results
 
     @property
     def place(self) -> str:
@@ -63,9 +64,14 @@ class PartResults:
         """Return suite, part and method."""
         return f"{self.place}, {self.method}"
 
-    def section(self, kind: str, title: str, content: Sequence[Block], subtitle: str) -> Section:
+    @property
+    def subtitle(self) -> str:
+        """Return the subtitle of sections about the results."""
+        return "" if self.is_alone else self.about
+
+    def section(self, kind: str, title: str, content: Sequence[Block]) -> Section:
         """Return a section about the results; `kind` ends its anchor and is its CSS class."""
-        return Section(f"{self.anchor}-{kind}", title, content, subtitle=subtitle, kind=kind)
+        return Section(f"{self.anchor}-{kind}", title, content, subtitle=self.subtitle, kind=kind)
 
 
 def datasets_of(run: MeasuredRun) -> list[str]:

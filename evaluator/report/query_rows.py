@@ -122,13 +122,13 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
 
 
 def shown_queries(
-    rows: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame, methods: Sequence[str], numbers: QueryNumbers
+    rows: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame, methods: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the data of each dataset, as assets/queries.js reads it, and the number of its whole prompts.
 
     Args:
         rows: of chosen_rows.
-        answers: schemas.PREDICTIONS of one definition, with the columns of `numbers`.
+        answers: schemas.PREDICTIONS of one definition, with the columns `numbers`.
         prompts: prompt_id, prompt and spans of these rows.
         methods: in the order of the page.
     """
@@ -140,7 +140,7 @@ def shown_queries(
     by_dataset = answers.partition_by("dataset", as_dict=True)
     for (name,), of_dataset in rows.group_by("dataset", maintain_order=True):
         pieces = _Pieces(texts, budget)
-        data = _dataset(str(name), of_dataset, by_dataset[name,], pieces, methods, numbers)
+        data = _dataset(of_dataset, by_dataset[name,], pieces, methods, numbers)
         yield data, pieces.n_whole
 
 
@@ -176,7 +176,7 @@ class _Pieces:
 
 
 def _dataset(
-    name: str, rows: pl.DataFrame, answers: pl.DataFrame, pieces: _Pieces, methods: Sequence[str], numbers: QueryNumbers
+    rows: pl.DataFrame, answers: pl.DataFrame, pieces: _Pieces, methods: Sequence[str], numbers: Sequence[str]
 ) -> dict[str, Any]:
     # Methods with prompts of their own show another text, and come after the first one where room is short.
     of_first = answers.filter(method=methods[0])["prompt_id"]
@@ -186,39 +186,32 @@ def _dataset(
     cut, shown = queries.select(cut_text(pl.col("query")).fill_null(""))["query"], queries["prompt"].to_list()
     spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
     place = {space: number for number, space in enumerate(spaces)}
-    runs = rows.partition_by(RUN, maintain_order=True, as_dict=True)
     answered = answers.partition_by([*RUN, "method"], as_dict=True)
     names = _run_names(rows)
     return {
-        "name": name,
+        "name": rows["dataset"][0],
         "spaces": [list(space) for space in spaces],
         "space": [place[tuple(names)] for names in queries["label_names"].to_list()],
         "id": queries["query_id"].to_list(),
         "gold": queries["gold"].to_list(),
         "text": [prompt[-1] if prompt else pieces.number(text) for prompt, text in zip(shown, cut, strict=True)],
         "runs": [
-            {"name": names[key], **_run(key, queries, of_run, answered, methods, numbers)}
-            for key, of_run in runs.items()
-            if any((*key, method) in answered for method in methods)
+            {"name": names[key], **_run(queries, of_run, of_methods, numbers)}
+            for key, of_run in rows.group_by(RUN, maintain_order=True)
+            if (of_methods := {name: answered[*key, name] for name in methods if (*key, name) in answered})
         ],
         "pieces": pieces.texts,
     }
 
 
 def _run(
-    key: tuple[Any, ...],
-    queries: pl.DataFrame,
-    rows: pl.DataFrame,
-    answered: Mapping[tuple[Any, ...], pl.DataFrame],
-    methods: Sequence[str],
-    numbers: QueryNumbers,
+    queries: pl.DataFrame, rows: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the prompts of one kind, and what each method answered; every list has one entry a query."""
+    """Return the prompts of one kind, and the answers of each method; every list has one entry a query."""
     ids = queries.select("query_id")  # an answer for each, in the order of the page; null where there is none
     present = {
-        method: ids.join(answers.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
-        for method in methods
-        if (answers := answered.get((*key, method))) is not None
+        method: ids.join(given.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
+        for method, given in answers.items()
     }
     usual = next((one["prompt_id"] for one in present.values()), pl.Series(dtype=pl.String))
     return {
@@ -228,7 +221,7 @@ def _run(
                 "name": method,
                 "pred": one["pred"].to_list(),
                 "true": one["true"].to_list(),
-                **{name.removeprefix("is_"): one[name].to_list() for name in numbers.names},
+                **{name.removeprefix("is_"): one[name].to_list() for name in numbers},
                 # Of a method with prompts of its own.
                 **({} if one["prompt_id"].equals(usual) else _asked(queries, rows, one["prompt_id"])),
             }
@@ -292,7 +285,7 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = QueryNumbers()) -> S
     answers = _with_numbers(answers, numbers, has_probabilities=has_probabilities)
     answered = answers.collect(engine="streaming").sort(PREDICTIONS_KEY)
     prompts = run.prompts(rows["prompt_id"].unique(maintain_order=True))
-    shown = [*shown_queries(rows, answered, prompts, methods, numbers)]
+    shown = [*shown_queries(rows, answered, prompts, methods, numbers.names)]
     summary = {
         "definition": definition,
         "n_queries": n_queries,

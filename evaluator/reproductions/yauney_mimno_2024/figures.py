@@ -57,7 +57,8 @@ def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
     margin = 0.06 * float(np.ptp(values))
     limits = (max(0.0, float(values.min()) - margin), min(1.0, float(values.max()) + margin))
     y = figures.Axis(domain=limits, ticks=4, form=".2f")
-    return figures.curves(lines, TRIES, y, size=SEARCH, data=figures.stacked(prompts=models, guessing=baselines))
+    data = figures.stacked(prompts=models, guessing=baselines)
+    return figures.panel([figures.LINES], TRIES, y, size=SEARCH, data=data, lines=lines)
 
 
 def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> figures.Drawing:
@@ -68,7 +69,8 @@ def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> figures.Dr
         column: "standard_tail" or "max_tail".
     """
     y = figures.Axis(domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
-    return figures.curves(_model_lines(models, column, base_model), TRIES, y, size=TAIL, data=models)
+    lines = _model_lines(models, column, base_model)
+    return figures.panel([figures.LINES], TRIES, y, size=TAIL, data=models, lines=lines)
 
 
 def _model_lines(models: pl.DataFrame, column: str, base_model: str) -> pl.DataFrame:

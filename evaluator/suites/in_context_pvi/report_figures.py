@@ -4,6 +4,7 @@ The name of a run includes the source of its demonstrations only if the page has
 """
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import polars as pl
@@ -111,13 +112,13 @@ def decile_figure(deciles: pl.DataFrame, *, several: bool) -> figures.Drawing:
         )
         for (source, n_shots, number), run in in_order.group_by(RUN, maintain_order=True)
     )
-    return figures.curves(
-        lines,
+    half = figures.Mark("rule", y="half", rows="halves", color=figures.GREY, size=1, dash=(3, 3))
+    return figures.panel(
+        [half, replace(figures.LINES, opacity=0.8)],
         figures.Axis(title="PVI decile, lowest first", domain=(1, 10), ticks=tuple(range(1, 11)), form="d"),
         figures.Axis(title="accuracy", domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1), form=".2f"),
         size=DECILES,
-        more=[figures.Mark("rule", y="half", rows="halves", color=figures.GREY, size=1, dash=(3, 3))],
-        opacity=0.8,
         data=deciles,
+        lines=lines,
         halves=pl.DataFrame({"half": [0.5]}),
     )

@@ -14,7 +14,7 @@ from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import ScoredRequests
-from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
+from evaluator.metrics.total_error import crossed_tables
 from evaluator.report.section import MeasuredRun
 from evaluator.suites import base
 from evaluator.suites.in_context_pvi import correlations, demonstration_choice, prompts, summary
@@ -118,13 +118,10 @@ def _total_error(pvi: pl.DataFrame, source: prompts.PviSource) -> dict[str, pl.D
         source: of the suite's own sets.
     """
     rows, by, level = pvi.filter(demonstrations=source), ["dataset", "definition", "n_shots"], "demonstration_set"
-    values = {"accuracy": "correct", "v_information": "pvi_bits"}
+    values = {"accuracy": ("correct", (0.0, 1.0)), "v_information": ("pvi_bits", (-math.inf, math.inf))}
     names = {"query": "query", "level": "demonstration set", "interaction": "query x demonstration set and residual"}
     shared = {"suite": "pvi", "part": prompts.INPUT, "method": "vanilla"}
-    cases = list(crossed_answers(rows, by, level, values, names, shared))
-    limits = {"accuracy": (0.0, 1.0), "v_information": (-math.inf, math.inf)}
-    over = "queries and demonstration sets"
-    return total_error_tables(cases, [crossed_headline(case, limits[str(case.key["metric"])], over) for case in cases])
+    return crossed_tables(rows, by, level, values, names, shared)
 
 
 def comparison(runs: Sequence[ComparedRun]) -> base.Comparison:

@@ -8,7 +8,7 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
-from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, VERMILION, Axis, Drawing, Mark, Size, curves
+from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, LINES, VERMILION, Axis, Drawing, Mark, Size, panel
 from evaluator.report.query_rows import RUN, QueryNumbers
 from evaluator.report.section import Block, Filled, Group, MeasuredRun, Panel, Panels, Section, dataset_panels, texts
 from evaluator.report.table import (
@@ -236,23 +236,23 @@ def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
         rows: SEARCH_CURVES of one dataset, part and method.
         by: column of the lines: n_shots, or `number` of a model, which is then a column too.
     """
-    drawn = _drawn(rows, by)
     values = rows.select("expected_maximum", "max_random", "chance").unpivot()["value"].to_numpy()
     margin = 0.05 * (values.max() - values.min() or 0.1)
     limits = (max(0.0, float(values.min() - margin)), min(1.0, float(values.max() + margin)))
     paper = rows.filter(definition="paper")
-    return curves(
-        drawn.with_columns(y="expected_maximum"),
+    marks = [
+        Mark("line", "tries", "chance", rows="baselines", color=GREY, size=1.5),
+        Mark("line", "tries", "max_random", rows="baselines", color=VERMILION),
+        Mark("text", "tries", "expected_maximum", rows="names", text="name", size=11),
+        replace(LINES, size=2),
+    ]
+    return panel(
+        marks,
         _tries_axis(rows),
         Axis(title="accuracy", domain=limits, form=".2f"),
         size=CURVE,
-        width=2,
-        more=[
-            Mark("line", "tries", "chance", rows="baselines", color=GREY, size=1.5),
-            Mark("line", "tries", "max_random", rows="baselines", color=VERMILION),
-            Mark("text", "tries", "expected_maximum", rows="names", text="name", size=11),
-        ],
         data=rows,
+        lines=_drawn(rows, by).with_columns(y="expected_maximum"),
         # The baselines at a number of tries are equal for all lines, so that one row of each is drawn.
         baselines=rows.unique("tries", maintain_order=True),
         # A name is about 7% of the axis high.
@@ -269,7 +269,8 @@ def tail_figure(rows: pl.DataFrame, column: str, title: str) -> Drawing:
         title: of the axis.
     """
     lines = _drawn(rows.filter(definition="paper"), "n_shots").with_columns(y=column)
-    return curves(lines, _tries_axis(rows), Axis(title=title, domain=(0, 1), ticks=2, form=".1f"), size=TAIL, data=rows)
+    y = Axis(title=title, domain=(0, 1), ticks=2, form=".1f")
+    return panel([LINES], _tries_axis(rows), y, size=TAIL, data=rows, lines=lines)
 
 
 def _drawn(rows: pl.DataFrame, by: Lines) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from evaluator.arrays import Floats
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
 from evaluator.metrics.guessing import majority_test, with_both_tests
-from evaluator.metrics.total_error import crossed_answers, crossed_headline, total_error_tables
+from evaluator.metrics.total_error import crossed_tables
 from evaluator.random_baselines.calculator import expected_curve, log_spaced
 from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
 from evaluator.random_baselines.max_random import (
@@ -246,8 +246,8 @@ def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str
     rows = answers.join(_complete_searches(prompts), on=key, how="semi").rename({"place": "query_id"})
     shared = {"suite": "prompt-search", "definition": "paper"}
     names = {"query": "query", "level": "prompt", "interaction": "query x prompt and residual"}
-    cases = list(crossed_answers(rows, schema.SEARCH_GROUP, "prompt_number", {"accuracy": "is_correct"}, names, shared))
-    return total_error_tables(cases, [crossed_headline(case, (0.0, 1.0), "queries and prompts") for case in cases])
+    values = {"accuracy": ("is_correct", (0.0, 1.0))}
+    return crossed_tables(rows, schema.SEARCH_GROUP, "prompt_number", values, names, shared)
 
 
 def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:

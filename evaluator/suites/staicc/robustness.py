@@ -443,7 +443,7 @@ ONE_DRAW = {"query": "query and demonstration set", "level": "template", "intera
 
 def total_errors() -> TotalErrors:
     """Return what total error reads of the predictions of a run: answers of VARIED and SAMPLED, values of HEADLINE."""
-    return TotalErrors(HEADLINE, REQUEST_COLUMNS, {VARIED: "templates"}, _crossed_answers)
+    return TotalErrors(HEADLINE, [*REQUEST_COLUMNS], {VARIED: "templates"}, _crossed_answers)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
