@@ -26,6 +26,7 @@ from evaluator.report.section import (
     texts,
 )
 from evaluator.report.table import (
+    BASELINES,
     CORE_TITLES,
     DATASET,
     DEFINITIONS,
@@ -36,7 +37,6 @@ from evaluator.report.table import (
     MetricTexts,
     Row,
     Table,
-    baseline_columns,
     by_definition,
     ends_column,
     in_order,
@@ -168,7 +168,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
     columns = [DATASET]
     for name in names:
         columns.append(replace(metric_column(name, texts), bold=True))
-        columns += baseline_columns(name) if name == "accuracy" else []
+        columns += BASELINES if name == "accuracy" else []
     queries = Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests")
     columns += [Column("Labels", "n_labels"), queries]
     caption = TEXTS["results_caption"].format(

@@ -464,28 +464,26 @@ NEEDED = Column(
 """The column of the queries that a test against guessing needs, with the lower bound of the true accuracy."""
 
 
-def baseline_columns(of: str) -> list[Column]:
-    """Return the columns next to a mean accuracy: its baselines, its verdict, and the tests that the verdict is by."""
+def _accuracy_tip(row: Row) -> str:
+    return (
+        f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries one random classifier "
+        f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
+    )
 
-    def tip(row: Row) -> str:
-        return (
-            f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries one random classifier "
-            f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
-        )
 
-    verdict = replace(
+BASELINES = [
+    Column("Chance", "chance", of="accuracy", data={"chance": "chance", "random": "max_random"}),
+    Column("Majority", "majority", of="accuracy", data={"majority": "majority"}),
+    replace(
         POSITION,
         title="Verdict",
+        of="accuracy",
         cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
         below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
-        tip=tip,
+        tip=_accuracy_tip,
         data={"verdict": "verdict", "tries": "tries"},
-    )
-    columns = (
-        Column(title="Chance", value="chance", data={"chance": "chance", "random": "max_random"}),
-        Column(title="Majority", value="majority", data={"majority": "majority"}),
-        verdict,
-        replace(TESTED, title="Uniform"),
-        replace(MAJORITY_TESTED, title="Majority", style="against-majority"),
-    )
-    return [replace(column, of=of) for column in columns]
+    ),
+    replace(TESTED, title="Uniform", of="accuracy"),
+    replace(MAJORITY_TESTED, title="Majority", of="accuracy", style="against-majority"),
+]
+"""The columns next to a mean accuracy: its baselines, its verdict, and the tests that the verdict is by."""

@@ -104,10 +104,12 @@ def _share(title: str, of: str) -> Column:
     return Column(title, "value", of=of, interval=("ci_low", "ci_high"))
 
 
+QUESTION, METHOD = text_column("Question", "dataset"), text_column("Method", "method")
+ASKED = [QUESTION, text_column("Asked as", "part"), METHOD]
 EFFECTS = [
-    text_column("Question", "dataset"),
+    QUESTION,
     text_column("Changed", "what"),
-    text_column("Method", "method"),
+    METHOD,
     _share("Other answers", FLIPS),
     _share("Distance of probabilities", DISTANCE),
     _share("Accuracy over all variations", ACCURACY),
@@ -116,18 +118,14 @@ EFFECTS = [
     text_column("Above repeat noise", "above"),
 ]
 BASELINES = [
-    text_column("Question", "dataset"),
-    text_column("Asked as", "part"),
-    text_column("Method", "method"),
+    *ASKED,
     text_column("Baseline", "baseline"),
     Column("Accuracy of it", "accuracy", interval=("ci_low", "ci_high")),
     Column("Method less it", "difference", show=signed, interval=("difference_low", "difference_high")),
     Column("p", "p_value", show=p_text),
 ]
 GRADED = [
-    text_column("Question", "dataset"),
-    text_column("Asked as", "part"),
-    text_column("Method", "method"),
+    *ASKED,
     text_column("Score", "title"),
     Column("Value", "value", interval=("ci_low", "ci_high")),
     Column("Guessing", "guess"),

@@ -15,6 +15,7 @@ import math
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Bools, Floats
 from evaluator.metrics.intervals import mean_over_queries, with_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.base import declared
@@ -56,12 +57,10 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     )
     if_drawn = {"n_other_token": pl.col("n_other_token"), "seed": pl.lit(seed)}
     counts = counts.with_columns(pl.when(is_drawn).then(value).alias(name) for name, value in if_drawn.items())
-    by_rank = judged.filter(~is_drawn).group_by(PVI_RUN, maintain_order=True).agg(**_by_rank())
-    parts = pl.concat([by_rank, _beyond_quantiles(judged.filter(is_drawn))], how="diagonal_relaxed")
     value, correct = pl.col("pvi_bits"), pl.col("correct")
     means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
     by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(**means)
-    for table in (by_correctness, parts, _v_information(pvi), thresholds(judged)):
+    for table in (by_correctness, _ends(judged), _v_information(pvi), thresholds(judged)):
         counts = counts.join(table, on=PVI_RUN, how="left")
     counts = counts.with_columns(
         (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
@@ -124,40 +123,42 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
     return judged.group_by(PVI_RUN, maintain_order=True).agg(threshold=threshold, threshold_accuracy=accuracy)
 
 
-def _by_rank() -> dict[str, pl.Expr]:
-    """Return the columns of the lowest and highest fifths and halves, of rows in order of PVI."""
-    columns = {}
-    for name, parts in SHARES.items():
-        size = (pl.len().cast(pl.Int64) // parts).clip(lower_bound=1)
-        # The highest are the lowest of the negated values in reverse order.
-        for end, value in (("lowest", pl.col("pvi_bits")), ("highest", -pl.col("pvi_bits").reverse())):
-            correct = pl.col("correct").reverse() if end == "highest" else pl.col("correct")
-            # Queries inside the border all count; queries that tie at it share the remaining ranks.
-            border = value.get(size - 1)
-            inside, tied = value < border, value == border
-            places_left = size - inside.sum()
-            n_right = correct.filter(inside).sum() + places_left * correct.filter(tied).mean()
-            columns[f"{end}_{name}_accuracy"] = n_right / size
-            columns[f"{end}_{name}_tied"] = pl.when(tied.sum() > places_left).then(tied.sum()).otherwise(0)
-            columns[f"{end}_{name}_n"] = size
-    return columns
-
-
-def _beyond_quantiles(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return the same columns of queries strictly beyond a quantile of their run."""
+def _ends(judged: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of the lowest and highest fifths and halves of each run."""
     rows = []
     for key, run in judged.group_by(PVI_RUN, maintain_order=True):
-        values, correct = run["pvi_bits"].to_numpy(), run["correct"].to_numpy()
         row: dict[str, object] = dict(zip(PVI_RUN, key, strict=True))
+        of_end = _beyond_quantile if row["definition"] == "released" else _by_rank
         for name, parts in SHARES.items():
-            low, high = np.quantile(values, [1 / parts, 1 - 1 / parts])
-            for end, border, inside in (("lowest", low, values < low), ("highest", high, values > high)):
-                row[f"{end}_{name}_accuracy"] = float(correct[inside].mean()) if inside.any() else None
-                row[f"{end}_{name}_tied"] = int((values == border).sum())
-                row[f"{end}_{name}_n"] = int(inside.sum())
+            for end, sign in (("lowest", 1), ("highest", -1)):
+                found = of_end(run["pvi_bits"].to_numpy(), run["correct"].to_numpy(), parts, sign)
+                row |= dict(zip((f"{end}_{name}_{column}" for column in ("accuracy", "tied", "n")), found, strict=True))
         rows.append(row)
-    present = rows[0] if rows else {}
-    return pl.DataFrame(rows, schema={name: dtype for name, dtype in PVI_SUMMARY.items() if name in present})
+    return pl.DataFrame(rows, schema={name: PVI_SUMMARY[name] for name in (*PVI_RUN, *_OF_ENDS)})
+
+
+_OF_ENDS = [name for name in PVI_SUMMARY if name.startswith(("lowest_", "highest_"))]
+
+_End = tuple[float | None, int, int]
+"""Accuracy of the queries of lowest or highest PVI, how many tie at the border, and their number."""
+
+
+def _by_rank(values: Floats, correct: Bools, parts: int, sign: int) -> _End:
+    """Return the same of the lowest 1 / parts of sign * values, of which there is at least one."""
+    values, size = sign * values, max(len(values) // parts, 1)
+    # Queries inside the border all count; queries that tie at it share the remaining ranks.
+    border = np.sort(values)[size - 1]
+    inside, tied = values < border, values == border
+    places_left = size - int(inside.sum())
+    n_right = int(correct[inside].sum()) + places_left * float(correct[tied].mean())
+    return n_right / size, int(tied.sum()) if tied.sum() > places_left else 0, size
+
+
+def _beyond_quantile(values: Floats, correct: Bools, parts: int, sign: int) -> _End:
+    """Return the same of the values strictly beyond a quantile."""
+    border = np.quantile(values, 1 / parts if sign > 0 else 1 - 1 / parts)
+    inside = sign * values < sign * border
+    return float(correct[inside].mean()) if inside.any() else None, int((values == border).sum()), int(inside.sum())
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
