@@ -84,10 +84,15 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
 
     If the run chooses prompts by earlier scores (until.rounds_of), other requests are left out.
     """
-    if rounds := rounds_of(run.config):
-        run = run.of_prompts(pl.concat(rounds(run)).unique())
+    chosen = pl.concat(rounds(run)).unique() if (rounds := rounds_of(run.config)) else None
+
+    def of_run(rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Keep the rows of the prompts that the run has chosen."""
+        return rows if chosen is None else rows.join(chosen.lazy(), PROMPTS_KEY, "semi", maintain_order="left")
+
+    run = replace(run, scored=replace(run.scored, rows=of_run(run.scored.rows)))
     for each in stores:
-        requests, prompts = each.store.requests(), run.of_run(each.store.prompts())
+        requests, prompts = each.store.requests(), of_run(each.store.prompts())
         scores, is_state = each.results("scores"), pl.col("ask") == "state"
         require_complete(requests, prompts.filter(~is_state), scores)
         warn_if_equal(scores)

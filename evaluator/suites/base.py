@@ -6,7 +6,7 @@ Measure and report runs of classification suites.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -114,18 +114,6 @@ class ScoredRun:
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
     keep: Keep = lambda _name, rows: rows.collect().lazy()
-    prompts: pl.DataFrame | None = None  # prompt_id of the prompts that the suite has chosen; None: all
-
-    def of_prompts(self, prompts: pl.DataFrame) -> "ScoredRun":
-        """Return the run with only the requests of the prompts in the column `prompt_id`."""
-        run = replace(self, prompts=prompts)
-        return replace(run, scored=replace(self.scored, rows=run.of_run(self.scored.rows)))
-
-    def of_run(self, requests: pl.LazyFrame) -> pl.LazyFrame:
-        """Keep the requests of the prompts that the run has chosen."""
-        if self.prompts is None:
-            return requests
-        return requests.join(self.prompts.lazy(), on="prompt_id", how="semi", maintain_order="left")
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
         """Return the measure options of this type, or its defaults if no suite of the run has them."""

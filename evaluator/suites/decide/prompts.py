@@ -15,19 +15,8 @@ from evaluator.config import RunConfig
 from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.datasets.tables import read_texts
+from evaluator.decisions import questions
 from evaluator.decisions.forms import Asked, Form, asked, require_form
-from evaluator.decisions.questions import (
-    AMONG,
-    FORM,
-    NEGATION,
-    NO,
-    ORDER,
-    SPACING,
-    WORDING,
-    YES,
-    Question,
-    QuestionKind,
-)
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
 from evaluator.options import Options, option
@@ -185,25 +174,25 @@ def varied(dataset: DecisionDataset, forms: Sequence[Form], seed: int) -> dict[s
     """Return the variations of each part that the question has, without the question as it is."""
     plain, parts = Variation(dataset.question.instructions), dict[str, list[Variation]]()
     if len(forms) > 1:
-        parts[FORM] = [plain._replace(form=form) for form in forms[1:]]
+        parts[questions.FORM] = [plain._replace(form=form) for form in forms[1:]]
     if dataset.others:
-        parts[AMONG] = [plain._replace(before=_others(dataset.others, forms[0]))]
+        parts[questions.AMONG] = [plain._replace(before=_others(dataset.others, forms[0]))]
     return parts | variations(dataset.question, len(dataset.examples["options"][0]), seed)
 
 
-def variations(question: Question, n_options: int, seed: int) -> dict[str, list[Variation]]:
+def variations(question: questions.Question, n_options: int, seed: int) -> dict[str, list[Variation]]:
     """Return the variations of each part that a question by itself has, without the question as it is."""
     plain = Variation(question.instructions)
     parts = {
-        ORDER: [plain._replace(order=order) for order in orders(question, n_options, seed)[1:]],
-        WORDING: [Variation(wording) for wording in question.wordings],
-        NEGATION: [Variation(question.negated, is_negated=True)] if question.negated else [],
-        SPACING: [plain._replace(inputs="spaces"), plain._replace(inputs="lower case")],
+        questions.ORDER: [plain._replace(order=order) for order in orders(question, n_options, seed)[1:]],
+        questions.WORDING: [Variation(wording) for wording in question.wordings],
+        questions.NEGATION: [Variation(question.negated, is_negated=True)] if question.negated else [],
+        questions.SPACING: [plain._replace(inputs="spaces"), plain._replace(inputs="lower case")],
     }
     return {part: variations for part, variations in parts.items() if variations}
 
 
-def orders(question: Question, n_options: int, seed: int) -> list[list[int]]:
+def orders(question: questions.Question, n_options: int, seed: int) -> list[list[int]]:
     """Return the orders of options to ask: all rotations of up to MAX_ORDERS options, else as many drawn orders."""
     first = default_order(question.kind, n_options)
     if n_options <= MAX_ORDERS:
@@ -212,15 +201,15 @@ def orders(question: Question, n_options: int, seed: int) -> list[list[int]]:
     return [first, *(draw.sample(first, n_options) for _ in range(MAX_ORDERS - 1))]
 
 
-def default_order(kind: QuestionKind, n_options: int) -> list[int]:
+def default_order(kind: questions.QuestionKind, n_options: int) -> list[int]:
     """Return the order of a question's options in a prompt: yes before no, others as they are written."""
     return [1, 0] if kind == "yes-no" else list(range(n_options))
 
 
-def _others(questions: Sequence[Question], form: Form) -> str:
+def _others(others: Sequence[questions.Question], form: Form) -> str:
     """Return the other questions about the same rows, as text before a question."""
     texts = []
-    for question in questions:
+    for question in others:
         names, descriptions = zip(*question.options, strict=True)
         order = default_order(question.kind, len(names))
         texts.append(asked(form, question.kind, question.instructions, names, descriptions, order).text)
@@ -295,7 +284,7 @@ def _frames(
         )
 
 
-def _put(kind: QuestionKind, form: Form, variation: Variation, row: Example) -> tuple[str, Asked]:
+def _put(kind: questions.QuestionKind, form: Form, variation: Variation, row: Example) -> tuple[str, Asked]:
     """Return the input of a row and its question. Yes to a negated question answers no."""
     names, descriptions = row["options"], row["descriptions"]
     order = variation.order or default_order(kind, len(names))
@@ -336,14 +325,16 @@ def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
     if sets[0].question.kind == "yes-no":
         return
 
+    names = [questions.NO, questions.YES]
+
     def put(label: int, row: Example) -> tuple[str, Asked]:
         means = " - ".join(filter(None, (row["options"][label], row["descriptions"][label])))
         instructions = f"{sets[0].question.instructions}\nIs this the answer: {means}?"
-        return row["input"], asked(form, "yes-no", instructions, (NO, YES), ("", ""), default_order("yes-no", 2))
+        return row["input"], asked(form, "yes-no", instructions, names, ("", ""), default_order("yes-no", 2))
 
     n_options = len(queries["options"][0])
     for place, (dataset, label) in enumerate(product(sets, range(n_options))):
-        asked_alone = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit([NO, YES])}
+        asked_alone = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit(names)}
         columns = _of_set(ONE_BY_ONE, place // n_options) | asked_alone
         for rows in _frames(dataset, queries, form, partial(put, label), place, columns):
             yield rows.select(context.columns)
