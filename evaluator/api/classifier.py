@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,6 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
-from evaluator.models.source import ModelSource
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
@@ -53,36 +52,27 @@ from evaluator.run.score import LOGS, check_capabilities, score_run
 from evaluator.store import as_request_rows, open_intact_store, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
-from evaluator.tokens.chat import ChatForm
+
+_loaded: dict[ModelConfig, tuple[ResolvedModel, EngineLoader]] = {}
+"""The model that was asked last, which stays loaded until another one is asked."""
 
 
-class LoadedModel(NamedTuple):
-    """A model that is loaded when it is first asked, and stays so until another one is."""
-
-    source: ModelSource
-    config: ModelConfig
-    loader: EngineLoader
-    chat: ChatForm | None  # None: plain prompts
-
-
-_loaded: dict[ModelConfig, LoadedModel] = {}
-
-
-def loaded_model(config: ModelConfig) -> LoadedModel:
+def loaded_model(config: RunConfig, model: ModelConfig) -> tuple[ResolvedModel, EngineLoader]:
     """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
-    if config not in _loaded:
-        source = find_source(config)
-        laid_out, chat = with_devices(source, config), chat_form(source, config.chat)
+    if model not in _loaded:
+        source = find_source(model)
+        form = prompt_form(config, model, chat_form(source, model.chat))
+        resolved = ResolvedModel(source, with_devices(source, model), form)
         unload_models()
-        _loaded[config] = LoadedModel(source, laid_out, EngineLoader(source, laid_out, answers_folder() / LOGS), chat)
-    return _loaded[config]
+        _loaded[model] = resolved, EngineLoader(source, resolved.config, answers_folder() / LOGS)
+    return _loaded[model]
 
 
 def unload_models() -> None:
     """Release the memory of the loaded model; its answers are kept."""
     while _loaded:
-        _, model = _loaded.popitem()
-        model.loader.close()
+        _, (_, loader) = _loaded.popitem()
+        loader.close()
 
 
 @cache
@@ -303,16 +293,15 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _answers(self, dataset: ClassificationDataset, rows: pl.DataFrame) -> pl.DataFrame:
         """Return schemas.PREDICTIONS of requests."""
-        config, model = self._config(), loaded_model(self._model_config())
-        data = answers_folder()
+        config, data = self._config(), answers_folder()
+        resolved, loader = loaded_model(config, self._model_config())
         shown = self._demonstration_ids.tolist()
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
         store = open_intact_store(folder) or write_store(folder, every.lazy())
         built = Built(config, store, measured_parts(config), {dataset.name: dataset})
-        resolved = ResolvedModel(model.source, model.config, prompt_form(config, model.config, model.chat))
-        stage = score_run(built, resolved, data, model.loader, keep_loaded=True)
+        stage = score_run(built, resolved, data, loader, keep_loaded=True)
         scored = draw(stage) if self.progress else finish(stage)
         run = complete_run(scored_run(built, scored.stores), scored.stores)
         return predict(run.scored, run.methods, config.definitions).collect()

@@ -41,20 +41,26 @@ class OwnDemonstrations(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClassificationDataset:
-    """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
+class Labelled:
+    """What is known of a labelled dataset before its rows are read: how its examples become prompts."""
 
     name: str
-    calibration: pl.DataFrame = field(default_factory=EXAMPLES.to_frame)  # EXAMPLES, as are the other two
-    demonstration: pl.DataFrame
-    test: pl.DataFrame
-    text_fields: tuple[str, ...]  # names of an example's texts
     template: MetaTemplate
     verbalizer: Verbalizer
     alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`; may include it
     instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
-    own_demonstrations: OwnDemonstrations | None = None  # None: drawn as the toolkit draws them
     notes: tuple[str, ...] = ()  # decisions about the data, for the record
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassificationDataset(Labelled):
+    """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
+
+    calibration: pl.DataFrame = field(default_factory=EXAMPLES.to_frame)  # EXAMPLES, as are the other two
+    demonstration: pl.DataFrame
+    test: pl.DataFrame
+    text_fields: tuple[str, ...]  # names of an example's texts
+    own_demonstrations: OwnDemonstrations | None = None  # None: drawn as the toolkit draws them
     fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
 
 

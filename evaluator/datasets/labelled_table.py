@@ -8,19 +8,18 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset, Labelled
 from evaluator.datasets.tables import Table, read_texts
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
 from evaluator.redaction import folded
-from evaluator.templates.template import MetaTemplate, Verbalizer
 
 DEMONSTRATION_SHARE = 0.1
 MIN_DEMONSTRATIONS = 8  # of a label, but at most half its rows
@@ -34,22 +33,16 @@ _NUMBER = r"-?[0-9]{1,18}(\.[0-9]{1,18})?"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledFile:
+class LabelledFile(Labelled):
     """Files with labelled rows, and how to read them."""
 
-    name: str  # of the dataset
     path: Path  # of the queries
     training: Path | None  # of the demonstrations; None: they are drawn from the same table
     texts: tuple[str, ...]  # columns
     label: str  # column
     labels: Mapping[str, int]  # cell of the label column -> index into the label space
     hint: str  # what to do if a column is missing
-    template: MetaTemplate
-    verbalizer: Verbalizer
     n_training: int | None = None  # rows to set aside where there are no training rows; None: DEMONSTRATION_SHARE
-    alternative_templates: tuple[MetaTemplate, ...] = ()
-    instructions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # where the file is from, for the record
 
 
 class Split(NamedTuple):
@@ -84,17 +77,13 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
         query_every_row=query_every_row,
         n_training=file.n_training,
     )
+    known = {entry.name: getattr(file, entry.name) for entry in fields(Labelled)}
     return ClassificationDataset(
-        name=file.name,
         demonstration=split.demonstrations,
         test=split.queries,
         text_fields=file.texts,
-        template=file.template,
-        verbalizer=file.verbalizer,
-        alternative_templates=file.alternative_templates,
-        instructions=file.instructions,
-        notes=(*file.notes, *blank, *blank_training, *split.notes),
         fingerprint=short_digest(repr(identity).encode()),
+        **known | {"notes": (*file.notes, *blank, *blank_training, *split.notes)},
     )
 
 
