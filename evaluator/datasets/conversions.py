@@ -7,14 +7,7 @@ import reprlib
 
 import polars as pl
 
-from evaluator.datasets.base import (
-    CHOICE_EXAMPLES,
-    EXAMPLES,
-    AnyDataset,
-    ClassificationDataset,
-    DecisionDataset,
-    MultipleChoiceDataset,
-)
+from evaluator.datasets import base
 from evaluator.datasets.labelled_table import split_examples
 from evaluator.errors import DatasetError, TemplateError
 from evaluator.files.digests import short_digest
@@ -23,7 +16,7 @@ from evaluator.templates.template import LABEL_SPACE, ChoiceTemplate, MetaTempla
 TEXT_FIELD = "input"
 
 
-def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
+def as_multiple_choice(dataset: base.AnyDataset) -> base.MultipleChoiceDataset:
     """Return the dataset with its label names as the choices of each example; a multiple-choice dataset unchanged.
 
     Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split,
@@ -31,9 +24,9 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
 
     Raises TemplateError if no space precedes labels, or if queries and demonstrations have different text around them.
     """
-    if isinstance(dataset, MultipleChoiceDataset):
+    if isinstance(dataset, base.MultipleChoiceDataset):
         return dataset
-    if isinstance(dataset, DecisionDataset):
+    if isinstance(dataset, base.DecisionDataset):
         raise _typed_question(dataset)
     template = dataset.template
     _require_convertible(dataset.name, template)
@@ -49,9 +42,9 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
             correct=pl.concat_list("gold"),
             shown_choices=pl.lit(names),
             row="source_row",
-        ).cast(CHOICE_EXAMPLES)
+        ).cast(base.CHOICE_EXAMPLES)
 
-    return MultipleChoiceDataset(
+    return base.MultipleChoiceDataset(
         name=dataset.name,
         examples=examples(dataset.test),
         demonstrations=None if dataset.demonstration.is_empty() else examples(dataset.demonstration),
@@ -69,7 +62,7 @@ def as_multiple_choice(dataset: AnyDataset) -> MultipleChoiceDataset:
     )
 
 
-def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> ClassificationDataset:
+def as_classification(dataset: base.AnyDataset, *, query_every_row: bool = False) -> base.ClassificationDataset:
     """Return the dataset with the choices that its examples share as label space; a labelled dataset unchanged.
 
     Labels, and choices listed in prompts, are in the order of the first example's choices. The examples are split into
@@ -81,9 +74,9 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
 
     Raises DatasetError if examples differ in their choices or have several correct ones, and as split_examples does.
     """
-    if isinstance(dataset, ClassificationDataset):
+    if isinstance(dataset, base.ClassificationDataset):
         return dataset
-    if isinstance(dataset, DecisionDataset):
+    if isinstance(dataset, base.DecisionDataset):
         raise _typed_question(dataset)
     names = _shared_choices(dataset)
     template, strips_start, strips_end = _meta_template(dataset.template, names)
@@ -97,7 +90,7 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
             source_row="row",
             texts=pl.concat_list(text),
             gold=correct.replace_strict({name: label for label, name in enumerate(names)}, return_dtype=pl.Int64),
-        ).cast(EXAMPLES)
+        ).cast(base.EXAMPLES)
 
     split = split_examples(
         labelled(dataset.examples),
@@ -106,7 +99,7 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
         names,
         query_every_row=query_every_row,
     )
-    return ClassificationDataset(
+    return base.ClassificationDataset(
         name=dataset.name,
         demonstration=split.demonstrations,
         test=split.queries,
@@ -118,9 +111,9 @@ def as_classification(dataset: AnyDataset, *, query_every_row: bool = False) -> 
     )
 
 
-def as_decision(dataset: AnyDataset) -> DecisionDataset:
+def as_decision(dataset: base.AnyDataset) -> base.DecisionDataset:
     """Return a dataset that is a typed question. Raises DatasetError for any other."""
-    if isinstance(dataset, DecisionDataset):
+    if isinstance(dataset, base.DecisionDataset):
         return dataset
     raise DatasetError(
         f"{dataset.name} has labels and no typed question. Ask questions about its table with --questions FILE "
@@ -128,7 +121,7 @@ def as_decision(dataset: AnyDataset) -> DecisionDataset:
     )
 
 
-def _typed_question(dataset: DecisionDataset) -> DatasetError:
+def _typed_question(dataset: base.DecisionDataset) -> DatasetError:
     return DatasetError(
         f"{dataset.name} is a typed question, which the suite decide asks. Run decide, or drop --questions."
     )
@@ -146,7 +139,7 @@ def _require_convertible(name: str, template: MetaTemplate) -> None:
         )
 
 
-def _shared_choices(dataset: MultipleChoiceDataset) -> list[str]:
+def _shared_choices(dataset: base.MultipleChoiceDataset) -> list[str]:
     """Return the choices of all examples, in the order of the first example's."""
     examples = pl.concat([dataset.examples, *([] if dataset.demonstrations is None else [dataset.demonstrations])])
     first: list[str] = examples["choices"][0].to_list()

@@ -15,16 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from evaluator.exports.base import (
-    AnsweredGroup,
-    ExportedFile,
-    ExportedRun,
-    Format,
-    file_name,
-    json_lines,
-    json_text,
-    sha256,
-)
+from evaluator.exports import base
 from evaluator.record import ChatRecord
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -32,15 +23,16 @@ METRIC_NAMES = {"accuracy": "acc"}
 """Metrics that lm-evaluation-harness has under another name."""
 
 
-def _files(run: ExportedRun) -> Iterator[ExportedFile]:
-    folder, date = file_name(run.model), run.finished.isoformat().replace(":", "-")
+def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
+    folder, date = base.file_name(run.model), run.finished.isoformat().replace(":", "-")
     hashes = {}
     for task, groups in groupby(run.answers(), lambda group: _task(group.key)):
         samples = [sample for group in groups for sample in _samples(group)]
-        hashes[task] = sha256("".join(one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples))
-        yield ExportedFile(f"{folder}/samples_{file_name(task)}_{date}.jsonl", json_lines(iter(samples)))
-    results = json_text(_results(run) | {"task_hashes": hashes}, indent=2)
-    yield ExportedFile(f"{folder}/results_{date}.json", results.encode())
+        of_samples = (one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples)
+        hashes[task] = base.sha256("".join(of_samples))
+        yield base.ExportedFile(f"{folder}/samples_{base.file_name(task)}_{date}.jsonl", base.json_lines(iter(samples)))
+    results = base.json_text(_results(run) | {"task_hashes": hashes}, indent=2)
+    yield base.ExportedFile(f"{folder}/results_{date}.json", results.encode())
 
 
 def _task(row: Mapping[str, str]) -> str:
@@ -55,7 +47,7 @@ def _metric(name: str) -> str:
     return METRIC_NAMES.get(name, name)
 
 
-def _samples(group: AnsweredGroup) -> Iterator[dict[str, Any]]:
+def _samples(group: base.AnsweredGroup) -> Iterator[dict[str, Any]]:
     """Yield a SampleResult for each request: `filtered_resps` holds log-probabilities, `resps` log-likelihoods."""
     for row in group.rows.iter_rows(named=True):
         names = row["label_names"]
@@ -77,9 +69,9 @@ def _samples(group: AnsweredGroup) -> Iterator[dict[str, Any]]:
             "filtered_resps": _responses(log_probs),
             "filter": _filter(group.key),
             "metrics": list(measured),
-            "doc_hash": sha256(json.dumps(doc, indent=2, ensure_ascii=False)),
-            "prompt_hash": sha256(row["prompt"]),
-            "target_hash": sha256(target),
+            "doc_hash": base.sha256(json.dumps(doc, indent=2, ensure_ascii=False)),
+            "prompt_hash": base.sha256(row["prompt"]),
+            "target_hash": base.sha256(target),
             **measured,
         }
 
@@ -89,7 +81,7 @@ def _responses(log_probs: Sequence[float]) -> list[list[str]]:
     return [[str(log_prob), "None"] for log_prob in log_probs]
 
 
-def _results(run: ExportedRun) -> dict[str, Any]:
+def _results(run: base.ExportedRun) -> dict[str, Any]:
     record, is_mean, shots = run.record, pl.col("dataset") == MEAN_OVER_DATASETS, run.record.prompts.n_shots
     metrics, means = run.finite_metrics.filter(~is_mean), run.finite_metrics.filter(is_mean)
     results, groups = _task_metrics(metrics), _task_metrics(means.with_columns(dataset=pl.lit("")))
@@ -119,7 +111,7 @@ def _results(run: ExportedRun) -> dict[str, Any]:
         "max_length": record.model.context_tokens,
         "model_source": record.engine.name,
         "model_name": run.model,
-        "model_name_sanitized": file_name(run.model),
+        "model_name_sanitized": base.file_name(run.model),
         "total_evaluation_time_seconds": str(sum(record.elapsed_s.values())),
     }
 
@@ -131,7 +123,7 @@ def _chat(chat: ChatRecord | None) -> dict[str, Any]:
     system = chat.system_instruction
     return {
         "system_instruction": system,
-        "system_instruction_sha": None if system is None else sha256(system),
+        "system_instruction_sha": None if system is None else base.sha256(system),
         "fewshot_as_multiturn": chat.demonstrations == "turns",
         "chat_template": chat.template,
         "chat_template_sha": chat.sha256,
@@ -155,6 +147,6 @@ def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
     return tasks
 
 
-LM_EVAL = Format(
+LM_EVAL = base.Format(
     summary="Results and samples of lm-evaluation-harness, which many tools read.", is_folder=True, files=_files
 )

@@ -6,23 +6,10 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.compare import differences, results
 from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
-from evaluator.compare.differences import (
-    against_lines,
-    against_table,
-    equivalence_table,
-    estimated_differences,
-    paired_differences,
-)
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections, runs_section
-from evaluator.compare.results import (
-    comparison_answer,
-    comparison_notes,
-    comparison_table,
-    request_results,
-    require_equal_queries,
-)
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
@@ -62,27 +49,27 @@ def compare(
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
-    comparison = comparison_table(runs) if has_metrics else COMPARISON.to_frame()
-    results = yield from read_results(runs, with_probs=base is not None)
-    notes = comparison_notes(runs, comparison, results)
+    comparison = results.comparison_table(runs) if has_metrics else COMPARISON.to_frame()
+    answered = yield from read_results(runs, with_probs=base is not None)
+    notes = results.comparison_notes(runs, comparison, answered)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    estimated = estimated_differences(
-        [run.model for run in runs], results, comparison, shared_sets_of(runs), is_against=base is not None
+    estimated = differences.estimated_differences(
+        [run.model for run in runs], answered, comparison, shared_sets_of(runs), is_against=base is not None
     )
-    differences = paired_differences(estimated)
-    answer = comparison_answer(runs, differences) if base is None else ""
+    tested = differences.paired_differences(estimated)
+    answer = results.comparison_answer(runs, tested) if base is None else ""
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = texts.headlines(comparison)
     # Correlations and line fits count a model once, in the first of its settings.
     weights = [run.record.model.weights_fingerprint for run in runs]
     once = headlines.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
-    points = scaling_points(once, differences)
+    points = scaling_points(once, tested)
     ranks, lines = rank_correlations(once), scaling_lines(points)
-    own = {"comparison": comparison, "differences": differences, "rank_correlations": ranks, "scaling": lines}
+    own = {"comparison": comparison, "differences": tested, "rank_correlations": ranks, "scaling": lines}
     if margin is not None:
-        own["equivalence"] = equivalence_table(estimated, margin)
+        own["equivalence"] = differences.equivalence_table(estimated, margin)
     if base is not None:
-        own["against"] = against_table([run.model for run in runs], results, differences)
+        own["against"] = differences.against_table([run.model for run in runs], answered, tested)
     tables = own | {name: table for added in suite_comparisons for name, table in added.tables.items()}
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     with writing_to(out):
@@ -90,7 +77,7 @@ def compare(
         data = ComparisonData(runs=runs, headlines=headlines, tables=own, points=points, texts=texts)
         page = _write_page(out, data, suite_comparisons, notes, answer)
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
-    answers = [answer] if base is None else against_lines(own["against"], base.name)
+    answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
 
 
@@ -138,13 +125,13 @@ def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[Co
 
 def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> Stage[list[pl.DataFrame]]:
     """Read how each run answered each request. Raises ConfigError for runs with different queries."""
-    results = []
+    answered = []
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")
-        results.append(request_results(run.table("predictions"), run.metrics, with_probs=with_probs))
-    require_equal_queries(runs, results)
+        answered.append(results.request_results(run.table("predictions"), run.metrics, with_probs=with_probs))
+    results.require_equal_queries(runs, answered)
     yield Progress(stage="Reading predictions", done=len(runs), total=len(runs), unit="runs")
-    return results
+    return answered
 
 
 def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
@@ -155,5 +142,5 @@ def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
     if run.resolve() == base.resolve():
         raise ConfigError(f"{run} and --against {base} are the same run. Name another one as the base.")
     runs = read_runs([run, base], of_one_model=True)
-    results = yield from read_results(runs)
-    return decide(policy, runs, results, shared_sets_of(runs))
+    answered = yield from read_results(runs)
+    return decide(policy, runs, answered, shared_sets_of(runs))

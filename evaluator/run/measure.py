@@ -20,15 +20,7 @@ from evaluator.run.folders import with_stage, write_run
 from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
-from evaluator.scores.table import (
-    Kind,
-    ScoreTable,
-    prompt_scores,
-    prompt_states,
-    require_complete,
-    require_states,
-    warn_if_equal,
-)
+from evaluator.scores import table as score_table
 from evaluator.store import PromptStore, kept
 from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
@@ -44,14 +36,14 @@ class ScoredStore:
 
     store: PromptStore
     tokens: TokenTable
-    scores: ScoreTable
+    scores: score_table.ScoreTable
 
-    def results(self, kind: Kind) -> pl.LazyFrame:
+    def results(self, kind: score_table.Kind) -> pl.LazyFrame:
         """Return schemas.SCORES or HIDDEN_STATES of the prompts that have some."""
-        results_of = prompt_scores if kind == "scores" else prompt_states
+        results_of = score_table.prompt_scores if kind == "scores" else score_table.prompt_states
         return results_of(self.tokens.tokens(), self.scores.read(kind))
 
-    def requests(self, kind: Kind) -> pl.LazyFrame:
+    def requests(self, kind: score_table.Kind) -> pl.LazyFrame:
         """Return the requests that have results of a kind, with these."""
         return self.store.requests().join(self.results(kind), on=PROMPTS_KEY, how="inner", maintain_order="left")
 
@@ -94,9 +86,9 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
     for each in stores:
         requests, prompts = each.store.requests(), of_run(each.store.prompts())
         scores, is_state = each.results("scores"), pl.col("ask") == "state"
-        require_complete(requests, prompts.filter(~is_state), scores)
-        warn_if_equal(scores)
-        require_states(requests, prompts.filter(is_state), each.results("states"))
+        score_table.require_complete(requests, prompts.filter(~is_state), scores)
+        score_table.warn_if_equal(scores)
+        score_table.require_states(requests, prompts.filter(is_state), each.results("states"))
     return run
 
 

@@ -12,15 +12,8 @@ from evaluator.report.section import Block, Group, Legend, Matrices, Panel, Pane
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
 from evaluator.reproductions.base import Reproduction, Tables
 from evaluator.reproductions.cells import page_section, table_blocks
+from evaluator.reproductions.cho_inoue_2025 import recompute
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
-from evaluator.reproductions.cho_inoue_2025.recompute import (
-    COUNTED,
-    Counted,
-    Recomputed,
-    outcome,
-    recompute,
-    summary_lines,
-)
 from evaluator.suites.staicc.published import KEYS, METHODS, METRICS, TITLES, printed_tables, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
@@ -42,7 +35,7 @@ FIGURES = {
 _section = partial(page_section, "cho_inoue_2025")
 
 
-def published_sections(recomputed: Recomputed) -> Iterator[Section]:
+def published_sections(recomputed: recompute.Recomputed) -> Iterator[Section]:
     """Yield the tested sentences, the tables against each other, and the figures."""
     tables = recomputed.tables
     yield _section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
@@ -66,11 +59,11 @@ def _sentences(tables: Tables) -> Iterator[Block]:
     key, results = ["section", "sentence"], tables["sentences"]
     rows = [
         {"section": section, "sentence": sentence}
-        | {one.name: outcome(rows.filter(counted=one.name)["outcome"]) for one in COUNTED}
+        | {one.name: recompute.outcome(rows.filter(counted=one.name)["outcome"]) for one in recompute.COUNTED}
         for (section, sentence), rows in results.group_by(*key, maintain_order=True)
     ]
     about = [Column("§", "section", show=str, style=""), text_column("Sentence", "sentence", style="text")]
-    counted = [Column(_counted(one), one.name, style=_style(one.name), head="text") for one in COUNTED]
+    counted = [Column(_counted(one), one.name, style=_style(one.name), head="text") for one in recompute.COUNTED]
     yield Table(pl.DataFrame(rows), [*about, *counted], style="metrics sentences", data={"table": "sentences"})
     cells = results.select(*key, "quantity", "counted", cell=pl.struct(pl.exclude(*key, "quantity", "counted")))
     wide = cells.pivot("counted", index=[*key, "quantity"], values="cell", maintain_order=True)
@@ -88,13 +81,13 @@ def _sentences(tables: Tables) -> Iterator[Block]:
             style=lambda row: f"number {row['outcome'].replace(' ', '-')}",
             data={"outcome": "outcome", "low": "ci_low", "high": "ci_high", "p": "p_holm"},
         )
-        for one in COUNTED
+        for one in recompute.COUNTED
     ]
     columns = [*about, Column("Quantity", "quantity", show=_in_words, style="text"), *numbers]
     yield Group([Table(wide, columns, data={"table": "quantities"})], "Every quantity, with intervals", is_folded=True)
 
 
-def _counted(counted: Counted) -> str:
+def _counted(counted: recompute.Counted) -> str:
     return counted.name[0].upper() + counted.name[1:]
 
 
@@ -108,7 +101,7 @@ def _in_words(quantity: str) -> str:
     return " ".join(names.get(word, word) for word in quantity.split(" "))
 
 
-def _panels(recomputed: Recomputed, figure: int) -> Iterator[Panel]:
+def _panels(recomputed: recompute.Recomputed, figure: int) -> Iterator[Panel]:
     """Yield the panels of a figure, each with the slopes of its line."""
     lines = recomputed.tables["lines"].filter(figure=figure)
     for (method, metric), rows in lines.group_by("method", "metric", maintain_order=True):
@@ -128,13 +121,13 @@ def _correlations(tables: Tables) -> Iterator[Block]:
     pairs = tables["correlations"].with_columns(**named, reason=pl.lit(None, pl.String))
     matrices = [
         triangle(pairs.filter(counted=one.name), titles, _counted(one), {"counted": one.name}, points="models")
-        for one in COUNTED
+        for one in recompute.COUNTED
     ]
     yield TEXTS["correlations_note"]
     yield Matrices(list(filter(None, matrices)))
 
 
-def _subject(recomputed: Recomputed) -> str:
+def _subject(recomputed: recompute.Recomputed) -> str:
     causes = recomputed.tables["findings"]["cause"]
     n_unexplained = causes.str.contains(UNEXPLAINED).sum()
     findings = f"{len(causes)} findings where tables contradict each other or repeat values"
@@ -146,8 +139,8 @@ REPRODUCTION = Reproduction(
     "tables compared with each other",
     source="arXiv 2501.15708, tables 2, 3, 7 and 8",
     read=lambda _folder: printed_tables(),
-    recompute=recompute,
-    summary_lines=summary_lines,
+    recompute=recompute.recompute,
+    summary_lines=recompute.summary_lines,
     kicker="Cho & Inoue 2025, StaICC, recomputed from its printed tables",
     heading="What 29 models say",
     subject=_subject,

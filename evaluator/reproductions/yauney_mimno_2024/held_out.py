@@ -9,18 +9,7 @@ import polars as pl
 from evaluator.arrays import Floats, Ints
 from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
-from evaluator.random_baselines.held_out import (
-    HELD_OUT_PREDICTION,
-    OUTCOME,
-    VERDICTS,
-    Experiment,
-    held_out_prediction,
-    read_experiments,
-    search,
-    train_size,
-    with_baselines,
-)
-from evaluator.random_baselines.held_out import SCORES as TAILS
+from evaluator.random_baselines import held_out as base
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
@@ -38,7 +27,7 @@ PUBLISHED_HELD_OUT = declare(
     tries=pl.Int64(),
     over=pl.String(),  # column of groups: "all" | "model" | "dataset"
     group=pl.String(),
-    **HELD_OUT_PREDICTION,
+    **base.HELD_OUT_PREDICTION,
 )
 PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded ones, under the authors' rules
     predictor=pl.String(),
@@ -66,7 +55,7 @@ SEED = 0
 SCORES = ("accuracy", "precision", "recall", "auroc", "aupr")
 
 TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
-TRIALS = [*TRIALS_KEY, *VERDICTS.values(), *TAILS.values(), OUTCOME]
+TRIALS = [*TRIALS_KEY, *base.VERDICTS.values(), *base.SCORES.values(), base.OUTCOME]
 """Columns of tables of trials: the key, the predictions, and the outcome by which they are scored."""
 
 
@@ -113,20 +102,20 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
     distinct: dict[str, list[int]] = dict(ids.iter_rows())
     released, sound = [], []
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
-    for done, experiment in enumerate(read_experiments(data.correctness(prompts), chances), start=1):
-        sound.append(search(_with_prompts(experiment, distinct[experiment.name]), TRIES, seed=SEED))
-        searches = search(experiment, [STATED_PROMPTS], seed=SEED)
-        n_part = train_size(experiment.scored.shape[1])
+    for done, experiment in enumerate(base.read_experiments(data.correctness(prompts), chances), start=1):
+        sound.append(base.search(_with_prompts(experiment, distinct[experiment.name]), TRIES, seed=SEED))
+        searches = base.search(experiment, [STATED_PROMPTS], seed=SEED)
+        n_part = base.train_size(experiment.scored.shape[1])
         released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
     names = prompts.select(*EXPERIMENT, experiment_name()).unique()
     return SeededTrials(
         released=_judged_as_released(pl.concat(released).join(names, on="experiment")).sort(TRIALS_KEY),
-        sound=with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
+        sound=base.with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
     )
 
 
-def _with_prompts(experiment: Experiment, prompts: list[int]) -> Experiment:
+def _with_prompts(experiment: base.Experiment, prompts: list[int]) -> base.Experiment:
     selected = np.isin(experiment.prompts, prompts)
     return replace(
         experiment,
@@ -200,7 +189,7 @@ def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], di
 
 
 def _scores(trials: pl.DataFrame) -> dict[ScoreKey, float]:
-    rows = held_out_prediction(trials, ["tries"]).to_dicts()
+    rows = base.held_out_prediction(trials, ["tries"]).to_dicts()
     return {(row["predictor"], score): row[score] for row in rows for score in SCORES if row[score] is not None}
 
 
@@ -213,6 +202,6 @@ def held_out_table(authors: pl.DataFrame, seeded: SeededTrials) -> pl.DataFrame:
         ("seeded", "sound", seeded.sound),
     ):
         for over, group in (("all", pl.lit("all")), ("model", pl.col("model")), ("dataset", pl.col("dataset"))):
-            scored = held_out_prediction(trials.with_columns(group=group), ["tries", "group"])
+            scored = base.held_out_prediction(trials.with_columns(group=group), ["tries", "group"])
             frames.append(scored.with_columns(splits=pl.lit(splits), rules=pl.lit(rules), over=pl.lit(over)))
     return pl.concat(frames).select(list(PUBLISHED_HELD_OUT)).cast(PUBLISHED_HELD_OUT)
