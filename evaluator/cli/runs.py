@@ -281,8 +281,6 @@ def compare(runs: tuple[Path, ...], out: Path, margin: float | None, against: Pa
     """
     from evaluator.run.compare import compare as compare_runs
 
-    if margin is not None and not 0 < margin < 1:
-        raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     compared = draw(compare_runs(runs, out, margin, against))
     written = f"Tables: {out / 'tables'}", f"Page: {compared.page}"
     echo(*(f"Note: {note}" for note in compared.notes), *written, *compared.answer.splitlines())

@@ -43,6 +43,8 @@ def compare(
     Suites can add tables and sections. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that
     cannot be compared, before anything is written.
     """
+    if margin is not None and not 0 < margin < 1:
+        raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     runs = read_runs(folders) if base is None else _runs_and_base(folders, base)
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
