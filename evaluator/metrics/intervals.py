@@ -204,40 +204,30 @@ def with_intervals(rows: pl.DataFrame) -> pl.DataFrame:
     who recommend Wilson's form with n*; Kott 2017, "A note on Wilson coverage intervals for proportions estimated from
     complex samples".
     """
-    value, se, n_queries = pl.col("value"), pl.col("standard_error"), pl.col("n_queries")
-    lowest, highest = pl.col("lowest"), pl.col("highest")
-    span = highest - lowest
-    varies = se >= NO_VARIATION
-    # Wilson's interval is for shares: scale the value to [0, 1].
-    share = (value - lowest) / span
-    spread = (share * (1 - share)).clip(lower_bound=0)
-    effective_n = pl.when(varies).then(spread / (se / span).pow(2)).otherwise(n_queries)
-    # n* is 0 where macro-F1 is 1 but depends on one query of a label. No term divides by n*: the result is [0, 1].
-    t = pl.col("t")
-    centre = (effective_n * share + t.pow(2) / 2) / (effective_n + t.pow(2))
-    half_width = t * (effective_n * spread + t.pow(2) / 4).sqrt() / (effective_n + t.pow(2))
-    use_score = (pl.col("interval") == "score") | ~varies
-    use_log = (pl.col("interval") == "log") & (value > 0)
-    t_low = pl.when(use_log).then(value * (-t * se / value).exp()).otherwise(value - t * se)
-    t_high = pl.when(use_log).then(value * (t * se / value).exp()).otherwise(value + t * se)
-    score_low = pl.min_horizontal(centre - half_width, pl.col("few_low"))
-    score_high = pl.max_horizontal(centre + half_width, 1 - pl.col("few_high"))
-    low = pl.when(use_score).then(lowest + span * score_low).otherwise(t_low)
-    high = pl.when(use_score).then(lowest + span * score_high).otherwise(t_high)
-    is_defined = se.is_not_null() & value.is_finite() & (varies | span.is_finite())
-    # Limits for few answers on one side, null for more.
-    sides = rows.select(n=effective_n, low=effective_n * share, high=effective_n * (1 - share))
-    few = {f"few_{side}": _poisson_limits(sides[side], sides["n"]) for side in ("low", "high")}
+    names = ("value", "standard_error", "degrees_of_freedom", "n_queries", "lowest", "highest")
+    value, se, degrees, n_queries, lowest, highest = (rows[name].cast(pl.Float64).to_numpy() for name in names)
+    form, span, varies = rows["interval"].to_numpy(), highest - lowest, se >= NO_VARIATION
     # A single query has 0 degrees of freedom, of which there is no quantile; its interval is null in any case.
-    quantiles = stdtrit(np.maximum(rows["degrees_of_freedom"].to_numpy(), 1), UPPER)
-    return (
-        rows.with_columns(t=pl.Series(quantiles), **few)
-        .with_columns(
-            ci_low=pl.when(is_defined).then(pl.min_horizontal(low.clip(lowest, highest), value)),
-            ci_high=pl.when(is_defined).then(pl.max_horizontal(high.clip(lowest, highest), value)),
-        )
-        .drop("t", *few)
-    )
+    t = stdtrit(np.maximum(degrees, 1), UPPER)
+    with np.errstate(all="ignore"):  # rows that have another form, or no interval
+        # Wilson's interval is for shares: scale the value to [0, 1].
+        share = (value - lowest) / span
+        spread = np.maximum(share * (1 - share), 0.0)
+        n = np.where(varies, spread / (se / span) ** 2, n_queries)
+        # n* is 0 where macro-F1 is 1 but depends on one query of a label. No term divides by n*: the result is [0, 1].
+        centre = (n * share + t**2 / 2) / (n + t**2)
+        half_width = t * np.sqrt(n * spread + t**2 / 4) / (n + t**2)
+        score_low = lowest + span * np.fmin(centre - half_width, _poisson_limits(n * share, n))
+        score_high = lowest + span * np.fmax(centre + half_width, 1 - _poisson_limits(n * (1 - share), n))
+        use_log, reach = (form == "log") & (value > 0), t * se
+        t_low = np.where(use_log, value * np.exp(-reach / value), value - reach)
+        t_high = np.where(use_log, value * np.exp(reach / value), value + reach)
+        use_score = (form == "score") | ~varies
+        low, high = np.where(use_score, score_low, t_low), np.where(use_score, score_high, t_high)
+        is_defined = ~np.isnan(se) & np.isfinite(value) & (varies | np.isfinite(span))
+        low = np.where(is_defined, np.fmin(np.clip(low, lowest, highest), value), np.nan)
+        high = np.where(is_defined, np.fmax(np.clip(high, lowest, highest), value), np.nan)
+    return rows.with_columns(pl.Series("ci_low", low).fill_nan(None), pl.Series("ci_high", high).fill_nan(None))
 
 
 def mean_over_queries(column: str, form: str, limits: tuple[float, float]) -> dict[str, pl.Expr]:
@@ -292,12 +282,11 @@ def mean_over_datasets(datasets: pl.DataFrame, key: Sequence[str], **more: pl.Ex
     return means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
 
 
-def _poisson_limits(counts: pl.Series, n: pl.Series) -> pl.Series:
-    """Return the share at which a Poisson count out of n is at least `counts` with probability 5%; null above FEW."""
-    x = counts.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    is_few = (x > 0) & (x <= FEW)
-    limits = np.where(is_few, gammaincinv(np.where(is_few, x, 1.0), 1 - CONFIDENCE_LEVEL), np.nan)
-    return pl.Series(limits / np.maximum(n.cast(pl.Float64).fill_null(np.nan).to_numpy(), 1e-300)).fill_nan(None)
+def _poisson_limits(counts: Floats, n: Floats) -> Floats:
+    """Return the share at which a Poisson count out of n is at least `counts` with probability 5%; NaN above FEW."""
+    is_few = (counts > 0) & (counts <= FEW)
+    limits = gammaincinv(np.where(is_few, counts, 1.0), 1 - CONFIDENCE_LEVEL)
+    return np.asarray(np.where(is_few, limits, np.nan) / np.maximum(n, 1e-300))
 
 
 class Bins(NamedTuple):

@@ -90,21 +90,15 @@ def crossed_tables(
                 named = {**shared, **dict(zip(by, key, strict=True)), "metric": metric}
                 case = CrossedAnswers(named, cells, n_left_out, names, Design(len(cells), cells.shape[1], 1))
                 cases.append(case)
-                headlines.append(crossed_headline(case, limits, f"queries and {names['level']}s"))
+                headlines.append(crossed_headline(case, limits, f"{names['level']}s"))
     return total_error_tables(cases, headlines)
 
 
-def total_error_tables(
-    cases: Sequence[CrossedAnswers], headlines: Iterable[Mapping[str, object]]
-) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study by name.
-
-    Args:
-        cases: of components_and_design.
-        headlines: rows of total_error.
-    """
+def total_error_tables(cases: Sequence[CrossedAnswers], headlines: Iterable["Headline"]) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study by name."""
     components, design = components_and_design(cases)
-    return {"variance_components": components, "total_error": total_error(list(headlines)), "design_study": design}
+    totals = total_error([headline.row for headline in headlines])
+    return {"variance_components": components, "total_error": totals, "design_study": design}
 
 
 def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -132,36 +126,37 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 
 
-def crossed_headline(case: CrossedAnswers, limits: Limits, total_over: str) -> dict[str, object]:
-    """Return a row for total_error: the mean of all answers [query, level, 1], whose levels are a sample as well.
+class Headline(NamedTuple):
+    """A value with its usual interval, and its total error, as if factors of the prompt were drawn as queries are."""
+
+    about: Mapping[str, object]  # key of the value, and its numbers of queries and requests
+    measured: Measured
+    factors: Sequence[str]  # names
+    # Standard error and degrees of freedom; the last are of all factors together, None where a sample is of one.
+    errors: Sequence[tuple[float | None, float]]
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Return the row for total_error."""
+        *factors, last = self.factors
+        over = {"ci_over": self.measured.over, "total_over": f"{', '.join(['queries', *factors])} and {last}"}
+        total = dict(zip(("total_error", "total_degrees"), self.errors[-1], strict=True))
+        return {**self.about, **self.measured._asdict(), **over, **total}
+
+
+def crossed_headline(case: CrossedAnswers, limits: Limits, factor: str) -> Headline:
+    """Return the mean of all answers [query, level, 1], whose levels are a sample as well.
 
     Args:
         limits: of the metric; its interval is a score interval where both are finite.
-        total_over: names both samples.
+        factor: name of the levels.
     """
     cells = case.cells[:, :, 0]
     n_queries = len(cells)
     over_queries = float(cells.mean(axis=1).std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None
     form: IntervalForm = "score" if np.isfinite(limits).all() else "symmetric"
     measured = Measured(float(cells.mean()), over_queries, n_queries - 1, form, *limits)
-    return _headline({**case.key, "n_queries": n_queries}, measured, total_over, two_way_standard_error(cells))
-
-
-def _headline(
-    about: Mapping[str, object], measured: Measured, total_over: str, total: tuple[float | None, float]
-) -> dict[str, object]:
-    over = {"ci_over": measured.over, "total_over": total_over}
-    return {**about, **measured._asdict(), **over, "total_error": total[0], "total_degrees": total[1]}
-
-
-class FixedFactors(NamedTuple):
-    """A value for which factors of the prompt are fixed, and the answers in which each of these is varied."""
-
-    about: Mapping[str, object]  # key of the value, and its numbers of queries and requests
-    measured: Measured
-    factors: Sequence[str]
-    # Standard error over queries and its degrees of freedom, then with each factor added in turn.
-    errors: Sequence[tuple[float, float]]
+    return Headline({**case.key, "n_queries": n_queries}, measured, [factor], [two_way_standard_error(cells)])
 
 
 @dataclass(frozen=True)
@@ -183,34 +178,30 @@ class TotalErrors:
         about = {**group.key, **group.sizes, "n_shots": group.rows["n_shots"][0]}
         self._values.extend((about | {"metric": metric}, group.metrics[metric]) for metric in self.metrics)
 
-    def fixed(self, definitions: Collection[str]) -> Iterator[FixedFactors]:
-        """Yield each value under these definitions of which a factor is varied."""
+    def headlines(self, definitions: Collection[str]) -> Iterator[Headline]:
+        """Yield each value under these definitions of which a factor is varied.
+
+        Its errors are that over queries, then those with each factor added in turn.
+        """
         for about, measured in self._values:
             alike = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_VALUE)]
             cases = [case for case in alike if case.key["part"] in self.factors]
             if cases and measured.standard_error is not None and about["definition"] in definitions:
-                errors = [(measured.standard_error, float(measured.degrees_of_freedom))]
+                last = (measured.standard_error, float(measured.degrees_of_freedom))
+                errors = [last]
                 for case in cases:
-                    error, degrees = total_standard_error(*errors[-1], case.cells.mean(axis=2), case.attributes)
-                    errors.append(errors[-1] if error is None else (error, degrees))
-                yield FixedFactors(about, measured, [self.factors[str(case.key["part"])] for case in cases], errors)
+                    error, degrees = total_standard_error(*last, case.cells.mean(axis=2), case.attributes)
+                    last = last if error is None else (error, degrees)
+                    errors.append(last)
+                yield Headline(about, measured, [self.factors[str(case.key["part"])] for case in cases], errors)
 
     def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
         """Return variance_components, total_error of values under these definitions, and design_study."""
-        headlines = [
-            _headline(each.about, each.measured, _in_words(each.factors), each.errors[-1])
-            for each in self.fixed(definitions)
-        ]
-        return total_error_tables(self._cases, headlines)
+        return total_error_tables(self._cases, self.headlines(definitions))
 
 
 _OF_VALUE = ("dataset", "method", "definition", "metric")
 """Columns that the varied answers share with a value."""
-
-
-def _in_words(factors: Sequence[str]) -> str:
-    """Return “queries, a and b” for the factors a and b."""
-    return f"{', '.join(['queries', *factors[:-1]])} and {factors[-1]}"
 
 
 def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:

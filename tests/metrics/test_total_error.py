@@ -53,7 +53,7 @@ def test_components_of_a_mean_are_the_means_of_the_datasets() -> None:
 
 def test_both_intervals_are_students_and_the_total_one_counts_levels() -> None:
     unbounded = (-float("inf"), float("inf"))
-    table = total_error([crossed_headline(case("a"), unbounded, "queries and sets")])
+    table = total_error([crossed_headline(case("a"), unbounded, "sets").row])
     assert table.schema == TOTAL_ERROR
     row = table.filter(dataset="a").row(0, named=True)
     # Means of queries 1, 4, 4: mean 3, standard error 1. Over both V = 5/3: 2/3 at two degrees of freedom, 1 at one.
@@ -72,7 +72,7 @@ def test_one_set_has_no_total_interval_and_no_components() -> None:
     components, design = components_and_design([alone])
     assert components.is_empty()
     assert design.is_empty()
-    row = total_error([crossed_headline(alone, (0.0, 9.0), "queries and sets")]).row(0, named=True)
+    row = total_error([crossed_headline(alone, (0.0, 9.0), "sets").row]).row(0, named=True)
     assert (row["total_low"], row["total_high"], row["degrees_of_freedom"]) == (None, None, None)
     assert row["ci_low"] is not None
     assert total_error([]).is_empty()

@@ -17,7 +17,7 @@ from evaluator.arrays import Bools, Ints
 from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
-from evaluator.metrics.total_error import CrossedAnswers, FixedFactors, TotalErrors, crossed_cells
+from evaluator.metrics.total_error import CrossedAnswers, Headline, TotalErrors, crossed_cells
 from evaluator.schemas import BASELINES, BASELINES_KEY, VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
 from evaluator.statistics.paired import paired_interval, paired_test
 from evaluator.statistics.selective import share_interval
@@ -123,13 +123,13 @@ def total_error_of_accuracies(errors: TotalErrors, definitions: Collection[str])
     queries, and of each part of VARIED, with shares of their sum, the squared total error.
     """
     tables = errors.tables(definitions)
-    components = [tables["variance_components"], *map(_shares, errors.fixed(definitions))]
+    components = [tables["variance_components"], *map(_shares, errors.headlines(definitions))]
     return tables | {"variance_components": pl.concat(components).sort(VARIANCE_COMPONENTS_KEY)}
 
 
-def _shares(accuracy: FixedFactors) -> pl.DataFrame:
+def _shares(accuracy: Headline) -> pl.DataFrame:
     """Return the rows of VARIANCE_COMPONENTS of an accuracy."""
-    squares = [error**2 for error, _ in accuracy.errors]
+    squares = [(error or 0.0) ** 2 for error, _ in accuracy.errors]
     parts = zip(["queries", *accuracy.factors], [squares[0], *np.diff(squares)], strict=True)
     rows = [
         {**accuracy.about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
@@ -179,40 +179,37 @@ class Baselines:
 
     def __init__(self, inputs: pl.LazyFrame, seed: int, parts: tuple[str, ...]) -> None:
         self._inputs, self._seed, self._parts = inputs.cast(INPUTS).collect(), seed, parts
-        self._words: dict[str, pl.DataFrame] = {}  # dataset -> query_id, group, and right of WORDS
-        self._methods: list[tuple[dict[str, str], pl.DataFrame]] = []
-        self._zero_shot: dict[tuple[str, str], pl.DataFrame] = {}
+        self._groups: list[tuple[dict[str, str], pl.DataFrame]] = []  # key; query_id, gold and right
 
     def add(self, group: PredictionGroup) -> None:
         """Keep which answers of a group are right."""
-        part, dataset = group.key["part"], group.key["dataset"]
         rows = group.rows.filter(pl.col("gold").is_not_null())
-        # Of several demonstration sets, the share of right answers to the query.
-        is_right = (pl.col("pred") == pl.col("gold")).mean()
-        right = rows.group_by("query_id", maintain_order=True).agg(pl.col("gold").first(), right=is_right)
-        if part == ZERO_SHOT:
-            self._zero_shot[dataset, group.key["method"]] = right
-        elif part in self._parts and rows.height:
-            self._methods.append((group.key, right))
-            if dataset not in self._words:
-                self._words[dataset] = self._of_words(dataset, right)
+        if group.key["part"] in (ZERO_SHOT, *self._parts) and rows.height:
+            # Of several demonstration sets, the share of right answers to the query.
+            is_right = (pl.col("pred") == pl.col("gold")).mean()
+            by_query = rows.group_by("query_id", maintain_order=True)
+            self._groups.append((group.key, by_query.agg(pl.col("gold").first(), right=is_right)))
 
-    def _of_words(self, dataset: str, right: pl.DataFrame) -> pl.DataFrame:
+    def _of_words(self, dataset: str, right: pl.DataFrame) -> pl.DataFrame | None:
         rows = right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
         own = pl.format("row {}", "query_id")  # a row without a group is a group of its own
         group = rows.select(pl.coalesce(pl.format("group {}", "group"), own)).to_series()
         groups = np.unique(group.to_list(), return_inverse=True)[1]
         found = words_right(rows["input"].to_list(), rows["gold"].to_numpy(), groups, self._seed)
-        return pl.DataFrame() if found is None else rows.select("query_id", right=pl.Series(found))
+        return None if found is None else rows.select("query_id", right=pl.Series(found))
 
     def table(self) -> pl.DataFrame:
         """Return BASELINES, sorted by its key."""
+        zero_shot = {(key["dataset"], key["method"]): right for key, right in self._groups if key["part"] == ZERO_SHOT}
+        answered = [(key, right) for key, right in self._groups if key["part"] != ZERO_SHOT]
+        # The first answers to a question name its queries, which all methods answer.
+        first = {key["dataset"]: right for key, right in reversed(answered)}
+        words = {dataset: self._of_words(dataset, right) for dataset, right in first.items()}
         found = []
-        for key, right in self._methods:
-            of_zero_shot = self._zero_shot.get((key["dataset"], key["method"]))
-            others = {WORDS: self._words[key["dataset"]], ZERO_SHOT: of_zero_shot}
+        for key, right in answered:
+            others = {WORDS: words[key["dataset"]], ZERO_SHOT: zero_shot.get((key["dataset"], key["method"]))}
             for name, other in others.items():
-                if other is None or other.is_empty():
+                if other is None:
                     continue
                 both = right.join(other, on="query_id", suffix="_other", maintain_order="left")
                 mine, theirs = (both[column].to_numpy() for column in ("right", "right_other"))

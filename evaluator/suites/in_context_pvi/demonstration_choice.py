@@ -155,15 +155,15 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
     Args:
         pvi: columns query_id (rows of the demonstration split), gold and pvi_bits.
     """
-    rank, bits = pl.col("rank"), pl.col("pvi_bits")
-    ranked = (
-        pvi.filter(bits.is_finite())
-        .sort(-bits if order == "easiest" else bits, "query_id")
-        .with_columns(rank=pl.int_range(pl.len()).over("gold"), n=pl.len().cast(pl.Int64).over("gold"))
-        # 2 * rank - (n - 1) is twice the distance from the median rank.
-        .sort((2 * rank - (pl.col("n") - 1)).abs() if order == "middle" else rank, "rank")
-    )
-    return [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
+    bits = pl.col("pvi_bits")
+    ranked = pvi.filter(bits.is_finite()).sort(-bits if order == "easiest" else bits, "query_id")
+    by_label = [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
+    return [_from_the_middle(rows) for rows in by_label] if order == "middle" else by_label
+
+
+def _from_the_middle(rows: list[int]) -> list[int]:
+    """Return rows from the median outwards, the earlier of two first."""
+    return [rows[place] for place in sorted(range(len(rows)), key=lambda place: abs(2 * place - (len(rows) - 1)))]
 
 
 def _require_enough(

@@ -103,24 +103,22 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
     Args:
         judged: PVI_RUN, `pvi_bits` and `correct` without nulls, from the lowest PVI of each run up.
     """
-    value, step = pl.col("pvi_bits"), pl.col("correct").cast(pl.Float64) - 0.5
+    runs = judged.group_by(PVI_RUN, maintain_order=True)
+    rows = [(*key, *_threshold(run["pvi_bits"].to_numpy(), run["correct"].to_numpy())) for key, run in runs]
+    names = (*PVI_RUN, "threshold", "threshold_accuracy")
+    return pl.DataFrame(rows, {name: PVI_SUMMARY[name] for name in names}, orient="row")
+
+
+def _threshold(values: Floats, correct: Bools) -> tuple[float, float]:
+    """Return the threshold of one run and its accuracy, from ascending values."""
     # Queries of equal PVI are on the same side of the threshold, so that an upper set begins only at a new value.
-    is_cut = (value != value.shift(1)).fill_null(True)
+    cuts = np.flatnonzero(np.diff(values, prepend=-np.inf) != 0)
     # Sum of (correct - 1/2) over each upper set; over the empty one it is 0.
-    gain = pl.when(is_cut).then(step.cum_sum(reverse=True))
-    best = pl.max_horizontal(gain.max(), pl.lit(0.0))
-    cut = (gain == best).fill_null(False).arg_max()  # the lowest of equals: the longest upper set
-    threshold = (
-        pl.when(gain.max() < 0)
-        .then(pl.lit(float("inf")))
-        .when(cut == 0)
-        .then(pl.lit(-float("inf")))
-        .otherwise((value.get(cut) + value.get((cut.cast(pl.Int64) - 1).clip(lower_bound=0))) / 2)
-    )
+    gains = np.cumsum((correct - 0.5)[::-1])[::-1][cuts]
+    cut, gain = cuts[gains.argmax()], float(gains.max())  # the lowest of equals: the longest upper set
+    between = -math.inf if cut == 0 else float(values[cut] + values[cut - 1]) / 2
     # right above + wrong below = all wrong + (right above - wrong above) = all wrong + 2 * gain.
-    n_wrong = (~pl.col("correct")).sum()
-    accuracy = (n_wrong + 2 * best) / pl.len()
-    return judged.group_by(PVI_RUN, maintain_order=True).agg(threshold=threshold, threshold_accuracy=accuracy)
+    return math.inf if gain < 0 else between, float((~correct).sum() + 2 * max(gain, 0.0)) / len(values)
 
 
 def _ends(judged: pl.DataFrame) -> pl.DataFrame:
@@ -174,8 +172,6 @@ N_INNER = 38
 OUTER_SHARE = 0.005
 """Share of queries in each of the two outer bins."""
 
-_CASE = ["dataset", "definition"]
-
 N_HARDEST = 20
 """Number of queries listed for each gold label."""
 
@@ -186,47 +182,33 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
     All runs of a dataset under one definition have the same bins, so that they can be drawn on one axis. Empty bins
     have rows as well, but a run without right (wrong) predictions has no rows for right (wrong) predictions.
     """
-    spans = _spans(judged)
-    value, low, high = pl.col("pvi_bits"), pl.col("low"), pl.col("high")
-    # Bin 0 is below the inner bins, 1 to N_INNER are inner bins, N_INNER + 1 is above.
-    inner = ((value - low) / (high - low) * N_INNER).floor().cast(pl.Int64).clip(0, N_INNER - 1) + 1
-    bin_number = pl.when(value < low).then(0).when(value > high).then(N_INNER + 1).otherwise(inner)
-    counts = judged.join(spans, on=_CASE).group_by(*schema.PVI_RUN, "correct", bin=bin_number).agg(n=pl.len())
-    # Join counts to all bins, so that empty bins are kept.
-    groups = judged.select(*schema.PVI_RUN, "correct").unique()
-    rows = groups.join(_bins(spans), on=_CASE).join(counts, on=schema.PVI_DENSITIES_KEY, how="left")
-    n, width = pl.col("n").fill_null(0), pl.col("bin_high") - pl.col("bin_low")
-    share = n / n.sum().over(*schema.PVI_RUN, "correct")
-    # An outer bin without queries may have no width.
-    rows = rows.with_columns(n=n, density=pl.when(n > 0).then(share / width).otherwise(0.0))
-    return declared(rows, schema.PVI_DENSITIES, schema.PVI_DENSITIES_KEY)
+    frames = [schema.PVI_DENSITIES.to_frame()]
+    for _, queries in judged.group_by("dataset", "definition", maintain_order=True):
+        edges = _edges(queries["pvi_bits"])
+        low, high = edges[1], edges[-2]
+        for key, run in queries.group_by(*PVI_RUN, "correct", maintain_order=True):
+            values = run["pvi_bits"].to_numpy()
+            # Bin 0 is below the inner bins, 1 to N_INNER are inner bins, N_INNER + 1 is above.
+            inner = np.clip(np.floor((values - low) / (high - low) * N_INNER), 0, N_INNER - 1).astype(np.int64) + 1
+            number = np.where(values < low, 0, np.where(values > high, N_INNER + 1, inner))
+            n = np.bincount(number, minlength=N_INNER + 2)
+            # An outer bin without queries may have no width.
+            density = np.divide(n / len(values), np.diff(edges), out=np.zeros(len(n)), where=n > 0)
+            bins = {"bin": range(len(n)), "bin_low": edges[:-1], "bin_high": edges[1:], "n": n, "density": density}
+            named = {name: pl.lit(value) for name, value in zip((*PVI_RUN, "correct"), key, strict=True)}
+            frames.append(pl.DataFrame(bins).select(pl.all(), **named).select(frames[0].columns).cast(frames[0].schema))
+    return pl.concat(frames).sort(schema.PVI_DENSITIES_KEY)
 
 
-def _spans(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return the limits of each case: `low` and `high` of the inner bins, `lowest` and `highest` of the outer ones."""
-    value = pl.col("pvi_bits")
-    spans = judged.group_by(_CASE, maintain_order=True).agg(
-        lowest=value.min(), low=value.quantile(OUTER_SHARE), high=value.quantile(1 - OUTER_SHARE), highest=value.max()
-    )
+def _edges(values: pl.Series) -> Floats:
+    """Return the edges of the bins, [N_INNER + 3]: of the lower outer bin, of the inner ones, and of the upper one."""
+    low, high = (values.quantile(share) or 0.0 for share in (OUTER_SHARE, 1 - OUTER_SHARE))
     # Where nearly all PVIs are equal, the inner bins are one unit wide around them.
-    margin = pl.when(pl.col("low") == pl.col("high")).then(0.5).otherwise(0.0)
-    spans = spans.with_columns(low=pl.col("low") - margin, high=pl.col("high") + margin)
-    return spans.with_columns(lowest=pl.min_horizontal("lowest", "low"), highest=pl.max_horizontal("highest", "high"))
-
-
-def _bins(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return bin, bin_low and bin_high of each case."""
-    step = (pl.col("high") - pl.col("low")) / N_INNER
-    inner = [pl.col("low") + number * step for number in range(N_INNER)]
-    # N_INNER + 3 edges: all but the last are lower ends, all but the first upper ends.
-    edges = pl.concat_list("lowest", *inner, "high", "highest")
-    numbered = spans.select(
-        *_CASE,
-        bin=pl.int_ranges(N_INNER + 2),
-        bin_low=edges.list.head(N_INNER + 2),
-        bin_high=edges.list.tail(N_INNER + 2),
-    )
-    return numbered.explode("bin", "bin_low", "bin_high")
+    margin = 0.5 if low == high else 0.0
+    low, high = low - margin, high + margin
+    inner = low + np.arange(N_INNER) * ((high - low) / N_INNER)
+    ends = values.to_numpy()
+    return np.array([min(ends.min(), low), *inner, high, max(ends.max(), high)])
 
 
 def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:

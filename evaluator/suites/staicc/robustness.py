@@ -239,7 +239,7 @@ def level_spread(levels: str, column: str) -> Measure:
     """
 
     def measure(group: PredictionGroup) -> dict[str, Measured]:
-        values, without_one = level_values(group.repeated_requests, group.n_labels, METRICS["macro_f1"], column)
+        values, without_one = level_values(group, METRICS["macro_f1"], column)
         sd = _jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), (0.0, MAX_SD))
         mean = _jackknifed(float(values.mean()), without_one.mean(axis=1), (0.0, 1.0))
         return {f"macro_f1_mean_over_{levels}": mean, f"macro_f1_sd_over_{levels}": sd}
@@ -247,10 +247,10 @@ def level_spread(levels: str, column: str) -> Measure:
     return measure
 
 
-def level_values(requests: pl.DataFrame, n_labels: int, metric: Metric, column: str) -> tuple[Floats, Floats]:
+def level_values(group: PredictionGroup, metric: Metric, column: str) -> tuple[Floats, Floats]:
     """Return a metric at each level of a column, [level], and the same without each query in turn, [query, level]."""
-    key, value = ["query_id", column], metric.value(n_labels)
-    sums = statistic_sums(requests, n_labels, {"": metric}, key)
+    key, value = ["query_id", column], metric.value(group.n_labels)
+    sums = statistic_sums(group.repeated_requests, group.n_labels, {"": metric}, key)
     statistics = [name for name in sums.columns if name not in key]
     totals = sums.group_by(column).agg(pl.col(statistics).sum()).sort(column)
     every = sums.select("query_id").unique().sort("query_id").join(totals, how="cross", maintain_order="left_right")
@@ -396,7 +396,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
         weights = scale * np.array(slope_weights(axis))
-        values, without_one = level_values(group.repeated_requests, group.n_labels, METRICS[metric], "noise_rate")
+        values, without_one = level_values(group, METRICS[metric], "noise_rate")
         largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
         return _jackknifed(float(values @ weights), without_one @ weights, (-largest, largest))
 
