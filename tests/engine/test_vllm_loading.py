@@ -104,8 +104,10 @@ from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_source, load_engine, vllm_loading
 from evaluator.engine.base import ContinuationRequest
 from evaluator.errors import ModelError
+from tests.engine.vllm_processes import fork_workers
 
 vllm_loading.require_whole = lambda source: None
+fork_workers()
 if __name__ == "__main__":
     whole, *damaged = sys.argv[1:]
     devices = DevicesConfig(n=2, tensor_parallel=2)

@@ -93,12 +93,17 @@ def _run_file(program: str) -> None:
     runpy.run_path(program, run_name="__main__")
 
 
-def _serve(_program: str) -> None:
-    """Run vLLM's command in this process; those that it starts are forks, too, which on a CPU import all again."""
-    import torch._dynamo.config
-
+def fork_workers() -> None:
+    """Let vLLM fork this process, which has computed nothing; on a CPU it would start others that import all again."""
     fork = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda _method=None: fork  # type: ignore[assignment]
+
+
+def _serve(_program: str) -> None:
+    """Run vLLM's command in this process."""
+    import torch._dynamo.config
+
+    fork_workers()
     torch._dynamo.config.disable = True  # the first request would wait until a C++ compiler has built a helper
     os.environ.pop("VLLM_ENABLE_V1_MULTIPROCESSING", None)  # which the engine sets for its own process
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
