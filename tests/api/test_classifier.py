@@ -29,7 +29,11 @@ def checks() -> Iterator[Any]:
     for classifier in (evaluator.InContextClassifier(**FAKE), evaluator.InContextClassifier(**FAKE, n_sets=2)):
         for estimator, check in estimator_checks_generator(classifier):
             if check.func.__name__ not in ("check_array_api_input", "check_classifier_data_not_an_array"):
-                yield pytest.param(estimator, check, id=f"{check.func.__name__}-{classifier.n_sets}")
+                repeats = (
+                    classifier.n_sets > 1 and check.func.__name__ == "check_methods_subset_invariance"
+                )  # 100 calls
+                marks = [pytest.mark.exhaustive] if repeats else []
+                yield pytest.param(estimator, check, id=f"{check.func.__name__}-{classifier.n_sets}", marks=marks)
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))

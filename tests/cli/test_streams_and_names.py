@@ -240,7 +240,9 @@ def test_pythons_functions_without_docstrings_are_refused_in_a_sentence() -> Non
     assert all("Start Python with -O, or with PYTHONOPTIMIZE=1." in line for line in lines)
 
 
-@pytest.mark.parametrize("flags", ["-O", "-OO"])
+@pytest.mark.parametrize(
+    "flags", [pytest.param("-O", marks=pytest.mark.exhaustive), "-OO"]
+)  # it does what -O does, too
 def test_a_run_without_asserts_and_docstrings_gives_the_same_tables(tmp_path: Path, flags: str) -> None:
     command_outputs(*RUN[2:], "--out", tmp_path / "plain")
     subprocess.run([sys.executable, flags, *RUN, "--out", tmp_path / "optimised"], check=True, capture_output=True)
