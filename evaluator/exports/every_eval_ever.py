@@ -123,7 +123,7 @@ def _bounds(metric: str) -> dict[str, Any]:
     """Return the limits of a metric. One that has none stated is not declared continuous, which requires them."""
     if metric not in METRICS:
         return {"additional_details": {"bounds_status": "unknown"}}
-    limits = METRICS[metric].limits(2)  # the same for any number of labels
+    limits = METRICS[metric].limits
     low, high = (limit if math.isfinite(limit) else f"{'-' * (limit < 0)}Infinity" for limit in limits)
     return {"score_type": "continuous", "min_score": low, "max_score": high}
 

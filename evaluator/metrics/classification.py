@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.errors import MetricError, unknown_name
 from evaluator.metrics.intervals import Bins, bins_of, jackknife
 from evaluator.schemas import Definition
@@ -40,7 +41,7 @@ N_REQUESTS = {"n": pl.lit(1.0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric; each of its functions takes the number of labels.
+    """A metric; both of its functions take the number of labels.
 
     `statistics` gives expressions over the columns of per_request.per_request_columns, by name; metrics that use the
     same name share the sum. `value` is an expression over the sums and must not change when all sums are doubled.
@@ -49,7 +50,7 @@ class Metric:
     statistics: Callable[[int], dict[str, pl.Expr]]
     value: Callable[[int], pl.Expr]
     interval: IntervalForm
-    limits: Callable[[int], Limits] = lambda _n_labels: (0.0, 1.0)
+    limits: Limits = (0.0, 1.0)
 
 
 def mean_metric(
@@ -60,7 +61,7 @@ def mean_metric(
         statistics=lambda _n_labels: N_REQUESTS | {name: pl.col(name) if of is None else of},
         value=lambda _n_labels: pl.col(name) / pl.col("n"),
         interval=interval,
-        limits=lambda _n_labels: limits,
+        limits=limits,
     )
 
 
@@ -85,6 +86,12 @@ class Measured(NamedTuple):
     bias_freedom: float | None = None  # of "distance" intervals: degrees of freedom of the distance where it is truly 0
     bins: Bins | None = None  # of "bins" intervals
     over: str = "queries"  # the sampled factors that the interval covers; the template is fixed unless it is named
+
+
+def jackknifed(value: float, without_one: Floats, form: IntervalForm, limits: Limits) -> Measured:
+    """Return a value with its standard error and bias over queries, from the values [query] without each of them."""
+    spread = jackknife(value, without_one)
+    return Measured(value, spread.standard_error, len(without_one) - 1, form, *limits, bias=spread.bias)
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
@@ -113,19 +120,11 @@ def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, M
     # Each metric of the sums over all requests, and of the sums without each query in turn.
     over_all = totals.select(values).row(0)
     left_out = per_query.select(pl.lit(totals[name]) - pl.col(name) for name in totals.columns).select(values)
-    spreads = [jackknife(value, without.to_numpy()) for value, without in zip(over_all, left_out, strict=True)]
-    return {
-        name: Measured(
-            value,
-            spread.standard_error,
-            per_query.height - 1,
-            metric.interval,
-            *metric.limits(n_labels),
-            bias=spread.bias,
-            bins=bins_of(requests) if metric.interval == "bins" else None,
-        )
-        for (name, metric), value, spread in zip(metrics.items(), over_all, spreads, strict=True)
-    }
+    measured = {}
+    for (name, metric), value, without_one in zip(metrics.items(), over_all, left_out, strict=True):
+        bins = bins_of(requests) if metric.interval == "bins" else None
+        measured[name] = jackknifed(value, without_one.to_numpy(), metric.interval, metric.limits)._replace(bins=bins)
+    return measured
 
 
 N_BINS = 10

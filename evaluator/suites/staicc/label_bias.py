@@ -8,23 +8,23 @@ Source: Cho & Inoue 2025, section 3.3.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
+from scipy.special import entr
 
 from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.metrics.classification import (
-    N_REQUESTS,
+    IntervalForm,
+    Limits,
     Measured,
-    Metric,
+    jackknifed,
     label_matrix,
-    metric_values,
     passes_released_check,
     require_gold,
-    sum_in_order,
 )
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import freedom
@@ -71,13 +71,21 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     Sources: Cho & Inoue 2025, section 3.3, equation 2; StaICC 0.1.1, util/functional.py, bias_mean_entropy_metric.
     """
     matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
-    requests = group.rows.select("query_id").hstack(matrix)
-    name = f"{group.key['part']}_bias"
+    name, probs, most = f"{group.key['part']}_bias", matrix.to_numpy(), math.log(group.n_labels)
     if group.definition == "paper":
-        return metric_values(requests, group.n_labels, {name: MEAN_ENTROPY})
-    measured = metric_values(requests, group.n_labels, {name: _entropy_of_mean(softmaxed=_is_softmaxed(matrix))})
+        entropies = _sums_by_query(group, _entropy(probs)[:, None])
+        return {name: _measured(lambda sums: 0.0 - _means(sums)[..., 0], entropies, "symmetric", (-most, 0.0))}
+    # Sum row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
+    mean = pl.DataFrame(np.cumsum(probs, axis=0)[-1:] / matrix.height, schema=matrix.columns)
+    is_kept, sums = passes_released_check(mean), _sums_by_query(group, probs)
+
+    def entropy_of_mean(sums: Floats) -> Floats:
+        means = _means(sums)
+        return _entropy(means if is_kept else np.exp(means) / np.exp(means).sum(axis=-1, keepdims=True))
+
+    measured = _measured(entropy_of_mean, sums, "distance", (0.0, most))
     uniform = np.full(group.n_labels, 1 / group.n_labels)
-    return {name: measured[name]._replace(bias_freedom=freedom(_by_query(requests, matrix.columns), uniform))}
+    return {name: measured._replace(bias_freedom=freedom(_means(sums), uniform))}
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
@@ -92,18 +100,24 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
     """
-    labels = range(group.n_labels)
     require_gold(group.rows["gold"], group.n_labels, group.where)
-    matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
-    requests = group.rows.select("query_id", "gold").hstack(matrix)
-    metric = DIVERGENCE if group.definition == "paper" else RELEASED_DIVERGENCE
-    measured = metric_values(requests, group.n_labels, {"empirical_bias": metric})
-    differences = [(pl.col(f"p{label}") - (pl.col("gold") == label)).alias(f"d{label}") for label in labels]
-    errors = _by_query(requests.with_columns(differences), [f"d{label}" for label in labels])
-    of_gold = np.bincount(requests["gold"].to_numpy(), minlength=group.n_labels)
-    of_probs = matrix.sum().to_numpy()[0]
-    scale = (of_probs / requests.height + of_gold / requests.height) / 2
-    return {"empirical_bias": measured["empirical_bias"]._replace(bias_freedom=freedom(errors, scale))}
+    probs = label_matrix(group.rows, group.n_labels, group.definition, group.where).to_numpy()
+    # Sums over each query's requests of the probabilities, then of the true labels.
+    sums = _sums_by_query(group, np.hstack([probs, np.eye(group.n_labels)[group.rows["gold"].to_numpy()]]))
+    is_released = group.definition != "paper"
+
+    def divergence(sums: Floats) -> Floats:
+        means, shares = np.split(_means(sums), 2, axis=-1)
+        # Under `paper` x / 0 is infinite, and a label of no probability adds 0; under `released` both are NaN.
+        is_defined = (means > 0) & (shares > 0) if is_released else means > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(is_defined, means * np.log(means / shares), math.nan if is_released else 0.0)
+        return np.asarray(terms.sum(axis=-1))
+
+    measured = _measured(divergence, sums, "distance", (0.0, math.inf))
+    errors, halves = np.split(_means(sums), 2, axis=-1), np.split(_means(sums.sum(axis=0)), 2)
+    degrees = freedom(errors[0] - errors[1], (halves[0] + halves[1]) / 2)
+    return {"empirical_bias": measured._replace(bias_freedom=degrees)}
 
 
 def absent_labels(group: PredictionGroup) -> pl.DataFrame:
@@ -120,70 +134,25 @@ def absent_labels(group: PredictionGroup) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=ABSENT_LABELS).filter(pl.col("mean_probability") > 0)
 
 
-def _by_query(requests: pl.DataFrame, columns: Sequence[str]) -> Floats:
-    """Return the means of the columns for each query, [query, column]."""
-    means = requests.group_by("query_id", maintain_order=True).agg(pl.col(columns).mean())
-    return means.select(columns).to_numpy()
+def _sums_by_query(group: PredictionGroup, columns: Floats) -> Floats:
+    """Return the number of requests of each query and the sums of the columns over them, [query, 1 + column]."""
+    _, query = np.unique(group.rows["query_id"].to_numpy(), return_inverse=True)
+    sums = np.zeros((query.max() + 1, 1 + columns.shape[1]))
+    np.add.at(sums, query, np.insert(columns, 0, 1.0, axis=1))
+    return sums
 
 
-def _is_softmaxed(matrix: pl.DataFrame) -> bool:
-    # Sum row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
-    mean = np.cumsum(matrix.to_numpy(), axis=0)[-1] / matrix.height
-    return not passes_released_check(pl.DataFrame(mean[None, :], schema=matrix.columns))
+def _means(sums: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):  # without the only query
+        return np.asarray(sums[..., 1:] / sums[..., :1])
 
 
-def _entropy(probs: list[pl.Expr]) -> pl.Expr:
-    return 0 - sum_in_order(pl.when(p > 0).then(p * p.log()).otherwise(0.0) for p in probs)  # 0, never -0
+def _entropy(probs: Floats) -> Floats:
+    """Return the entropies of distributions along the last axis, nats."""
+    return np.asarray(entr(np.maximum(probs, 0.0)).sum(axis=-1) + 0.0)  # 0, never -0
 
 
-def _means(n_labels: int) -> list[pl.Expr]:
-    return [pl.col(f"p{label}") / pl.col("n") for label in range(n_labels)]
-
-
-MEAN_ENTROPY = Metric(
-    statistics=lambda n_labels: N_REQUESTS | {"entropy": _entropy([pl.col(f"p{label}") for label in range(n_labels)])},
-    value=lambda _n_labels: 0 - pl.col("entropy") / pl.col("n"),
-    interval="symmetric",
-    limits=lambda n_labels: (-math.log(n_labels), 0.0),
-)
-
-
-def _probability_sums(n_labels: int) -> dict[str, pl.Expr]:
-    return N_REQUESTS | {f"p{label}": pl.col(f"p{label}") for label in range(n_labels)}
-
-
-def _entropy_of_mean(*, softmaxed: bool) -> Metric:
-    def value(n_labels: int) -> pl.Expr:
-        means = _means(n_labels)
-        if softmaxed:
-            weights = [mean.exp() for mean in means]
-            means = [weight / sum_in_order(weights) for weight in weights]
-        return _entropy(means)
-
-    return Metric(
-        statistics=_probability_sums,
-        value=value,
-        interval="distance",
-        limits=lambda n_labels: (0.0, math.log(n_labels)),
-    )
-
-
-def _divergence(*, released: bool) -> Metric:
-    """Define the KL divergence of the mean probabilities from the shares of the gold labels."""
-
-    def term(mean: pl.Expr, share: pl.Expr) -> pl.Expr:
-        # Under `paper` x / 0 is infinite, and a label of no probability adds 0; under `released` both are NaN.
-        is_defined = (mean > 0) & (share > 0) if released else mean > 0
-        return pl.when(is_defined).then(mean * (mean / share).log()).otherwise(math.nan if released else 0.0)
-
-    def value(n_labels: int) -> pl.Expr:
-        shares = [pl.col(f"gold_{label}") / pl.col("n") for label in range(n_labels)]
-        return sum_in_order(map(term, _means(n_labels), shares))
-
-    def statistics(n_labels: int) -> dict[str, pl.Expr]:
-        return _probability_sums(n_labels) | {f"gold_{label}": pl.col("gold") == label for label in range(n_labels)}
-
-    return Metric(statistics=statistics, value=value, interval="distance", limits=lambda _n_labels: (0.0, math.inf))
-
-
-DIVERGENCE, RELEASED_DIVERGENCE = _divergence(released=False), _divergence(released=True)
+def _measured(value: Callable[[Floats], Floats], sums: Floats, form: IntervalForm, limits: Limits) -> Measured:
+    """Measure a function of sums over requests, over all queries and without each of them in turn."""
+    total = sums.sum(axis=0)
+    return jackknifed(float(value(total)), value(total - sums), form, limits)

@@ -29,15 +29,15 @@ from evaluator.metrics.classification import (
     METRICS,
     REQUEST_COLUMNS,
     STAICC_METRICS,
-    Limits,
     Measured,
     Metric,
+    jackknifed,
     mean_metric,
     metric_values,
     statistic_sums,
 )
 from evaluator.metrics.groups import Measure, PredictionGroup
-from evaluator.metrics.intervals import jackknife, two_way_standard_error
+from evaluator.metrics.intervals import two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
@@ -222,14 +222,8 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
     deviation = float(cells.mean(axis=0).std(ddof=1))
     mean = Measured(float(cells.mean()), *error, "score", 0.0, 1.0, over="queries and templates")
-    sd = _jackknifed(deviation, without_one.std(axis=1, ddof=1), (0.0, MAX_SD))
+    sd = jackknifed(deviation, without_one.std(axis=1, ddof=1), "symmetric", (0.0, MAX_SD))
     return {"accuracy_mean_over_templates": mean, "accuracy_sd_over_templates": sd}
-
-
-def _jackknifed(value: float, without_one: Floats, limits: Limits) -> Measured:
-    """Return a value with its interval over queries, from the values without each of them, [query]."""
-    error = jackknife(value, without_one).standard_error
-    return Measured(value, error, len(without_one) - 1, "symmetric", *limits)
 
 
 def level_spread(levels: str, column: str) -> Measure:
@@ -240,8 +234,8 @@ def level_spread(levels: str, column: str) -> Measure:
 
     def measure(group: PredictionGroup) -> dict[str, Measured]:
         values, without_one = level_values(group, METRICS["macro_f1"], column)
-        sd = _jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), (0.0, MAX_SD))
-        mean = _jackknifed(float(values.mean()), without_one.mean(axis=1), (0.0, 1.0))
+        sd = jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), "symmetric", (0.0, MAX_SD))
+        mean = jackknifed(float(values.mean()), without_one.mean(axis=1), "symmetric", (0.0, 1.0))
         return {f"macro_f1_mean_over_{levels}": mean, f"macro_f1_sd_over_{levels}": sd}
 
     return measure
@@ -398,7 +392,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         weights = scale * np.array(slope_weights(axis))
         values, without_one = level_values(group, METRICS[metric], "noise_rate")
         largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
-        return _jackknifed(float(values @ weights), without_one @ weights, (-largest, largest))
+        return jackknifed(float(values @ weights), without_one @ weights, "symmetric", (-largest, largest))
 
     slopes = {"gler" if name == "accuracy" else f"gler_{name}": slope(name, axis) for name in STAICC_METRICS}
     return slopes | {
