@@ -253,7 +253,7 @@ def classification_tables(
 
 
 def classification_page(
-    run: MeasuredRun, without_parts: Collection[str], further: Iterable[Section]
+    run: MeasuredRun, without_parts: Collection[str] = (), further: Iterable[Section] = ()
 ) -> Iterator[Section]:
     """Yield the sections of the parts of classification, then further ones, with the notes of the page on the first."""
     notes = prompt_definition_notes(run.record, run.table("metrics"))
