@@ -15,6 +15,8 @@ from evaluator.engine.devices import this_processor
 from tests.command_line import command
 from tests.lora import EVERY_MODULE, merged, save_adapter
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 
 @pytest.fixture(scope="module")
 def adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:

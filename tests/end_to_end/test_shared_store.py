@@ -6,6 +6,8 @@ import evaluator
 from tests.command_line import command
 from tests.end_to_end.processes import start, stopped, table_bytes
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake")
 SMALL = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 16, *FAKE)
 LARGE = ("run", "staicc-normal", "--datasets", "sst5,trec,agnews", "--queries", 32, "--methods", "vanilla,topk", *FAKE)

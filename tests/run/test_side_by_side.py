@@ -18,6 +18,8 @@ from evaluator.progress import Progress, finish
 from evaluator.run import pipeline
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 
 def model(n: int, width: int = 1) -> ModelConfig:
     return ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=n, tensor_parallel=width))

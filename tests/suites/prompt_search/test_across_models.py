@@ -22,6 +22,9 @@ from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts, 
 TRIALS = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
 
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
+
 def found_run(number: int, table: pl.DataFrame) -> SimpleNamespace:
     """What a comparison reads of a run with these prompts."""
     tables = {
