@@ -2,10 +2,10 @@
 
 Draws 20 changes each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in evaluator/ and
 kernels/; makes each in a copy of the last commit, and runs tests until one fails. These are the tests that run the
-changed line, the quickest first, as coverage of the whole suite has shown before; of a line that only other processes
-run, the files of tests that import the module. The same command goes on where it was stopped. Survivors listed with a
-reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
-folder and run the same tests for every mutant.
+changed line, as coverage of the whole suite has shown before, the quickest files first; of a line that only other
+processes run, the files of tests that import the module. The same command goes on where it was stopped. Survivors
+listed with a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw
+no sample by folder and run the same tests for every mutant.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,7 @@ class RelatedTests:
 
     def __init__(self, tree: Path, limit_s: int) -> None:
         self._tree, self._limit_s = tree, limit_s
-        self._times: dict[str, float] = json.loads((tree.parent / TIMES).read_text())
+        self._times: dict[str, dict[str, float]] = json.loads((tree.parent / TIMES).read_text())
         self._of_file: dict[str, list[str]] = {}
         for test in self._times:
             self._of_file.setdefault(test.partition("::")[0], []).append(test)
@@ -183,19 +183,30 @@ class RelatedTests:
         self._importers = importers_of(tree)
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the line, the quickest first, as many as the limit lets run; else related files."""
+        """Return the tests that run the line, file by file, the quickest first, as many as the limit lets run.
+
+        Where no test runs it in its own process, these are the related files.
+        """
         contexts = self._lines.contexts_by_lineno(str(self._tree / mutant["path"])).get(mutant["line"], [])
-        tests = set[str]()
+        tests: dict[str, set[str]] = {}
         for test, _, phase in (context.rpartition("|") for context in contexts if context):
+            file = test.partition("::")[0]
             # What a fixture has made is read by all tests of the file.
-            tests |= {test} if phase == "run" else {*self._of_file.get(test.partition("::")[0], ())}
+            tests.setdefault(file, set()).update([test] if phase == "run" else self._of_file.get(file, ()))
+        cost = {file: self._seconds(file, of_file) for file, of_file in tests.items()}
         chosen, spent = list[str](), 0.0
-        for test in sorted(tests & self._times.keys(), key=self._times.__getitem__):
-            spent += self._times[test]
+        for file in sorted(tests, key=cost.__getitem__):
+            spent += cost[file]
             if chosen and spent > self._limit_s:
                 break
-            chosen.append(test)
+            chosen += [test for test in self._of_file.get(file, ()) if test in tests[file]]
         return chosen or related_files(mutant["path"], self._importers, self._tree)
+
+    def _seconds(self, file: str, tests: Collection[str]) -> float:
+        """Return the time of some tests of a file, with all of its fixtures."""
+        times = [self._times[test] for test in self._of_file.get(file, ())]
+        calls = [self._times[test]["call"] for test in tests if test in self._times]
+        return sum(each["setup"] for each in times) + sum(calls)
 
 
 def run_all_tests(tree: Path) -> None:
@@ -210,18 +221,22 @@ def run_all_tests(tree: Path) -> None:
     )
 
 
-_times: dict[str, float] = {}
+_times: dict[str, dict[str, float]] = {}
+_failed: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up the seconds of a test, where this module is a plug-in of pytest."""
-    _times[report.nodeid] = _times.get(report.nodeid, 0.0) + report.duration
+    """Keep the seconds of a test and of its fixtures, where this module is a plug-in of pytest."""
+    _times.setdefault(report.nodeid, {"setup": 0.0, "call": 0.0, "teardown": 0.0})[report.when] = report.duration
+    if report.failed:  # as what needs a clone of git does in a copy: no test for a mutant
+        _failed.add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the seconds of all tests."""
+    """Write the seconds of all tests that passed."""
     if not hasattr(session.config, "workerinput"):
-        (session.config.rootpath.parent / TIMES).write_text(json.dumps(_times))
+        passed = {test: times for test, times in _times.items() if test not in _failed}
+        (session.config.rootpath.parent / TIMES).write_text(json.dumps(passed))
 
 
 def importers_of(tree: Path) -> dict[str, set[str]]:
