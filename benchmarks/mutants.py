@@ -2,10 +2,10 @@
 
 Draws 20 changes each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in evaluator/ and
 kernels/; makes each in a copy of the last commit, and runs tests until one fails. These are the tests that run the
-changed line, as coverage of the whole suite has shown before, the quickest files first; of a line that only other
-processes run, the files of tests that import the module. The same command goes on where it was stopped. Survivors
-listed with a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw
-no sample by folder and run the same tests for every mutant.
+changed line, as coverage of the whole suite has shown before, first in files that import the module; of a line that
+only other processes run, all tests of such files. The same command goes on where it was stopped. Survivors listed with
+a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
+folder and run the same tests for every mutant.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seed", type=int, default=0, help="of the draw")
     arguments.add_argument("--commit", default=code_commit().rstrip("+"), help="whose code is changed and tested")
-    arguments.add_argument("--limit", type=int, default=60, help="seconds of processor time a mutant")
+    arguments.add_argument("--limit", type=int, default=120, help="seconds of processor time a mutant")
     arguments.add_argument("--hours", type=float, default=24, help="stop after these")
     options = arguments.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its tests
@@ -183,9 +183,10 @@ class RelatedTests:
         self._importers = importers_of(tree)
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the line, file by file, the quickest first, as many as the limit lets run.
+        """Return the tests that run the line: those of related files, then of others, as many as the limit lets run.
 
-        Where no test runs it in its own process, these are the related files.
+        Of both, the quickest files come first. Where no test runs the line in its own process, these are the related
+        files.
         """
         contexts = self._lines.contexts_by_lineno(str(self._tree / mutant["path"])).get(mutant["line"], [])
         tests: dict[str, set[str]] = {}
@@ -194,13 +195,13 @@ class RelatedTests:
             # What a fixture has made is read by all tests of the file.
             tests.setdefault(file, set()).update([test] if phase == "run" else self._of_file.get(file, ()))
         cost = {file: self._seconds(file, of_file) for file, of_file in tests.items()}
+        near = related_files(mutant["path"], self._importers, self._tree)
         chosen, spent = list[str](), 0.0
-        for file in sorted(tests, key=cost.__getitem__):
+        for file in sorted(tests, key=lambda file: (file not in near, cost[file])):
             spent += cost[file]
-            if chosen and spent > self._limit_s:
-                break
-            chosen += [test for test in self._of_file.get(file, ()) if test in tests[file]]
-        return chosen or related_files(mutant["path"], self._importers, self._tree)
+            if file in near or spent <= self._limit_s:
+                chosen += [test for test in self._of_file.get(file, ()) if test in tests[file]]
+        return chosen or near
 
     def _seconds(self, file: str, tests: Collection[str]) -> float:
         """Return the time of some tests of a file, with all of its fixtures."""
