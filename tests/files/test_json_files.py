@@ -35,6 +35,11 @@ def test_an_object_is_read_as_it_was_written(tmp_path_factory, content):
     assert json_files.read_json(path) == content
 
 
+def test_letters_are_written_as_they_are(tmp_path):
+    json_files.write_json(tmp_path / "file.json", {"label": "naïve", "text": "好"})
+    assert '"label": "naïve",\n  "text": "好",\n' in (tmp_path / "file.json").read_text("utf-8")
+
+
 @given(content=OBJECTS, data=st.data())
 def test_no_flipped_bit_cut_or_doubled_byte_gives_another_object(tmp_path_factory, content, data):
     path = tmp_path_factory.mktemp("json") / "file.json"

@@ -104,23 +104,27 @@ def test_the_decision_is_the_same_when_it_is_repeated_interrupted_or_all_answers
 
 
 def test_worse_equivalent_certified_refuted_and_undecided(folder, tmp_path):
-    def decided(name, *words):
-        classify(folder / "t.csv", tmp_path / name, *words)
+    def decided(name, *words, said):
+        shown = classify(folder / "t.csv", tmp_path / name, *words)
+        assert f"t: {said}, after " in shown
         return table(tmp_path / name)["decision"].item()
 
     better = folder / "better"
     classify(folder / "t.csv", better)  # right throughout
     guess = ("--instruction", "Guess.")
-    assert decided("worse", *guess, "--until", "better", "--against", better) == "worse"
+    assert decided("worse", *guess, "--until", "better", "--against", better, said="worse than better") == "worse"
     within = ("--until", "equivalent", "--margin")
-    assert decided("equal", "--instruction", "Think.", *within, "0.3", "--against", folder / "base") == "equivalent"
-    assert decided("beyond", *within, "0.1", "--against", folder / "base") == "better"
-    assert decided("same", "--until", "better", "--against", better) == "undecided"
+    base = ("--against", folder / "base")
+    said = "equivalent to base within 0.3"
+    assert decided("equal", "--instruction", "Think.", *within, "0.3", *base, said=said) == "equivalent"
+    assert decided("beyond", *within, "0.1", *base, said="better than base by more than 0.1") == "better"
+    assert decided("same", "--until", "better", "--against", better, said="undecided") == "undecided"
     assert table(tmp_path / "same").row(0)[2:5] == (N, N, 0.0)
     assert read_run(tmp_path / "same").measures.is_stopped is False
     certify = ("--until", "certified", "--threshold", "0.01", "--target")
-    assert decided("certified", *certify, "0.8") == "certified"
-    assert decided("refuted", *guess, *certify, "0.8") == "refuted"
+    used = "accuracy of answers from 0.01 on is"
+    assert decided("certified", *certify, "0.8", said=f"{used} at least 0.8") == "certified"
+    assert decided("refuted", *guess, *certify, "0.8", said=f"{used} below 0.8") == "refuted"
 
 
 def test_what_cannot_stop_early_is_refused_before_anything_is_scored(folder, tmp_path):
