@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import statsmodels.api as sm
-from scipy.stats import linregress, rankdata, spearmanr, t
+from scipy.stats import binomtest, linregress, rankdata, spearmanr, t
 from statsmodels.stats.multitest import multipletests
 
 import evaluator
@@ -146,6 +146,25 @@ def test_every_sentence_has_a_result_and_the_bias_falls_significantly_against_wh
     assert bias["outcome"] == "does not hold"
     laws = results.filter(pl.col("sentence").str.contains("figure 4"), pl.col("sentence").str.contains("slope"))
     assert set(laws["outcome"]) == {"holds"}
+
+
+@pytest.mark.parametrize("counted", ["independent", "without AWQ"])
+def test_the_share_of_models_with_one_of_both_methods_as_best_is_that_of_table_2(
+    recomputed: Recomputed, counted: str
+) -> None:
+    table = pl.read_parquet(FILE.with_name("tables_2_3.parquet")).filter(table=2)
+    if counted == "without AWQ":
+        table = table.filter(~pl.col("model").str.contains("AWQ"))
+    best = [
+        max(rows.iter_rows(named=True), key=lambda row: row["value"])["method"] for _, rows in table.group_by("model")
+    ]
+    test = binomtest(sum(method in ("Hidden Ca.", "SA-ICL") for method in best), len(best), 0.2)
+    limits = test.proportion_ci(0.95, method="exact")
+    result = recomputed.tables["sentences"].filter(
+        pl.col("quantity").str.starts_with("share of models with one of both"), counted=counted
+    )
+    expected = (test.statistic - 0.2, limits.low - 0.2, limits.high - 0.2, test.pvalue)
+    assert result.select(NUMBERS).row(0) == pytest.approx(expected, abs=TOLERANCE)
 
 
 def test_the_documented_number_of_published_models_is_within_the_prediction_of_the_others() -> None:
