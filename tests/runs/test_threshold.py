@@ -5,7 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 import evaluator
 from tests.command_line import command
@@ -55,7 +55,9 @@ def test_a_threshold_a_question_is_written_with_its_promise_and_intervals(folder
         assert each["share"] == pytest.approx(own.height / N)
         assert each["share_low"] < each["share"] < each["share_high"]
         assert each["value"] == pytest.approx(right / own.height)
-        assert each["value_low"] < each["value"] < each["value_high"]
+        exact = binomtest(right, own.height).proportion_ci()
+        assert each["value_low"] <= exact.low + 1e-12  # the lowest of all thresholds that were tested
+        assert each["value_high"] == pytest.approx(exact.high)
         assert each["alpha"] == pytest.approx(0.025)  # two promises hold together with 95%
         assert binom.cdf(own.height - right, own.height, 0.1) <= 0.025
     assert json.loads((folder / "thresholds.json").read_text())["model"] == "acme/decider"
