@@ -231,6 +231,7 @@ def test_a_right_engine_agrees_and_what_was_skipped_is_said(examined, is_adapted
         "prefix hits",
         "float32, small cache",
         "plain vLLM",
+        "effect of logits in float32",
         "other model runner",
         "replicas",
     }
