@@ -166,7 +166,8 @@ def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
             yield "condition", test, f"(not ({ast.unparse(test)}))"
     for name, value in ast.iter_fields(node):
         for child in (value if isinstance(value, list) else [value]) if name not in UNCHANGED else ():
-            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.Assert):
+            is_strict = isinstance(child, ast.keyword) and child.arg == "strict"  # which asserts equal lengths
+            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.Assert) and not is_strict:
                 yield from changes(child)
 
 

@@ -32,6 +32,7 @@ def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program() -
         ("if é: x.y = True", [("condition", "(not é)"), ("statement", "pass"), ("constant", "(False)")]),
         ("def f(a: int | None) -> 3:\n    raise a", [("statement", "pass")]),
         ("f'{a + b}'", []),
+        ("zip(a, a, strict=True)", [("statement", "pass")]),
     ],
 )
 def test_changes_are_worked_by_hand(source: str, changes: list[tuple[str, str]]) -> None:

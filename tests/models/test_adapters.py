@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from evaluator.config import ModelConfig
 from evaluator.errors import ModelError
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
+from evaluator.models.source import find_model
 from evaluator.models.weights import find_adapter, weight_files
 from tests.lora import save_adapter
 
@@ -120,3 +123,16 @@ def test_an_adapter_that_was_trained_on_a_base_of_another_name_is_warned_about(
 def test_a_name_that_is_neither_folder_nor_hub_name_is_refused(tiny_model: Path) -> None:
     with pytest.raises(ModelError, match="There is no folder 'nowhere' either"):
         found("nowhere", tiny_model)
+
+
+def test_an_adapter_that_changes_while_all_are_loaded_is_refused_by_name(tiny_model: Path, tmp_path: Path) -> None:
+    folders = [save_adapter(tmp_path / name, tiny_model, ["q_proj"], rank=2, seed=1) for name in ("one", "two")]
+    source = find_model(ModelConfig(model=str(tiny_model)))
+    source = replace(source, adapters=tuple(found(folder, tiny_model) for folder in folders))
+    before = source.state
+    source.to_send()  # with all fingerprints
+    source.require_unchanged(before)
+    path = folders[1] / "adapter_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(ModelError, match=r"The files of .*two changed while they were loaded"):
+        source.require_unchanged(before)
