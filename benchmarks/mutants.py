@@ -49,7 +49,8 @@ UNCHANGED = {"annotation", "returns", "decorator_list", "pattern"}
 SELECTED = ["-p", "no:cacheprovider", "-m", "not gpu and not exhaustive and not slow"]
 SELECTED += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-W", "ignore::coverage.exceptions.CoverageWarning"]
 
-Mutant = dict[str, Any]  # path, line, kind, start and end in bytes, before, after
+Mutant = dict[str, Any]  # path, line, its text, kind, start and end in bytes, before, after
+PLACE = ("path", "text", "before", "after")  # tells a mutant from others, whatever is above it
 
 
 def main() -> None:
@@ -94,11 +95,11 @@ def main() -> None:
 def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
     """Print the survivors; return counts, and the share of killed mutants among those that are not equivalent."""
     with (RESULTS / "mutants_equivalent.csv").open(newline="") as file:
-        equivalent = {(row["path"], row["before"], row["after"]) for row in csv.DictReader(file)}
+        equivalent = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
     count = Counter[str]()
     for row in judged:
         verdict = "killed" if "." in row["verdict"] else row["verdict"]
-        if verdict != "killed" and (row["path"], row["before"], row["after"]) in equivalent:
+        if verdict != "killed" and tuple(row[name] for name in PLACE) in equivalent:
             verdict = "equivalent"
         elif verdict != "killed":
             print(f"{verdict}: {row['path']}:{row['line']}: {row['before']} -> {row['after']}")
@@ -134,7 +135,8 @@ def mutants(path: str, source: bytes) -> Iterator[Mutant]:
     for kind, node, after in changes(ast.parse(source)):
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
         end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-        place = {"path": path, "line": node.lineno, "start": start, "end": end}
+        text = lines[node.lineno - 1].decode().strip()
+        place = {"path": path, "line": node.lineno, "text": text, "start": start, "end": end}
         yield place | {"kind": kind, "before": source[start:end].decode(), "after": after}
 
 
