@@ -220,7 +220,7 @@ def run_all_tests(tree: Path) -> None:
     (settings := tree.parent / "coverage.ini").write_text(f"[run]\ndata_file = {lines}\n")
     words = ["-q", "-p", "benchmarks.mutants", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *SELECTED]
     words += ["--cov=evaluator", "--cov=kernels", "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
-    path = os.pathsep.join([str(tree), str(tree / "kernels"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(map(str, (tree, tree / "kernels", ROOT)))
     subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=tree, env=os.environ | {"PYTHONPATH": path}, check=False
     )
