@@ -98,7 +98,7 @@ def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
         equivalent = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
     count = Counter[str]()
     for row in judged:
-        verdict = "killed" if "." in row["verdict"] else row["verdict"]
+        verdict = row["verdict"] if row["verdict"] in ("survived", "out of time") else "killed"
         if verdict != "killed" and tuple(row[name] for name in PLACE) in equivalent:
             verdict = "equivalent"
         elif verdict != "killed":

@@ -208,7 +208,7 @@ class RunFolder:
 
 
 def _add_sources(folders: set[Path]) -> None:
-    """Add the folders of scores whose shards those among these folders reuse."""
+    """Add the folders of scores from which scores in these folders reuse shards; prompts and tokens reuse none."""
     left = [*folders]
     while left:
         folder = left.pop()

@@ -436,7 +436,7 @@ ONE_DRAW = {"query": "query and demonstration set", "level": "template", "intera
 
 
 def total_errors() -> TotalErrors:
-    """Return what total error reads of the predictions of a run: answers of VARIED and SAMPLED, values of HEADLINE."""
+    """Return the total errors of HEADLINE's values, from the answers to prompts of VARIED and SAMPLED."""
     return TotalErrors(HEADLINE, [*REQUEST_COLUMNS], {VARIED: "templates"}, _crossed_answers)
 
 
