@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
 _STEPS_WAITING = 4  # requests queued in vLLM fill so many steps, two of which a GPU computes and prepares at a time
+_FIRST_ON_GPU = 128  # requests before the first step: a GPU computes them while later ones, of .1 ms each, are queued
 _BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room for those after shared prefixes
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
@@ -303,10 +304,12 @@ class VllmEngine:
         """
         engine, waiting = self._llm.llm_engine, iter(prompts)
         max_waiting = _STEPS_WAITING * (self.facts.sequences_per_step or 1)
+        first = _FIRST_ON_GPU if device_kind() == "cuda" else max_waiting
         running: dict[str, _Key] = {}
         try:
             while True:
-                for key, tokens, params in islice(waiting, max_waiting - len(running)):
+                # As many again as are queued, so that steps soon have the tokens that they can take.
+                for key, tokens, params in islice(waiting, min(max(first, len(running)), max_waiting - len(running))):
                     request_id = next(self._request_ids)
                     running[request_id] = key
                     prompt = {"type": "token", "prompt_token_ids": tokens}

@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -33,7 +34,7 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engin
 from evaluator.engine.devices import device_kind, head_dtype, is_batch_invariant, n_replicas
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.engine.vllm_settings import free_bytes, interpret_triton
-from evaluator.errors import ConfigError, EvaluatorError, PromptTooLongError
+from evaluator.errors import ConfigError, EvaluatorError, ModelError, PromptTooLongError
 from evaluator.files.json_files import write_record
 from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
 from evaluator.progress import Progress, Stage, finish
@@ -458,7 +459,10 @@ def _other_runner(patient: _Patient) -> Checks:
     few = replace(patient, rows=rows, config=replace(patient.config, dtype="float32"), references={})
     variables = {RUNNER: str(int(other == "V2"))} | ({"TRITON_INTERPRET": "1"} if is_interpreted else {})
     with patch.dict(os.environ, variables), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        facts, answers = process.submit(_answers_of_runner, few, is_interpreted).result()
+        try:
+            facts, answers = process.submit(_answers_of_runner, few, is_interpreted).result()
+        except BrokenProcessPool as error:
+            raise ModelError(f"The process of {name} ended before it answered; its last lines are above.") from error
     yield _check(f"{name}: in use", facts.model_runner == other, f"{facts.model_runner} computes")
     if truth := patient.references.get("float32"):
         few.references["float32"] = truth._replace(states=truth.states[: len(answers.states)])
