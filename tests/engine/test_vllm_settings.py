@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig
@@ -158,6 +159,32 @@ def test_four_steps_of_prompts_wait_in_vllm_however_many_a_step_holds(
         waiting.clear()
         assert len(list(engine.log_likelihoods(requests[: 5 * sequences]))) == min(5 * sequences, 1300)
         assert max(waiting) == 4 * sequences
+
+
+@cpu_only
+def test_a_gpu_begins_while_later_prompts_are_queued(
+    loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many again as are queued come before each step, so that no step of a GPU waits for all prompts of a shard."""
+    engine = loaded_engine("vllm")
+    assert isinstance(engine, VllmEngine)
+    requests = [ContinuationRequest([2 + number % 250, 2 + number // 250], [[8]]) for number in range(900)]
+    whole = {answer.index: answer.token_log_probs for answer in engine.log_likelihoods(requests)}
+    vllm, sent = engine._llm.llm_engine, list[int]()
+    step, add = vllm.step, vllm.add_request
+    monkeypatch.setattr(vllm, "step", lambda: sent.append(0) or step())
+    monkeypatch.setattr(
+        vllm, "add_request", lambda *args, **options: sent.append(sent.pop() + 1) or add(*args, **options)
+    )
+    monkeypatch.setattr("evaluator.engine.vllm_engine.device_kind", lambda: "cuda")
+    sent.append(0)
+    answers = {answer.index: answer.token_log_probs for answer in engine.log_likelihoods(requests)}
+    # A step of 256 tokens computes 128 prompts. This CPU answers each before the next, where a GPU has two at work.
+    assert sent[:3] == [128, 128, 128]
+    assert sum(sent) == 900
+    np.testing.assert_allclose(
+        *([answers_of[index][0][0] for index in range(900)] for answers_of in (answers, whole)), atol=1e-5
+    )
 
 
 def test_a_model_that_shares_nothing_of_these_prompts_is_warned_about_once(

@@ -1,5 +1,7 @@
 """`evaluator doctor` on the model that ships: nothing disagrees on a right engine, and each planted fault is found."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -311,6 +313,21 @@ def test_a_model_too_large_for_float32_is_examined_without_and_the_verdict_says_
     assert record.names("DISAGREES") == []
     assert "Skipped: chat; adapter; transformers in float32, the reference; " in record.verdict
     assert "bfloat16: one-token labels" in record.names("agrees")
+
+
+def die(*_: object) -> None:
+    """Take the place of what a process is to compute, and end as the kernel ends one without memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_runners_process_that_dies_is_a_check_that_disagrees(examined, monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "engine_name", lambda _config: "vllm")
+    monkeypatch.setattr(doctor, "find_spec", lambda _name: True)
+    monkeypatch.setattr(doctor, "_answers_of_runner", die)
+    record = examined(Right)
+    assert record.names("DISAGREES") == ["other model runner"]
+    (check,) = (check for check in record.checks if check.name == "other model runner")
+    assert check.text.startswith("The process of model runner V2 ended before it answered")
 
 
 @pytest.fixture(scope="module")
