@@ -57,22 +57,27 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seed", type=int, default=0, help="of the draw")
     arguments.add_argument("--commit", default=code_commit().rstrip("+"), help="whose code is changed and tested")
+    arguments.add_argument(
+        "--drawn-at", help="an earlier commit: its draw is judged again, as far as it is still there"
+    )
     arguments.add_argument("--limit", type=int, default=120, help="seconds of processor time a mutant")
     arguments.add_argument("--hours", type=float, default=24, help="stop after these")
     options = arguments.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its tests
-    folder = Path(tempfile.gettempdir()) / f"evaluator-mutants-{options.commit}"
-    tree, kept, stop = folder / "tree", folder / f"judged-{options.seed}.jsonl", time.monotonic() + 3600 * options.hours
-    if not tree.exists():
-        tree.mkdir(parents=True)
-        archive = subprocess.run(["git", "archive", options.commit], cwd=ROOT, check=True, capture_output=True).stdout  # noqa: S607
-        subprocess.run(["tar", "x"], cwd=tree, input=archive, check=True)  # noqa: S607
+    tree, stop = copy_of(options.commit), time.monotonic() + 3600 * options.hours
+    drawn_in = copy_of(options.drawn_at) if options.drawn_at else tree
+    folder, kept = (
+        tree.parent,
+        tree.parent / f"judged-{'-'.join(filter(None, (str(options.seed), options.drawn_at)))}.jsonl",
+    )
     if not (folder / TIMES).exists():
         run_all_tests(tree)
     for name in IMPORTED_ONCE:
         importlib.import_module(name)
     judged = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    drawn, related = draw(tree, options.seed), RelatedTests(tree, options.limit)
+    drawn, related = draw(drawn_in, options.seed), RelatedTests(tree, options.limit)
+    if drawn_in != tree:
+        drawn = found_again(drawn, drawn_in, tree)
     for number, mutant in enumerate(drawn[len(judged) :], len(judged) + 1):
         if time.monotonic() > stop:
             break
@@ -115,6 +120,16 @@ def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def copy_of(commit: str) -> Path:
+    """Return a folder with the files of a commit, which only this program changes."""
+    tree = Path(tempfile.gettempdir()) / f"evaluator-mutants-{commit}" / "tree"
+    if not tree.exists():
+        tree.mkdir(parents=True)
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout  # noqa: S607
+        subprocess.run(["tar", "x"], cwd=tree, input=archive, check=True)  # noqa: S607
+    return tree
+
+
 def part_of(path: str) -> str:
     return "core" if path.split("/")[1] in N_DRAWN else "elsewhere"
 
@@ -127,6 +142,22 @@ def draw(tree: Path, seed: int) -> list[Mutant]:
         part += mutants(str(path.relative_to(tree)), path.read_bytes())
     chosen = [mutant for part, n in N_DRAWN.items() for mutant in rng.sample(parts[part], n)]
     return rng.sample(chosen, len(chosen))
+
+
+def found_again(drawn: list[Mutant], before: Path, now: Path) -> list[Mutant]:
+    """Return the mutants of one tree as they are in another, without those of lines that are no more."""
+
+    def numbered(tree: Path, path: str) -> Iterator[tuple[tuple[object, ...], Mutant]]:
+        count = Counter[tuple[object, ...]]()
+        for mutant in mutants(path, (tree / path).read_bytes()) if (tree / path).exists() else ():
+            place = tuple(mutant[name] for name in PLACE)
+            count[place] += 1
+            yield (*place, count[place]), mutant
+
+    paths = sorted({mutant["path"] for mutant in drawn})
+    places = {str(mutant): place for path in paths for place, mutant in numbered(before, path)}
+    there = {place: mutant for path in paths for place, mutant in numbered(now, path)}
+    return [there[place] for mutant in drawn if (place := places[str(mutant)]) in there]
 
 
 def mutants(path: str, source: bytes) -> Iterator[Mutant]:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import ROOT
-from benchmarks.mutants import N_DRAWN, RelatedTests, draw, importers_of, mutants, related_files, run_all_tests
+from benchmarks.mutants import (
+    N_DRAWN,
+    RelatedTests,
+    draw,
+    found_again,
+    importers_of,
+    mutants,
+    related_files,
+    run_all_tests,
+)
 
 
 def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program() -> None:
@@ -38,6 +47,19 @@ def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program() -
 def test_changes_are_worked_by_hand(source: str, changes: list[tuple[str, str]]) -> None:
     found = list(mutants("m.py", source.encode()))
     assert [(mutant["kind"], mutant["after"].replace("not (é)", "not é")) for mutant in found] == changes
+
+
+def test_a_draw_is_found_again_where_its_lines_still_are(tmp_path: Path) -> None:
+    for tree, source in (("before", "a = 1\nb = 1 + 1\nc = 4\n"), ("now", "c = 5\n\n\nb = 1 + 1\n")):
+        (tmp_path / tree).mkdir()
+        (tmp_path / tree / "m.py").write_text(source)
+    drawn = list(mutants("m.py", (tmp_path / "before" / "m.py").read_bytes()))
+    again = found_again(drawn[::-1], tmp_path / "before", tmp_path / "now")
+    assert [(mutant["line"], mutant["start"], mutant["after"]) for mutant in again] == [
+        (4, 16, "(2)"),
+        (4, 12, "(2)"),
+        (4, 12, "(1 - 1)"),
+    ]
 
 
 def test_the_mirror_file_is_first_and_files_that_import_the_module_follow() -> None:
