@@ -160,7 +160,7 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
         ),
     )
     golds = [_gold(row, answer) for row, answer in zip(rows, answers, strict=True)]
-    frame = _answers(rows, golds, [answer.options for answer in answers], reported.log_likelihoods)
+    frame = _answers(rows, golds, _names(answers), reported.log_likelihoods)
     masses = [row.mass for row in rows]
     kind: Numbers = "probabilities"
     if all(masses):  # p x mass is then the likelihood over the vocabulary
@@ -172,6 +172,16 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
     return ImportedDataset(name, kind, frame, path.name, floor, (*notes, *reported.notes), part, asked)
 
 
+def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:
+    """Return the names of the options of each answer: of levels the texts, where all answers give the same ones."""
+    texts = {level: text for text, level in answers[0].legend.items()}
+    are_named = all(
+        answer.kind == "score" and answer.legend == answers[0].legend and texts.keys() >= {*answer.options}
+        for answer in answers
+    )
+    return [tuple(texts[option] for option in answer.options) if are_named else answer.options for answer in answers]
+
+
 def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered], like: Answered) -> ImportedDataset:
     """Return the answers of a dataset and its refusals, each with an answer that is not the true option.
 
@@ -179,7 +189,8 @@ def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered], like: 
         like: an answer, by whose options and levels the true ones are read.
     """
     options = tuple(dataset.rows["label_names"][0])
-    golds = [_gold(row, like.answer._replace(options=options)) for row in refused]
+    read = like.answer if like.answer.kind == "score" else like.answer._replace(options=options)
+    golds = [_gold(row, read) for row in refused]
     wrong = [
         [0.0 if place == ((gold or 0) + 1) % len(options) else -math.inf for place in range(len(options))]
         for gold, _ in golds

@@ -117,6 +117,9 @@ def test_every_question_of_a_log_is_measured_as_scikit_learn_has_it(tmp_path, an
         assert measured["accuracy"] == pytest.approx(accuracy_score(gold, probs.argmax(axis=1)))
         assert measured["log_loss"] == pytest.approx(log_loss(gold, probs, labels=range(probs.shape[1])))
     assert measured["brier_score"] == pytest.approx(2 * brier_score_loss(gold_yes, yes))
+    predictions = pl.read_parquet(tmp_path / "run" / "tables" / "predictions.parquet")
+    names = predictions.filter(dataset="anger")["label_names"].unique().to_list()
+    assert names == [["calm", "cross", "furious"]]
     page = (tmp_path / "run" / "report.html").read_text()
     assert ("answered by jev-1.14.0" in page) == (protocol == "systemone")
 
@@ -261,6 +264,20 @@ def test_refusals_count_as_wrong_and_are_left_out(tmp_path, answers):
     assert metrics.filter(part="imported")["value"].item() == pytest.approx(right[answered].mean())
     assert metrics.filter(part=WITH_REFUSALS)["value"].item() == pytest.approx((right & answered).mean())
     assert metrics["n_queries"].to_list() == [N - 10, N]
+
+
+@pytest.mark.parametrize("legend", [{"0": "calm", "1": "cross"}, {"1": "0"}, {"0": "calm"}])
+def test_levels_have_the_texts_of_a_whole_legend_and_refused_ones_are_wrong(tmp_path, legend):
+    answer = {"type": "score", "legend": legend, "probabilities": {"1": 0.7, "0": 0.3}}
+    rows = [
+        {"request": {"state": f"T{n}", "questions": {"q": {}}}, "response": {"answers": {"q": one}}, "gold": "1"}
+        for n, one in enumerate([answer, answer, None])
+    ]
+    answered, with_refusals = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    names = [*legend.values()] if len(legend) == 2 else ["0", "1"]
+    assert with_refusals.rows["label_names"].to_list() == [names] * 3
+    assert answered.rows["gold"].to_list() == [1, 1]
+    assert with_refusals.rows["log_likelihoods"][2].to_list() == [0, -math.inf]
 
 
 def test_label_mass_makes_likelihoods_over_the_vocabulary(tmp_path):
