@@ -57,8 +57,8 @@ def stored_answers(folder: Path, n: int) -> tuple[float, float]:
     lines = [[f"[{name}]", f'gold = "{name}"', *(f"{key} = {json.dumps(v)}" for key, v in asked.items())]
              for name, asked in ASKED.items()]  # fmt: skip
     (folder / "questions.toml").write_text("\n".join(line for each in lines for line in each))
-    words: tuple[str, ...] = ("run", "decide", "--data", "tickets.csv", "--input-column", "text", "--questions", "questions.toml")
-    words += ("--engine", "fake", "--model", "fake", "--out", "run")
+    words = ["run", "decide", "--data", "tickets.csv", "--input-column", "text", "--questions", "questions.toml"]
+    words += ["--engine", "fake", "--model", "fake", "--out", "run"]
     timed(folder, *words)
     shutil.rmtree(folder / "run" / "tables")
     (folder / "run" / "report.html").unlink()
