@@ -247,8 +247,7 @@ def _named(cell: object, labels: Sequence[str]) -> int:
 
 def _numbered(cell: object, labels: Sequence[str]) -> int:
     """Return the index of a label that a cell holds as a number, from 0, or NO_LABEL."""
-    written = str(cell) if isinstance(cell, int | str) and not isinstance(cell, bool) else ""
-    number = int(written) if re.fullmatch("[0-9]{1,9}", written) else len(labels)
+    number = int(str(cell)) if re.fullmatch("[0-9]{1,9}", str(cell)) else len(labels)
     return number if number < len(labels) else NO_LABEL
 
 

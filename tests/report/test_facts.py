@@ -78,6 +78,12 @@ def test_what_was_not_recorded_has_no_value() -> None:
     assert groups["Time"]["Load model"] is None
 
 
+def test_a_dataset_that_failed_is_named_and_is_not_among_the_datasets() -> None:
+    prompts = run_record.record_facts(made_record(prompts={"datasets": ["a", "odd"], "left_out": {"odd": "-"}}))
+    assert (prompts["Prompts"]["Datasets"], prompts["Prompts"]["Left out"]) == ("a", "odd")
+    assert "Left out" not in run_record.record_facts(made_record())["Prompts"]
+
+
 def test_null_is_told_where_it_has_a_meaning() -> None:
     cacheless = run_record.record_facts(made_record(engine={"prefix_block_tokens": None}))["Model and engine"]
     assert cacheless["Prefix-cache block"] == "none, no prefix cache"

@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from evaluator.report import figures
 from evaluator.report.page import Header, write_page
-from evaluator.report.section import Filled, Panel, Panels, Section
+from evaluator.report.section import Filled, Panel, Panels, Section, script_json
 
 HEADER = Header(kicker="k", heading="<script>no()</script>", subject="s")
 
@@ -79,6 +79,12 @@ def test_every_figure_has_the_data_that_it_was_drawn_from(tmp_path: Path) -> Non
     data = unescape(page.partition('data-csv="')[2].partition('"')[0])
     assert data == "noise_rate,accuracy,chance\n0.0,0.3333333333333333,0.5\n1.0,0.25,0.5\n"
     assert page.count('<div class="drawn"') == page.count("<svg") == 1
+
+
+def test_the_data_of_a_script_are_short_json_that_cannot_end_it() -> None:
+    assert script_json({"é": [1, "</script>"]}) == r'{"é":[1,"\u003c/script>"]}'
+    with pytest.raises(ValueError, match="not JSON compliant"):  # NaN, which a browser cannot read
+        script_json(float("nan"))
 
 
 def test_names_in_the_data_of_a_figure_stay_text() -> None:

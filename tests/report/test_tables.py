@@ -45,6 +45,17 @@ def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: MadeRun) 
     assert counts == {"cat": ["6", "0"], "dog": ["2", "0"]}
 
 
+def test_a_cell_of_a_confusion_matrix_is_shaded_by_its_share_of_the_rows_of_its_gold_label() -> None:
+    confusion = pl.DataFrame({"gold": [0, 0], "pred": [0, 1], "n_requests": [3, 1]})
+    matrix = confusion_matrix("zoo", ("cat", "dog"), confusion)
+    assert [[cell.share for cell in cells if cell] for _, cells in matrix.rows] == [[75, 25], [0, 0]]  # no dog
+    assert [cell.tip for cell in matrix.rows[0][1] if cell] == [
+        "gold cat, predicted cat: 3 of 4 (75.0%)",
+        "gold cat, predicted dog: 1 of 4 (25.0%)",
+    ]
+    assert [[cell.style for cell in cells if cell] for _, cells in matrix.rows] == [["right", ""], ["", "right"]]
+
+
 @pytest.mark.parametrize(
     ("metric", "lower"),
     [("expected_calibration_error", True), ("nll_loss", True), ("accuracy", False), ("some_bias", True)],

@@ -10,8 +10,10 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from evaluator.compare.schema import DIFFERENCES
+from evaluator.report.section import Group
+from evaluator.report.table import Table
 from evaluator.run.report import write_run_page
-from evaluator.suites.staicc.report import absent_label_notes
+from evaluator.suites.staicc.report import absent_label_notes, diagnostics_sections
 from tests.report.made_run import MadeRun
 from tests.report.reading import diagnostics_shown, mean_differences_shown, methods_shown, open_fresh, unfold
 from tests.report.staicc_frames import GROUP_SIZES, METHODS, staicc_data
@@ -181,6 +183,26 @@ def test_each_diagnostic_says_its_unit_and_what_more_of_it_means(page: webdriver
     assert "Contextual bias\nnats\nless is more bias" in shown(page, ".diagnostics thead th")
     page.find_element(By.CSS_SELECTOR, "label:has(input[value=published])").click()
     assert shown(page, ".diagnosed > :not(h2)") == ["No diagnostic is measured under the definition published."]
+
+
+@pytest.mark.parametrize(("without", "has_bias"), [("domain_bias", True), ("(contextual|domain)_bias", False)])
+def test_a_diagnostics_table_says_its_definition_and_what_no_bias_is(
+    data: MadeRun, without: str, has_bias: bool
+) -> None:
+    metrics = data.table("metrics").filter(~pl.col("metric").str.contains(without))
+    absent = data.table("absent_labels").clear()
+    run = data.but(metrics=metrics, group_metrics=data.table("group_metrics").clear(), absent_labels=absent)
+    (section,) = diagnostics_sections(run)
+    groups = [group for group in section.content if isinstance(group, Group)]
+    paper, released = (str(block.caption) for group in groups for block in group.content if isinstance(block, Table))
+    # Minus an entropy is least, −log(labels), where no label is preferred; an entropy is then most.
+    for caption, name, limits in [
+        (paper, "paper", "from −log(labels), which is no bias, to 0."),
+        (released, "released", "from 0 to log(labels), which is no bias."),
+    ]:
+        assert caption.startswith(f"Definition <em>{name}</em>. Below each value")
+        assert (limits in caption) is has_bias
+        assert "infinite or undefined" not in caption  # each label has a query
 
 
 def test_an_infinite_bias_is_shown_as_such_and_sorts_as_the_largest(page: webdriver.Chrome) -> None:
