@@ -213,4 +213,4 @@ def duration(seconds: float) -> str:
 def listed(parts: Sequence[str], n_shown: int = MAX_SHOWN) -> str:
     """Return the first parts with commas between them, and how many others there are."""
     more = len(parts) - n_shown
-    return ", ".join(parts[:n_shown]) + (f" and {more} others" if more > 0 else "")
+    return ", ".join(parts[:n_shown]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")

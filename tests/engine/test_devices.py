@@ -143,7 +143,11 @@ def cluster_of(*hosts: int, kind: str = "cuda") -> Machine:
             (8, 8),
             "is 16, and there are 8 devices on a host",
         ),
-        (DevicesConfig(n=14, tensor_parallel=2), (7, 7), "hosts with 7, 7 devices have room for 6. Use --devices 12"),
+        (
+            DevicesConfig(n=14, tensor_parallel=2),
+            (7, 7),
+            "7 replicas of 2 devices, each on one host, and hosts with 7, 7 devices have room for 6. Use --devices 12",
+        ),
         (DevicesConfig(n="all", tensor_parallel=4), (6, 6), "hosts with 6, 6 devices have room for 2. Use --devices 8"),
     ],
 )

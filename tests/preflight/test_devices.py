@@ -41,6 +41,8 @@ def test_weights_and_cache_fit_in_nine_tenths_of_the_memory():
     for gib, fits in ((20.5, True), (20.7, False)):  # of 24 GiB, 21.6
         work = Work(**{**WORK.__dict__, "weight_bytes": int(gib * 2**30)})
         assert estimate(work, {"d": DEVICE}, 0.4)["d"].fits is fits
+    work = replace(WORK, weight_bytes=8 * 2**30)  # and 1 GiB of cache
+    assert estimate(work, {"d": replace(DEVICE, memory_gib=10)}, 0.4)["d"].fits
 
 
 def test_a_file_adds_devices_and_replaces_those_that_are_known(tmp_path):
@@ -67,6 +69,8 @@ def test_a_device_that_does_not_exist_is_refused():
         chosen_devices(Assumptions(devices=("H300",)))
 
 
-def test_more_than_the_peak_is_refused():
+@pytest.mark.parametrize("utilisation", [0.0, 1.5])
+def test_a_share_of_the_peak_is_above_0_and_at_most_1(utilisation):
+    assert Assumptions(utilisation=1.0).utilisation == 1
     with pytest.raises(ConfigError, match="--utilisation"):
-        Assumptions(utilisation=1.5)
+        Assumptions(utilisation=utilisation)

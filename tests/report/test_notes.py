@@ -1,13 +1,16 @@
 """What a reader must know before the numbers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import polars as pl
+import pytest
 
-from evaluator.record import MeasuredRecord, PartRecord
-from evaluator.report.notes import missing_class_notes, prompt_definition_notes
-from evaluator.schemas import METRICS, Definition
-from tests.report.made_record import made_record
+from evaluator.record import MeasuredRecord, PartRecord, measured_record
+from evaluator.report.notes import majority_warnings, missing_class_notes, prompt_definition_notes
+from evaluator.schemas import CONFUSION, LABEL_SPACES, METRICS, Definition
+from tests.report.made_record import made_record, run_record
+from tests.report.made_run import MadeRun
 
 PARTS = {"staicc-normal": {"normal": False}, "staicc-bias": {"domain": True, "contextual": False}}
 
@@ -57,3 +60,26 @@ def test_methods_that_miss_the_same_classes_of_a_dataset_share_a_note() -> None:
     first, second = missing_class_notes(missing)
     assert first.startswith("a: none of the training prompts of topk has the label “z”. Under paper they give it no")
     assert second.startswith("b: none of the training prompts of knn_centroid and topk has the labels “x” and “y”.")
+
+
+@pytest.mark.parametrize(("value", "warned"), [(0.625, ["a"]), (0.626, [])])
+def test_own_data_on_which_vanilla_is_not_above_the_majority_label_have_a_warning(
+    value: float, warned: list[str]
+) -> None:
+    key = {"suite": "s", "part": "p", "dataset": "a"}
+    accuracy = {**key, "method": "vanilla", "metric": "accuracy", "definition": "paper"}
+    counts = [(0, 0, 5), (0, 1, 0), (1, 0, 3), (1, 1, 0)]
+    confusion = [{**key, "method": "vanilla", "gold": g, "pred": pred, "n_requests": n} for g, pred, n in counts]
+    run = MadeRun(
+        record=measured_record(run_record({"confusion": "-"}, prompts={"config": {"datasets": []}}), "OUT"),
+        tables={
+            "metrics": pl.DataFrame([{**accuracy, "value": value, "majority": 0.625}], schema=METRICS),
+            "confusion": pl.DataFrame(confusion, schema=CONFUSION),
+            "label_spaces": pl.DataFrame([{**key, "label_names": ["no", "yes"]}], schema=LABEL_SPACES),
+        },
+    )
+    said = list(majority_warnings(run))
+    assert [sentence.partition(":")[0] for sentence in said] == warned
+    assert all("the model answers “no” to 100% of the prompts" in sentence for sentence in said)
+    published = replace(run, record=measured_record(run_record({"confusion": "-"}), "OUT"))
+    assert list(majority_warnings(published)) == []

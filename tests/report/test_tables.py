@@ -4,7 +4,15 @@ import polars as pl
 import pytest
 
 from evaluator.report.classification import confusion_matrix
-from evaluator.report.table import MetricText, MetricTexts, by_definition, dataset_order, p_text, value_tip
+from evaluator.report.table import (
+    MAJORITY_TESTED,
+    MetricText,
+    MetricTexts,
+    by_definition,
+    dataset_order,
+    p_text,
+    value_tip,
+)
 from tests.report.made_run import MadeRun
 
 
@@ -68,3 +76,9 @@ def test_errors_and_losses_are_better_low_and_so_is_what_says_so(metric: str, lo
 @pytest.mark.parametrize(("value", "shown"), [(0.001, "0.001"), (0.000999, "< 0.001"), (1.0, "1.000"), (None, "–")])
 def test_a_p_value_below_a_thousandth_is_named_as_such_and_a_thousandth_is_not(value: float | None, shown: str) -> None:
     assert p_text(value) == shown
+
+
+@pytest.mark.parametrize(("p", "shown"), [(0.05, "yes"), (0.0501, "no")])
+def test_an_accuracy_is_better_than_the_majority_label_where_p_is_5_percent_at_most(p: float, shown: str) -> None:
+    assert MAJORITY_TESTED.cell
+    assert MAJORITY_TESTED.cell({"p_majority_holm": p}) == shown

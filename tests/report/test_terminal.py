@@ -69,6 +69,8 @@ def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> No
         "  topk                        0.625         +0.125",
         "  hidden_calibration          0.375         -0.125",
     ]
+    _, heading, *_ = verdict_lines(pl.DataFrame([DATASETS[0], *rows], schema=METRICS))
+    assert heading == "  method                   accuracy  minus vanilla"  # of one dataset
 
 
 def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:
@@ -80,6 +82,8 @@ def test_the_speed_of_scoring_is_a_line() -> None:
     throughput = ThroughputRecord(elapsed_s=8, requests_per_s=30, computed_tokens_per_s=2500)
     scores = replace(made_record().scores, prompt_tokens=2000, cached_tokens=500, throughput=throughput)
     assert throughput_line(scores) == "Scored at 30.0 prompts/s, 2,500 tokens computed/s, 25% of tokens cached"
+    alone = replace(scores, throughput=replace(throughput, replica_computed_tokens_per_s=[2500.0]))
+    assert throughput_line(alone) == throughput_line(scores)
     replicas = replace(scores, throughput=replace(throughput, replica_computed_tokens_per_s=[1300.0, 1250.0]))
     assert throughput_line(replicas).endswith("cached; 2 replicas, the slowest at 1,250 tokens computed/s")
 
