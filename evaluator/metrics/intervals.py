@@ -532,7 +532,7 @@ def distances(value: Floats, bias: Floats, standard_error: Floats, degrees: Floa
     scale = np.maximum(bias, 1e-300) / bias_freedom
     reach = stdtrit(np.maximum(degrees, 1), UPPER) * standard_error
     is_near = (bias > 0) & (value < FAR * bias)
-    quantile = np.where(is_near, value / scale, 1.0)
+    quantile = np.where(is_near, value, scale) / scale
     low, high = (scale * chndtrinc(quantile, bias_freedom, p) for p in (UPPER, 1 - UPPER))
     return Distances(
         reduced_bias,

@@ -338,9 +338,8 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     """Turn HELD_OUT_SEARCHES into HELD_OUT_TRIALS: add baselines, tails and verdicts to every search."""
     # Compute each distinct setting once; examples of one chance are binomial, and computed many together.
     settings = searches.select(SETTING).unique(maintain_order=True)
-    is_binomial = pl.col("train_chances").list.len() == 1
-    kinds = [settings.filter(is_binomial), settings.filter(~is_binomial)]
-    baselines = pl.concat(_baselines(kind) for kind in kinds if kind.height)
+    kinds = settings.group_by(pl.col("train_chances").list.len(), maintain_order=True)
+    baselines = pl.concat(_baselines(kind) for _, kind in kinds)
     trials = searches.join(baselines, on=SETTING, how="left", maintain_order="left")
     on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
     judged = trials.with_columns(
@@ -352,7 +351,7 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _baselines(settings: pl.DataFrame) -> pl.DataFrame:
-    """Add the maximum random baseline and both tails to settings, which are all of one chance, or all of several."""
+    """Add the maximum random baseline and both tails to settings, which have the same number of distinct chances."""
     chances, counts = settings["train_chances"], settings["train_counts"]
     tries, correct, n = (column.to_numpy() for column in (*settings["n_prompts", "correct_train"], counts.list.sum()))
     chance: Floats | list[Floats] = chances.list.first().to_numpy()

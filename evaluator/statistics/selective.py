@@ -275,8 +275,7 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     lowered = np.cumsum((risk / rank)[::-1])[::-1]
     influence = np.repeat(np.add.reduceat(counted, starts) / sizes, sizes) * errors
     influence -= np.repeat(np.add.reduceat(lowered, starts) / sizes, sizes)
-    rate = max(errors.mean(), 1 / n)
-    of_excess = influence + math.log(max(1 - rate, 1 / n)) * (errors - errors.mean())
+    of_excess = influence + math.log(max(1 - errors.mean(), 1 / n)) * (errors - errors.mean())
     by_row = None if groups is None else groups[order]
     value, reach = float(risk.mean()), clustered_reach(influence, by_row)
     excess, excess_reach = value - best, clustered_reach(of_excess, by_row)
@@ -422,8 +421,8 @@ def route(
     small_less_large = interval(always_small - always_large)
     verdicts = {
         "route": versus_small[1] < 0 and versus_large[1] < 0,
-        "always small": small_less_large[1] < 0 <= versus_small[1],
-        "always large": versus_large[1] >= 0 < small_less_large[0],
+        "always small": small_less_large[1] < 0,
+        "always large": small_less_large[0] > 0,
     }
     return Routing(
         threshold=_cheapest(scores, always_small - asked_large),

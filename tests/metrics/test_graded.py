@@ -1,9 +1,10 @@
 """Scores of ordered, soft and multiple answers against scikit-learn, SciPy and numbers worked by hand."""
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.special import rel_entr
-from scipy.stats import entropy, spearmanr
+from scipy.stats import entropy, sem, spearmanr, t
 from sklearn.metrics import cohen_kappa_score, log_loss, mean_absolute_error
 
 from evaluator.errors import MetricError
@@ -34,6 +35,7 @@ def test_the_ranked_probability_score_by_hand():
     # Cumulative (0.2, 0.7) against (0, 1): (0.2^2 + 0.3^2) / 2.
     found = values(ordered_scores(np.array([[0.2, 0.5, 0.3]] * 3), np.array([1, 1, 1])))
     assert found["ranked_probability_score"] == pytest.approx(0.065)
+    assert found["weighted_kappa"] == 0.0  # both sides are constant
     two_levels = values(ordered_scores(np.array([[0.2, 0.8], [0.6, 0.4]]), np.array([1, 1])))
     assert two_levels["ranked_probability_score"] == pytest.approx((0.2**2 + 0.6**2) / 2)  # Brier's for two levels
 
@@ -97,6 +99,14 @@ def test_intervals_hold_the_truth_and_copies_of_rows_do_not_narrow_them():
         assert values(copies, name) == pytest.approx(values(ordered_scores(probs, gold), name))
 
 
+def test_the_interval_of_a_mean_is_students_over_100_blocks_and_a_single_row_has_none():
+    yes = np.random.default_rng(0).random((200, 1))
+    found = multi_label_scores(yes, yes > 0.3).row(by_predicate=pl.col("metric") == "expected_labels", named=True)
+    means = yes.reshape(2, 100).mean(axis=0)  # rows 100 apart are in one block
+    assert (found["ci_low"], found["ci_high"]) == pytest.approx(t.interval(0.95, 99, means.mean(), sem(means)))
+    assert set(values(multi_label_scores(yes[:1], yes[:1] > 0.3), "ci_low").values()) == {None}
+
+
 @pytest.mark.parametrize("gold", [[0, 5], [0], [-1, 0]])
 def test_levels_that_do_not_exist_are_refused(gold: list[int]):
     with pytest.raises(MetricError, match="levels from 0 to 2"):
@@ -108,3 +118,5 @@ def test_rows_are_needed():
         soft_scores(np.zeros((0, 3)), np.zeros((0, 3)))
     with pytest.raises(MetricError, match="rows of finite numbers"):
         soft_scores(np.array([[np.nan, 1]]), np.array([[0.0, 1.0]]))
+    with pytest.raises(MetricError, match="as many gold answers"):
+        multi_label_scores(np.full((2, 2), 0.5), np.array([[True], [False]]))

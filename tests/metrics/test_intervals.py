@@ -142,6 +142,8 @@ def test_total_standard_error_adds_the_variance_of_one_template_worked_by_hand()
     of_queries, of_templates = stats.t.ppf(0.975, [2, 1]) ** 2
     assert stats.t.ppf(0.975, freedom) ** 2 == pytest.approx((of_queries + 4 / 3 * of_templates) / (7 / 3))
     assert total_standard_error(1.0, 2, cells[:, :1]) == (None, 0.0)
+    # Templates whose means are equal vary less than the noise of single answers, and add nothing.
+    assert total_standard_error(1.0, 2, np.array([[0.0, 2.0], [2.0, 0.0]])) == pytest.approx((1.0, 2.0))
 
 
 def test_macro_f1_of_one_that_hangs_on_one_query_is_known_to_nothing() -> None:

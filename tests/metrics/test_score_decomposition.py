@@ -90,10 +90,12 @@ def test_tiny_probabilities_beside_large_ones_keep_the_divergence_finite() -> No
 
 
 def test_an_infinite_log_loss_is_all_calibration_and_its_refinement_is_undefined() -> None:
-    found = values(parts([[1.0, 0.0], [1.0, 0.0]], [1, 0]))
+    found = values(parts([[1.0, 0.0]] * 3, [1, 1, 0]))
     assert found["log_loss_calibration"] == math.inf
     assert math.isnan(found["log_loss_refinement"])
-    assert math.isfinite(found["brier_reliability"])
+    # A confidence of 1 is in the last bin. Distances of (p - true): (1, -1) twice and 0; twice the product of the two
+    # over n - 1 is 2 x 2 / 2, over 3 requests 2/3.
+    assert found["brier_reliability"] == pytest.approx(2 / 3)
 
 
 # A model whose true probabilities are known: gold is drawn from them, and what it says is a power of them.

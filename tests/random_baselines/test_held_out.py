@@ -144,6 +144,21 @@ def test_baselines_and_tails_are_those_of_the_examples_scored() -> None:
         assert row["above_standard_on_test"] == (Fraction(row["correct_test"], len(rest)) > exact_mean(rest))
 
 
+def test_experiments_with_one_two_and_three_chances_have_the_baselines_of_their_own() -> None:
+    of_names = {"one": [0.5] * 8, "two": [0.5, 0.25] * 4, "three": [0.5, 0.25, 0.2, 0.2] * 2}
+    answers = np.eye(2, 8, dtype=bool)
+    found = held_out_trials(
+        pl.concat([frame(answers, name=name) for name in of_names]),
+        pl.concat([chances(chance, name) for name, chance in of_names.items()]),
+        tries=[2],
+        n_splits=2,
+    )
+    for row in found.iter_rows(named=True):
+        below = poisson_binom.cdf(np.arange(7), np.repeat(row["train_chances"], row["train_counts"])) ** 2
+        assert row["max_random_on_train"] == pytest.approx(np.arange(7) @ np.diff(below, prepend=0) / 6)
+    assert found["experiment"].unique(maintain_order=True).to_list() == ["one", "three", "two"]
+
+
 def test_an_accuracy_equal_to_a_baseline_is_not_above_it() -> None:
     # Two of four are right. Three train examples of chance 1/3: one right is equal, so not above; two right are. One
     # try has one random classifier as its baseline, so both verdicts are one.

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 from evaluator.errors import BaselineError, EvaluatorError
 from evaluator.random_baselines import (
@@ -12,6 +13,7 @@ from evaluator.random_baselines import (
     max_random_quantile,
     max_random_tail,
 )
+from evaluator.random_baselines.settings import Chances, poisson_binomial_log_pmf
 
 
 def one_by_one(n: object, chance: object, tries: object) -> np.ndarray:
@@ -75,6 +77,14 @@ def test_distributions_of_different_sizes_end_at_their_own_n() -> None:
     np.testing.assert_allclose(masses, [[0.5, 0.5, 0, 0], [0.125, 0.375, 0.375, 0.125]])
     np.testing.assert_allclose(cdf, [[0.5, 1, 1, 1], [0.125, 0.5, 0.875, 1]])
     np.testing.assert_allclose(max_random_pmf([1, 2], [[0.5], [0.5, 0.25]]), [[0.5, 0.5, 0], [3 / 8, 4 / 8, 1 / 8]])
+
+
+def test_log_masses_of_different_chances_are_those_of_scipy_from_the_first_count_to_n() -> None:
+    chances = Chances(np.array([0.2, 0.25, 0.5]), np.array([3, 1, 4]))
+    expected = stats.poisson_binom([0.2] * 3 + [0.25] + [0.5] * 4).logpmf(np.arange(9))
+    np.testing.assert_allclose(poisson_binomial_log_pmf(chances), expected, rtol=1e-12)
+    expected[:5] = -np.inf
+    np.testing.assert_allclose(poisson_binomial_log_pmf(chances, first=5), expected, rtol=1e-12)
 
 
 def test_no_settings_give_no_values() -> None:

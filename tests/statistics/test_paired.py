@@ -15,9 +15,13 @@ from evaluator.statistics.paired import (
     detectable_difference,
     detectable_in_advance,
     equivalence_test,
+    interval,
+    mcnemar_power,
     mean_estimate,
+    paired_interval,
     paired_test,
     plain_estimate,
+    t_test,
     worse_test,
 )
 
@@ -36,9 +40,12 @@ def all_signs(differences: list[float]) -> float:
     ("better", "worse", "equal"), [(9, 1, 0), (30, 14, 468), (5, 5, 3), (0, 1, 0), (700, 800, 3000)]
 )
 def test_answers_that_are_right_or_wrong_have_mcnemars_exact_test(better: int, worse: int, equal: int) -> None:
-    found = paired_test(np.repeat([1.0, -1.0, 0.0], [better, worse, equal]))
-    assert found.test == "McNemar"
+    differences = np.repeat([1.0, -1.0, 0.0], [better, worse, equal])
+    found, one_sided = paired_test(differences), paired_test(differences, one_sided=True)
+    assert found.test == one_sided.test == "McNemar"
     assert found.p_value == pytest.approx(stats.binomtest(better, better + worse).pvalue, rel=1e-9)
+    greater = stats.binomtest(better, better + worse, alternative="greater")
+    assert one_sided.p_value == pytest.approx(greater.pvalue, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -62,11 +69,38 @@ def test_many_differences_of_probabilities_have_students_test() -> None:
     assert found.test == "t"
     largest = np.abs(differences).max()
     assert found.p_value == pytest.approx(stats.ttest_1samp([*differences, largest, -largest], 0).pvalue)
+    greater = stats.ttest_1samp([*differences, largest, -largest], 0, alternative="greater")
+    assert paired_test(differences, one_sided=True).p_value == pytest.approx(greater.pvalue)
+
+
+@pytest.mark.parametrize(
+    ("exact", "too_many"),
+    [
+        (np.ones(8_192), np.ones(8_193)),  # units
+        (np.arange(1, 15) / 60, np.arange(1, 15) / 61),  # the denominator of a unit
+        (np.sqrt(np.arange(2, 14)), np.sqrt(np.arange(2, 15))),  # differences without a unit
+    ],
+)
+def test_signs_are_counted_exactly_up_to_the_stated_sizes(exact: np.ndarray, too_many: np.ndarray) -> None:
+    assert paired_test(exact).test != "t"
+    assert paired_test(too_many).test == "t"
 
 
 def test_no_difference_at_all_has_a_p_value_of_1() -> None:
     assert paired_test(np.zeros(5)) == (1.0, "McNemar")
     assert paired_test(np.array([0.25, -0.25])).p_value == 1
+
+
+def test_a_single_pair_and_pairs_without_an_error_decide_nothing() -> None:
+    assert plain_estimate(np.array([0.5])) == (0.5, math.inf, 1)
+    assert paired_interval(np.array([0.5])) == (None, None)
+    assert t_test(Estimate(0.5, 0.0, 3)) == 1
+
+
+def test_an_interval_is_cut_at_1_and_may_end_at_0_where_0_is_not_rejected() -> None:
+    # Two pairs are added: mean 1.5 / 4, variance (3.25 / 4 - .375^2) / 3, t(3) = 3.18: -1.13 to 1.88.
+    assert paired_interval(np.array([1.0, 0.5])) == (-1, 1)
+    assert interval(0.5, Estimate(0.0, 0.0, 5), 0.5) == (0, 0.5)
 
 
 def test_a_mean_of_estimates_has_the_root_of_summed_squares_and_satterthwaites_degrees_of_freedom() -> None:
@@ -137,6 +171,14 @@ def test_a_detectable_difference_of_probabilities_is_detected_with_the_stated_po
     shift = detectable_difference(spread, "t", n_tests=10)
     power = np.mean([paired_test(rng.normal(shift, sample.std(), n)).p_value <= 0.005 for _ in range(2_000)])
     assert 0.77 <= power <= 0.83
+
+
+def test_where_no_pair_differed_as_many_better_ones_are_needed_as_reject() -> None:
+    # Six of six pairs have p = 2 / 64, five of five 2 / 32. P(X >= 6) of 100 rises with the share, as a beta's does.
+    found = detectable_difference(Spread(0.0, 0.0, 101, 100, 0.0, 0.0), "McNemar")
+    assert found == pytest.approx(stats.beta.ppf(0.8, 6, 95), abs=1e-5)
+    # Three of three pairs have p = 2 / 8, which is at most a level of exactly this size.
+    assert mcnemar_power(3, 1.0, 1.0, 0.25) == 1
 
 
 @pytest.mark.parametrize(("n", "share", "n_tests"), [(512, 0.2, 1), (200, 0.4, 10), (300, 0.1, 110), (64, 0.3, 2)])

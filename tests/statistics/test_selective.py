@@ -217,16 +217,25 @@ def test_the_area_is_the_mean_over_all_orders_of_ties_in_rational_numbers(
     found = risk_coverage_area(np.array(scores), np.array(wrong, bool))
     assert found.value == pytest.approx(float(mean))
     assert found.excess == pytest.approx(float(mean - best))
+    assert 0 <= found.ci_low <= found.value <= found.ci_high <= 1
+    assert 0 <= found.excess_low <= found.excess + 1e-12 <= found.excess_high + 1e-12 <= 1 + 1e-12
+
+
+def test_two_rows_leave_the_area_and_its_excess_anywhere_from_0_to_1() -> None:
+    # Error rates 1 and 1/2; in the best order 0 and 1/2.
+    found = risk_coverage_area(np.array([0.9, 0.8]), np.array([True, False]))
+    assert found == pytest.approx((0.75, 0, 1, 0.5, 0, 1))
 
 
 def test_the_interval_of_the_area_is_that_of_the_jackknife() -> None:
     scores, wrong = sample(300)
     found = risk_coverage_area(scores, wrong)
     without = [risk_coverage_area(np.delete(scores, row), np.delete(wrong, row)) for row in range(300)]
-    for value, high, name in ((found.value, found.ci_high, "value"), (found.excess, found.excess_high, "excess")):
+    of_excess = (found.excess_low, found.excess, found.excess_high, "excess")
+    for low, value, high, name in ((found.ci_low, found.value, found.ci_high, "value"), of_excess):
         values = np.array([getattr(each, name) for each in without])
         error = math.sqrt(299 / 300 * ((values - values.mean()) ** 2).sum())
-        assert high - value == pytest.approx(1.968 * error, rel=0.05)
+        assert (value - low, high - value) == pytest.approx((1.968 * error, 1.968 * error), rel=0.05)
 
 
 def test_copies_of_rows_do_not_narrow_the_reach_of_a_mean() -> None:
@@ -315,6 +324,8 @@ def test_the_range_of_coverages_is_their_distribution_and_a_group_counts_once() 
     alone, copies = conformal_sets(np.arange(20) / 20, 0.1), np.repeat(np.arange(20), 3)
     assert conformal_sets(copies / 20, 0.1, copies) == alone
     assert conformal_sets(rng.random(8), 0.1).min_probability == 0  # 9 x 0.1 < 1: every option
+    # 100 x 0.29 = 29 options are missed, though the product of floats is below 29: the 29th smallest of 0, 1, ..., 98.
+    assert conformal_sets(np.arange(99.0), 0.29).min_probability == 28
 
 
 def test_routing_is_shown_where_the_small_model_knows_when_it_is_wrong() -> None:
@@ -340,6 +351,7 @@ def test_routing_of_models_that_know_nothing_is_rarely_called_better() -> None:
         scores, small, large = rng.random(200), rng.random(200) < 0.8, rng.random(200) < 0.9
         verdicts.append(route(scores, small, large, (1, 11, 100)).verdict)
     assert verdicts.count("route") <= 10
+    assert verdicts.count("not shown") >= 180  # both models cost 21
 
 
 def test_scores_in_any_order_give_the_same_looks() -> None:
