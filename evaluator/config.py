@@ -9,9 +9,13 @@ from typing import Literal, TypeVar
 
 from evaluator.errors import ConfigError
 from evaluator.options import Options, option, require_address
-from evaluator.schemas import DEFINITIONS, Definition
 
 OptionsT = TypeVar("OptionsT")
+
+Definition = Literal["paper", "released", "published", "floored"]
+"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables; or the
+paper's on reported probabilities of which none is below half the step that they were rounded to."""
+DEFINITIONS: tuple[Definition, ...] = ("paper", "released", "published")  # that a run can ask for
 
 LabelBoundary = Literal["separate", "merged"]
 """Where a label begins: prompt and label tokenised apart, or the whole string (tokens/boundary.py)."""

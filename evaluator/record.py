@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import Any, Literal
 
-from evaluator.config import OWN_TEMPLATE, ChatDemonstrations
+from evaluator.config import OWN_TEMPLATE, ChatDemonstrations, Definition
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint
-from evaluator.schemas import Definition, PartKind
+
+PartKind = Literal["classification", "choice", "diagnostic", "null"]
+"""The kind of a part of a suite: queries with one label space, which every inference method can predict; queries whose
+choices differ; prompts that are perturbed on purpose; prompts that methods do not predict, such as those without a
+query."""
 
 ModelKind = Literal["fake", "embedded", "random", "folder", "hub", "imported"]
 

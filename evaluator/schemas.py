@@ -9,16 +9,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-Definition = Literal["paper", "released", "published", "floored"]
-"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables; or the
-paper's on reported probabilities of which none is below half the step that they were rounded to."""
-DEFINITIONS: tuple[Definition, ...] = ("paper", "released", "published")  # that a run can ask for
-
-PartKind = Literal["classification", "choice", "diagnostic", "null"]
-"""The kind of a part of a suite: queries with one label space, which every inference method can predict; queries whose
-choices differ; prompts that are perturbed on purpose; prompts that methods do not predict, such as those without a
-query."""
-
 Ask = Literal["labels", "text", "state"]
 """What is computed for a prompt: the log-likelihoods of continuations after it ("labels"), the log-likelihood of the
 prompt itself, all its tokens but the first ("text"), or the hidden state at its end ("state")."""

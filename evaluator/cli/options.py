@@ -10,12 +10,11 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from evaluator.config import BASE_ALONE, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
+from evaluator.config import BASE_ALONE, DEFINITIONS, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
 from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.options import OptionField, flag, from_options, option_fields
 from evaluator.redaction import control_code
-from evaluator.schemas import DEFINITIONS
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])

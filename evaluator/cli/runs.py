@@ -13,11 +13,10 @@ import click
 
 from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, model_configs, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
-from evaluator.config import ModelConfig, ReceiptConfig, ThresholdOptions
+from evaluator.config import DEFINITIONS, ModelConfig, ReceiptConfig, ThresholdOptions
 from evaluator.errors import ConfigError
 from evaluator.files.whole import size_text
 from evaluator.options import from_options
-from evaluator.schemas import DEFINITIONS
 
 if TYPE_CHECKING:
     from evaluator.runs.state import RunState, Scoring

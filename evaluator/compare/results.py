@@ -11,12 +11,13 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun, different_settings, settings
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
+from evaluator.config import DEFINITIONS
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.intervals import mean_of_intervals
 from evaluator.report.table import p_text
-from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS, declare
+from evaluator.schemas import MEAN_OVER_DATASETS, declare
 from evaluator.statistics.paired import LEVEL
 
 MEASURED = ["suite", "part", "method", "metric", "definition"]

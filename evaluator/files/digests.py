@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-
-import polars as pl
+from typing import TYPE_CHECKING
 
 from evaluator.config import cache_folder
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import read_json, write_json
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def short_digest(content: bytes) -> str:
@@ -31,7 +33,7 @@ def fingerprint(*parts: object) -> str:
     return short_digest(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def list_fingerprint(texts: Iterable[pl.Series]) -> str:
+def list_fingerprint(texts: Iterable["pl.Series"]) -> str:
     """Return the fingerprint of the list of all texts in these parts, without the list."""
     digest, n_texts = hashlib.sha256(b"[["), 0
     for part in texts:

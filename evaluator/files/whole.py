@@ -14,13 +14,15 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import filelock
-import polars as pl
 
 from evaluator.errors import ConfigError, OutputInUseError, WriteError
 from evaluator.run_log import writing_log
+
+if TYPE_CHECKING:  # so that commands that need no table, such as --help, do not wait for polars
+    import polars as pl
 
 ROWS_PER_GROUP = 122_880
 """Rows that are compressed together, in tables that need not fit into memory: the number that Polars aims at."""
@@ -112,11 +114,13 @@ def table_path(out: Path, name: str) -> Path:
     return out / "tables" / f"{name}.parquet"
 
 
-def write_table(out: Path, name: str, table: pl.DataFrame | pl.LazyFrame) -> str:
+def write_table(out: Path, name: str, table: "pl.DataFrame | pl.LazyFrame") -> str:
     """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes.
 
     Rows of a scan need not fit into memory. Equal rows give equal bytes.
     """
+    import polars as pl
+
     path, rows = table_path(out, name), table.rechunk().lazy() if isinstance(table, pl.DataFrame) else table
     with replacing(path) as file:
         rows.sink_parquet(file, compression="zstd", row_group_size=ROWS_PER_GROUP)
@@ -142,8 +146,10 @@ def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str
 _FORMULA = re.compile(r"^([=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 
 
-def csv_text(table: pl.DataFrame) -> str:
+def csv_text(table: "pl.DataFrame") -> str:
     """Return a table as CSV. A text that a spreadsheet would take for a formula, also as a name, has a ' before it."""
+    import polars as pl
+
     texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
     guarded = pl.col(texts).cast(pl.String).str.replace(_FORMULA.pattern, "'${1}")
     return table.with_columns(guarded).rename(lambda name: _FORMULA.sub(r"'\1", name)).write_csv()
@@ -175,8 +181,10 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def scan_parquet(path: Path) -> pl.LazyFrame:
+def scan_parquet(path: Path) -> "pl.LazyFrame":
     """Scan a Parquet file. Polars alone takes `[`, `*` and `?` in a path for a pattern, and then finds no file."""
+    import polars as pl
+
     return pl.scan_parquet(path, glob=False)
 
 

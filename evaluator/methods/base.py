@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from evaluator.config import RunConfig, prompt_definition
+from evaluator.config import Definition, RunConfig, prompt_definition
 from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.errors import LabelError
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
-from evaluator.schemas import (
-    HIDDEN_STATES,
-    LABEL_DISTANCES,
-    PREDICTIONS,
-    PREDICTIONS_KEY,
-    REQUESTS,
-    TOKENS,
-    Definition,
-    PartKind,
-)
+from evaluator.record import PartKind
+from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, PREDICTIONS, PREDICTIONS_KEY, REQUESTS, TOKENS
 from evaluator.store import slices
 
 if TYPE_CHECKING:

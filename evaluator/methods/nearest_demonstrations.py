@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
+from evaluator.config import Definition
 from evaluator.datasets.lcg import SEED
 from evaluator.errors import TemplateError
 from evaluator.methods import base
 from evaluator.methods.training_states import state_array
 from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, asks_labels, requests
-from evaluator.schemas import Definition
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
 TOPK_PART, SA_ICL_PART = "topk", "sa_icl"

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import polars as pl
 
+from evaluator.config import Definition
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.methods import base
 from evaluator.prompts.method_prompts import noisy_channel_requests
 from evaluator.prompts.rows import ASKS_TEXT, NO_SPANS, asks_labels, shifted, with_query_span
-from evaluator.schemas import PROMPTS, Definition
+from evaluator.schemas import PROMPTS
 
 UNCONDITIONAL_PART, NOISY_CHANNEL_PART = "unconditional", "noisy_channel"
 CONTEXT = "Answer:"

@@ -18,11 +18,12 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
+from evaluator.config import Definition
 from evaluator.errors import TemplateError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.prompts.method_prompts import N_SAMPLES, training_draws, training_requests
 from evaluator.prompts.rows import ASKS_STATE
-from evaluator.schemas import LABEL_DISTANCES, MISSING_CLASSES, MISSING_CLASSES_KEY, Definition
+from evaluator.schemas import LABEL_DISTANCES, MISSING_CLASSES, MISSING_CLASSES_KEY
 
 if TYPE_CHECKING:
     import torch

@@ -23,9 +23,9 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
+from evaluator.config import Definition
 from evaluator.errors import MetricError, unknown_name
 from evaluator.metrics.intervals import Bins, bins_of, jackknife
-from evaluator.schemas import Definition
 
 IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
 """Shape of the 95% interval: Wilson's score interval, value -+ t x standard error, or the latter for the logarithm of

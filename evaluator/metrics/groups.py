@@ -34,6 +34,7 @@ import polars as pl
 from scipy.special import rel_entr
 
 from evaluator.arrays import Floats, Ints
+from evaluator.config import Definition
 from evaluator.errors import MetricError
 from evaluator.metrics.classification import (
     DEFINITIONS,
@@ -47,7 +48,7 @@ from evaluator.metrics.classification import (
 )
 from evaluator.metrics.guessing import guesses
 from evaluator.metrics.intervals import jackknife
-from evaluator.schemas import GROUP_METRICS, LABEL_SPACES, LABEL_SPACES_KEY, PREDICTIONS, Definition
+from evaluator.schemas import GROUP_METRICS, LABEL_SPACES, LABEL_SPACES_KEY, PREDICTIONS
 
 Divergence = Callable[[Floats, Floats], Floats]
 """From sums [..., n_labels] of label probabilities and of true labels over a group to what the group adds, [...]."""

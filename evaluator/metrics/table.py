@@ -26,13 +26,14 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator import schemas
+from evaluator.config import Definition
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
 from evaluator.metrics import intervals
 from evaluator.metrics.classification import BIN_EDGES, N_BINS, Measured
 from evaluator.metrics.groups import GROUP, MeasuredGroup
 from evaluator.metrics.guessing import GUESSES, mean_guesses, with_baselines, with_tests_of_run
-from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.selective import binomial_quantile
 from evaluator.store import id_numbers, kept, slices
 

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from evaluator.arrays import Ints
+from evaluator.config import Definition
 from evaluator.datasets.base import ClassificationDataset, OwnDraw
 from evaluator.datasets.lcg import SEED, Lcg, places_before_removals
 from evaluator.errors import TemplateError
-from evaluator.schemas import Definition
 
 N_DEMONSTRATION_SETS = 2  # the toolkit shows each query after two demonstration sets; the paper states no number
 

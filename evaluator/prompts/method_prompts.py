@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
+from evaluator.config import Definition
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import DatasetError
@@ -24,7 +25,6 @@ from evaluator.prompts.rows import (
     render_prompts,
     with_query_span,
 )
-from evaluator.schemas import Definition
 
 
 def empty_queries(n_queries: int, n_fields: int) -> pl.Series:

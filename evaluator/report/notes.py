@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from evaluator.config import DEFINITIONS
 from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.max_random import TAIL_TO_TELL
@@ -15,7 +16,7 @@ from evaluator.report.methods import method_order
 from evaluator.report.run_record import arithmetic_rate
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import plural
-from evaluator.schemas import DEFINITIONS, MEAN_OVER_DATASETS
+from evaluator.schemas import MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
@@ -25,7 +26,7 @@ def verdict_lines(metrics: pl.DataFrame) -> list[str]:
     against uniform guessing and the majority label, after correction for all tests of the run; the table has the mean
     accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line. One dataset has
     its own accuracy and verdict.
-    Takes schemas.METRICS, of which the first measured definition of schemas.DEFINITIONS is shown; without verdicts
+    Takes schemas.METRICS, of which the first measured definition of config.DEFINITIONS is shown; without verdicts
     there are no lines.
     """
     is_judged = pl.col("verdict").is_not_null()
@@ -53,7 +54,7 @@ def throughput_line(scores: ScoresRecord) -> str | None:
 
 
 def first_definition(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows under the first of schemas.DEFINITIONS that was measured."""
+    """Return the rows under the first of config.DEFINITIONS that was measured."""
     measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
     return rows.filter(definition=measured) if measured else rows
 

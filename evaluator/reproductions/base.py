@@ -3,17 +3,18 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.whole import csv_text, write_bytes, write_table, writing_to
 from evaluator.progress import Progress, Stage
 
+if TYPE_CHECKING:
+    import polars as pl
+
 PAGE = "report.html"
 
-Tables = Mapping[str, pl.DataFrame]
+Tables = Mapping[str, "pl.DataFrame"]
 """Recomputed tables by name."""
 
 

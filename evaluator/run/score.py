@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.config import ModelConfig, RunConfig
+from evaluator.config import Definition, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, ModelError, ScoreError
@@ -40,7 +40,7 @@ from evaluator.run.second_round import build_second_round, load_head, write_dist
 from evaluator.run.tokenise import tokenise_scorable
 from evaluator.run.until import rounds_of
 from evaluator.run_log import seconds_since
-from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES, Definition
+from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES
 from evaluator.scores.compute import AfterShard, Arithmetic, score_rows
 from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, open_scores, prompt_scores

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.config import Definition
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError
 from evaluator.methods.base import check_labels
 from evaluator.models.source import ModelSource
@@ -12,7 +13,7 @@ from evaluator.progress import Stage
 from evaluator.run.build import Built
 from evaluator.run.folders import lock_folder
 from evaluator.run.resolved_models import PromptForm, ResolvedModel
-from evaluator.schemas import TOKENS, Definition
+from evaluator.schemas import TOKENS
 from evaluator.scores.table import check_prompt_lengths, check_vocabulary
 from evaluator.store import PromptStore
 from evaluator.suites import SUITES, chosen_methods

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evaluator.config import DataOptions, ImportColumns, RunConfig
+from evaluator.config import DataOptions, Definition, ImportColumns, RunConfig
 from evaluator.decisions.questions import VARIED
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, write_record
@@ -22,7 +22,7 @@ from evaluator.run.measure import ScoredStore
 from evaluator.run.pipeline import Finished, measure_and_report
 from evaluator.run.score import Scored
 from evaluator.run_log import now, seconds_since
-from evaluator.schemas import TOKEN_SCORES, TOKENS, Definition
+from evaluator.schemas import TOKEN_SCORES, TOKENS
 from evaluator.scores.table import PlanRecord, ScoreManifest, ScoreTable, ShardRecord
 from evaluator.store import REQUEST_ROWS, ROWS_PER_SHARD, PromptStore, write_shard, write_shards, write_store
 from evaluator.suites.base import Described

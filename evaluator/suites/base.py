@@ -14,7 +14,7 @@ import polars as pl
 
 from evaluator.compare.differences import method_differences
 from evaluator.compare.runs import ComparedRun
-from evaluator.config import LabelBoundary, RunConfig
+from evaluator.config import DEFINITIONS, Definition, LabelBoundary, RunConfig
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.errors import LabelError
@@ -23,12 +23,13 @@ from evaluator.methods.training_states import missing_classes
 from evaluator.metrics import table as metric_tables
 from evaluator.metrics.groups import Diagnostic, PredictionGroup, label_spaces_table, measured_groups
 from evaluator.metrics.thresholds import coverage_tables, joined_tables
+from evaluator.record import PartKind
 from evaluator.report.classification import classification_sections, with_head
 from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import MetricText
-from evaluator.schemas import DEFINITIONS, METRICS_KEY, Definition, PartKind
+from evaluator.schemas import METRICS_KEY
 from evaluator.store import PromptStore
 
 OptionsT = TypeVar("OptionsT")

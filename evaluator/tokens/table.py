@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from evaluator.config import LabelBoundary
+from evaluator.config import Definition, LabelBoundary
 from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
 from evaluator.progress import Progress, Stage
 from evaluator.record import ChatRecord
-from evaluator.schemas import PROMPTS, TOKENS, Definition
+from evaluator.schemas import PROMPTS, TOKENS
 from evaluator.store import ROWS_PER_SHARD, PromptStore, changed, kept, scan_shards, write_shards
 from evaluator.tokens.boundary import TextFault, TextFaults, tokenise_prompts, tokens_around
 from evaluator.tokens.chat import ChatForm, chat_texts

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import DEFINITIONS, Definition, RunConfig
 from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, Method, MethodContext, ScoredRequests
 from evaluator.prompts.rows import normal_requests
-from evaluator.schemas import DEFINITIONS, REQUESTS, SCORES, Definition
+from evaluator.schemas import REQUESTS, SCORES
 from tests.toolkit import our_dataset
 
 BOTH: tuple[Definition, ...] = ("paper", "released")

@@ -7,12 +7,12 @@ import pytest
 from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import domain_calibration
 
+from evaluator.config import DEFINITIONS
 from evaluator.datasets import SOURCES
 from evaluator.methods.base import measured_definitions
 from evaluator.methods.calibration import DOMAIN as PART
 from evaluator.methods.calibration import DOMAIN_CALIBRATION, domain_requests
 from evaluator.prompts.method_prompts import training_draws
-from evaluator.schemas import DEFINITIONS
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
 

@@ -10,10 +10,11 @@ import torch
 from scipy.special import softmax
 from StaICC.prefabricate_inference.model_kernel import noisy_channel_ICL_inference_with_torch_Causal_LM
 
+from evaluator.config import DEFINITIONS
 from evaluator.methods.base import measured_definitions
 from evaluator.methods.scoring_rules import NOISY_CHANNEL, channel_requests, noisy_channel_probs
 from evaluator.methods.scoring_rules import NOISY_CHANNEL_PART as PART
-from evaluator.schemas import DEFINITIONS, PREDICTIONS
+from evaluator.schemas import PREDICTIONS
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset
 

@@ -12,6 +12,7 @@ from StaICC.prefabricate_inference.prompt_template_edit import PPL_ICL as TOOLKI
 from StaICC.util.configs import PPL_ICL_INSTRUCTION_SETTINGS
 from StaICC.util.dataset_interface import prompt_writter
 
+from evaluator.config import Definition
 from evaluator.datasets import SOURCES
 from evaluator.errors import ConfigError
 from evaluator.methods.base import MethodContext, ScoredRequests, predict
@@ -25,7 +26,6 @@ from evaluator.methods.scoring_rules import (
     requests,
 )
 from evaluator.prompts.rows import normal_requests
-from evaluator.schemas import Definition
 from tests.methods.answered import answers, context, record_scores, table
 from tests.toolkit import our_dataset, toolkit_experiment
 

@@ -5,10 +5,11 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
+from evaluator.config import DEFINITIONS
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, Method, ScoredRequests, check_labels, predict, scored_definitions
-from evaluator.schemas import DEFINITIONS, PREDICTIONS, TOKENS
+from evaluator.schemas import PREDICTIONS, TOKENS
 from tests.methods.answered import BOTH, NORMAL, named
 
 SCORED = pl.LazyFrame(

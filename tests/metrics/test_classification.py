@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, log_loss
 
+from evaluator.config import Definition
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, classification_metrics
-from evaluator.schemas import Definition
 
 # Five requests over three labels; the most probable label and whether it is right:
 #   gold 0  .70 .20 .10 -> 0 right     gold 0  .25 .50 .25 -> 1 wrong     gold 1  .10 .60 .30 -> 1 right

@@ -6,9 +6,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from evaluator.config import Definition
 from evaluator.record import MeasuredRecord, PartRecord, measured_record
 from evaluator.report.notes import majority_warnings, missing_class_notes, prompt_definition_notes
-from evaluator.schemas import CONFUSION, LABEL_SPACES, METRICS, Definition
+from evaluator.schemas import CONFUSION, LABEL_SPACES, METRICS
 from tests.report.made_record import made_record, run_record
 from tests.report.made_run import MadeRun
 

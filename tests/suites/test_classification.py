@@ -5,10 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evaluator.config import RunConfig
+from evaluator.config import DEFINITIONS, Definition, RunConfig
 from evaluator.methods import METHODS
 from evaluator.methods.base import MeasuredPart, ScoredRequests
-from evaluator.schemas import DEFINITIONS, Definition
 from evaluator.store import PromptStore, StoreManifest
 from evaluator.suites.base import ScoredRun, classification_tables
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS

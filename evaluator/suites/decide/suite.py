@@ -6,7 +6,7 @@ from functools import reduce
 
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import Definition, RunConfig
 from evaluator.datasets.conversions import as_decision
 from evaluator.decisions.forms import FORMS
 from evaluator.decisions.questions import REPEAT, VARIED
@@ -17,7 +17,7 @@ from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_sc
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText, interval, percent
-from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, Definition
+from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS
 from evaluator.suites import base
 from evaluator.suites.decide import consistency, prompts
 from evaluator.suites.decide.report import decide_sections

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
+from evaluator.config import Definition
 from evaluator.errors import LabelError, MetricError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
 from evaluator.methods.calibration import log_softmax
 from evaluator.methods.training_states import ROW, state_array
 from evaluator.metrics.classification import require_gold
 from evaluator.prompts.rows import ASKS_STATE
-from evaluator.schemas import LABEL_DISTANCES, Definition
+from evaluator.schemas import LABEL_DISTANCES
 from evaluator.suites.in_context_pvi.prompts import INPUT, NULL, PviSource, null_part
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI, PVI_DEFINITIONS, PVI_KEY, PviDefinition
 

@@ -26,12 +26,13 @@ from typing import Any
 
 import polars as pl
 
+from evaluator.config import Definition
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.groups import Diagnostic, Measure, Reading
 from evaluator.report.notes import first_definition
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText
-from evaluator.schemas import MEAN_OVER_DATASETS, Definition
+from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites.staicc import robustness
 from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
 

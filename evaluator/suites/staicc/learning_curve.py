@@ -14,13 +14,13 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import Definition, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_over_datasets, with_intervals
 from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts, variations
-from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, Definition
+from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY
 from evaluator.suites.base import declared
 
 PART = "learning_curve"

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats, Ints
-from evaluator.config import RunConfig
+from evaluator.config import Definition, RunConfig
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
@@ -41,7 +41,6 @@ from evaluator.metrics.intervals import two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
-from evaluator.schemas import Definition
 from evaluator.statistics.variance_components import Design
 from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
 
