@@ -92,8 +92,8 @@ def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
 
 
 ANSWER_KEY = [*DATASET, "method", "definition"]
-CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up or method.prompts.differ]
-"""Methods whose prompts follow from a model's answers, or from the definition of the run."""
+CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up]
+"""Methods that choose demonstrations or templates by the model's answers."""
 
 
 _RESULTS = declare(

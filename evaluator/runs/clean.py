@@ -220,15 +220,13 @@ class _Search:
 
     def _of_data_folder(self, data: DataFolder) -> Iterator[Removable]:
         """Yield the removable files of a data folder. Raises StoreError first if a user's needs are unknown."""
-        runs, gone = list(self._runs), list[Path]()
+        runs, gone = {*self._runs}, list[Path]()
         for mark, out in data.users():
-            if any(out == run.out.resolve() for run in runs):
-                continue
             run = self._run(out)
             if isinstance(run, str):
                 raise StoreError(f"{out} uses these prompts and scores: {run}")
             if run is not None:
-                runs.append(run)
+                runs.add(run)
             elif self._gone:
                 gone.append(mark)
             else:

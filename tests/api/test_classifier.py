@@ -91,6 +91,8 @@ def test_what_does_not_fit_is_said_when_fitting():
 
     with pytest.raises(ConfigError, match="no method 'none'"):
         fit(method="none")
+    with pytest.raises(ConfigError, match="temperature_scaling needs the true labels of other queries"):
+        fit(method="temperature_scaling")
     with pytest.raises(ConfigError, match="no name for the class 'good'"):
         fit(label_names={"bad": "negative"})
     with pytest.raises(ConfigError, match="n_sets must be 1 or more"):

@@ -15,7 +15,7 @@ from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
 from evaluator.run import folders, pipeline
-from evaluator.run.folder import config_from_json, read_table
+from evaluator.run.folder import BuiltFolder, config_from_json, read_table
 from evaluator.run.folders import config_to_json, identity
 from evaluator.runs.verify import verify
 from evaluator.suites import TABLES
@@ -65,6 +65,16 @@ def test_in_a_folder_with_a_space_the_next_command_can_be_typed(tmp_path):
         finish(pipeline.measure(out))
     with pytest.raises(StoreError, match=re.escape(f"Run `evaluator measure '{out}'` first.")):
         read_table(out, "metrics", {})
+
+
+def test_a_run_that_was_moved_is_known_at_its_new_place_once_it_is_opened(finished, tmp_path):
+    data = folders.DataFolder(tmp_path / "data")
+    for name in ("store", "scores"):
+        shutil.move(finished / name, data.path / name)
+    folders.write_run(finished, replace(folders.read_run(finished), data="../data"))
+    assert BuiltFolder(finished).built.store.fingerprint in {path.name for path in (data.path / "store").iterdir()}
+    assert [run for _, run in data.users()] == [finished]
+    assert not (finished / "users").exists()
 
 
 def test_tables_of_earlier_scores_are_not_reported(finished):

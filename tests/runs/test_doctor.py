@@ -4,7 +4,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -252,6 +254,14 @@ def test_each_planted_fault_is_found_and_an_option_avoids_it(examined, fault: ty
     blamed = {check.name for check in wrong if check.option == "a larger --kv-cache-gib"}
     assert blamed == ({found_by} if fault is StalePrefix else set())  # nothing else disagrees
     assert record.verdict.startswith(f"{len(wrong)} of ")
+
+
+def test_the_rate_of_products_is_that_of_the_fastest(monkeypatch) -> None:
+    clock = iter([0.0, 5.0, 5.0, 7.0, 7.0, 10.0, 10.0, 14.0, 14.0, 17.0])
+    monkeypatch.setattr(doctor, "device_kind", lambda: "cpu")
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=partial(next, clock)))
+    monkeypatch.setattr(torch, "randn", lambda *_shape, **_how: torch.ones(1, 1))
+    assert doctor._product_flop_per_s("float32") == 2048**3  # a product of 2 x 2048^3 operations in 2 s
 
 
 def test_the_driver_is_told_by_its_version(examined, monkeypatch, tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def test_models_with_the_same_losses_are_flagged(out: Path) -> None:
     assert pairs == [(TASK, 1, "OLMo-7B", "OLMo-7B-Instruct", 2, 1)]
 
 
+def test_the_rule_that_is_used_for_lost_queries_is_marked_alone(out: Path) -> None:
+    rules = pl.read_parquet(out / "tables" / "query_rules.parquet")
+    # Prompt 3 of both models has one loss for its eight examples: lost by all rules but that of a tenth of the examples.
+    assert rules.select("n_prompts", "n_experiments").rows() == [(2, 2)] * 7 + [(0, 0)] + [(2, 2)]
+    assert rules.filter("is_used")["rule"].to_list() == ["no more different losses than stated choices"]
+
+
 def test_held_out_figures_are_those_of_the_trials(out: Path) -> None:
     rows = pl.read_parquet(out / "tables" / "held_out.parquet")
     assert rows.schema == PUBLISHED_HELD_OUT

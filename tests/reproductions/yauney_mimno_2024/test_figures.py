@@ -62,8 +62,9 @@ def test_search_lines_lie_where_their_accuracies_are() -> None:
 
 
 def test_tails_have_an_axis_from_0_to_1() -> None:
-    drawn = lines(figures.tail_panel(curves(), "max_tail", "base"))
-    assert [y for points in drawn.values() for _, y in points] == pytest.approx([0] * 4, abs=0.6)
+    svg = figures.tail_panel(curves(), "max_tail", "base")
+    assert [y for points in lines(svg).values() for _, y in points] == pytest.approx([0] * 4, abs=0.6)
+    assert {"0.0", "0.5", "1.0"} <= {*ElementTree.fromstring(svg).itertext()}
 
 
 def test_roc_curves_pass_through_the_rates_of_each_verdict() -> None:
