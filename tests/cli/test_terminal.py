@@ -39,6 +39,18 @@ NUMBERS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("done", "total", "rate", "note"),
+    [
+        (1, 100, 10.0, "prompts, 10 prompts/s, 1:15 left"),
+        (1, 101, 9.5, "prompts, 9.5 prompts/s"),  # less than one percent, from which it would be far off
+    ],
+)
+def test_the_time_left_is_shown_from_one_percent_on(done, total, rate, note):
+    progress = Progress(stage="s", done=done, total=total, unit="prompts", requests_per_s=rate, seconds_left=75)
+    assert terminal._note(progress) == note
+
+
 class Clocked:
     """Lines on a narrow console, with a clock that stands still between the seconds it is set to."""
 

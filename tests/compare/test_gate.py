@@ -115,6 +115,13 @@ def test_as_many_queries_as_it_says_do_decide(n: int, worse: int, better: int, m
     assert power(math.floor(0.8 * needed)) < 0.83
 
 
+def test_one_more_query_is_the_least_that_it_says() -> None:
+    d = np.repeat([-1.0, 1.0, 0.0], [20, 20, 960])  # a standard error of .0063, and a margin that is 79 of these away
+    row = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
+    row |= {"difference": d.mean(), "n_queries": 1000, "standard_error": plain_estimate(d).standard_error}
+    assert queries_needed(Policy(margin=0.5), row) == 1001
+
+
 def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):
     run(tmp_path, "new", mid=100, odd=160)
     found = decided(tmp_path, base, 1, 'margin = 0.05\ndatasets = ["mid", "odd"]')
@@ -166,7 +173,7 @@ def test_the_same_model_may_be_gated_against_itself_and_the_same_run_may_not(tmp
         ("margin = 0.02\ndataset = ['mid']", "Did you mean 'datasets'"),
         ("margin = 2", "margin must be between 0 and 1"),
         ("margin = 0.02\nmetric = 'f1'", "metric must be accuracy or true_label_probability"),
-        ("margin = 0.02\nalpha = 0.7", "alpha must be between"),
+        ("margin = 0.02\nalpha = 0.5", "alpha must be between"),
         ("margin = 0.02\ndatasets = []", "datasets must name one"),
         ("margin =", "no TOML"),
     ],

@@ -147,6 +147,8 @@ def test_two_models_with_the_same_scores_are_named(tmp_path: Path) -> None:
     assert note.startswith("acme/tiny and acme/mid have the same scores to the last digit")
     results[1] = results[1].with_columns(true_label_prob=pl.col("true_label_prob") * (1 + 1e-9))
     assert not comparison_notes(runs, comparison_table(runs), results)
+    without = [rows.with_columns(true_label_prob=pl.lit(None, pl.Float64)) for rows in results]
+    assert not comparison_notes(runs, comparison_table(runs), without)  # answers without probabilities
 
 
 def test_models_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:

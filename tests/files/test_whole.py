@@ -25,6 +25,21 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
     assert json_files.read_json(tmp_path / "manifest.json") is None
 
 
+def test_a_table_that_was_changed_since_it_was_recorded_stays(tmp_path):
+    earlier = {name: whole.write_table(tmp_path, name, pl.DataFrame({"a": [1]})) for name in ("kept", "old", "changed")}
+    whole.write_table(tmp_path, "changed", pl.DataFrame({"a": [2]}))
+    whole.remove_tables(tmp_path, earlier | {"gone": ""}, ["kept"])
+    assert sorted(os.listdir(tmp_path / "tables")) == ["changed.parquet", "kept.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(1023, "1023 bytes"), (2**10, "1.0 KiB"), (2**20, "1.0 MiB"), (2**30, "1.0 GiB"), (3 * 2**29, "1.5 GiB")],
+)
+def test_sizes_have_the_largest_unit_that_they_reach(n_bytes, text):
+    assert whole.size_text(n_bytes) == text
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
 def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_the_old_file(tmp_path, monkeypatch, number):
     path = tmp_path / "file"

@@ -122,6 +122,14 @@ def test_list_finds_the_runs_below_a_folder_and_no_stores(runs):
     assert [run["state"] for run in listed] == ["unfinished", "damaged", "finished"]
 
 
+def test_runs_are_searched_five_folders_down(tmp_path):
+    deepest = tmp_path / "1/2/3/4/5"
+    (deepest / "6").mkdir(parents=True)
+    for folder in (deepest, deepest / "6"):
+        (folder / "run.json").touch()
+    assert [*find_runs(tmp_path)] == [deepest]
+
+
 def test_a_folder_without_a_run_is_said(tmp_path):
     assert "holds no run" in command("show", tmp_path, exits=2)
     assert command("list", tmp_path) == f"No runs in {tmp_path}.\n"

@@ -10,6 +10,7 @@ import pytest
 
 from evaluator.files.json_files import write_record
 from evaluator.metrics.thresholds import Threshold, ThresholdFile
+from evaluator.runs.watch import _verdict
 from tests.command_line import command
 
 NAMES = ["billing", "technical", "spam"]
@@ -81,6 +82,15 @@ def test_more_errors_than_promised_are_an_alarm_which_stays_when_the_log_grows(f
     assert watched(folder, bad, exits=1).startswith("ALARM: accuracy: ")
     first = watched(folder, bad, exits=1).split("first at value ")[1]
     assert watched(folder, pl.concat([bad, good]), exits=1).split("first at value ")[1] == first
+
+
+def test_all_tests_together_have_the_level_and_each_alarm_has_its_first_value() -> None:
+    # Ville's inequality with .05 / 2 for each of two tests: an alarm is from 40 on.
+    quiet, loud = ("quiet", "as before", np.array([2.0, 39.9])), ("loud", "worse", np.array([1.0, 39.9, 40.0, 3.0]))
+    first, second = _verdict([quiet, loud]).checks
+    assert (first.alarm_at, second.alarm_at, second.needed) == (None, 3, 40)
+    assert _verdict([quiet, loud]).reason.endswith("(largest e-value 40, an alarm is from 40 on; first at value 3).")
+    assert _verdict([loud, loud]).reason.endswith("; first at value 3) and 1 more of 2 tests.")
 
 
 def test_rows_of_a_group_are_one_value(folder: Path) -> None:

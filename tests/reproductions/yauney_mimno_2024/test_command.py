@@ -70,7 +70,7 @@ def test_models_with_the_same_losses_are_flagged(out: Path) -> None:
 
 def test_the_rule_that_is_used_for_lost_queries_is_marked_alone(out: Path) -> None:
     rules = pl.read_parquet(out / "tables" / "query_rules.parquet")
-    # Prompt 3 of both models has one loss for its eight examples: lost by all rules but that of a tenth of the examples.
+    # Prompt 3 of both models has one loss for its eight examples: lost by all rules but that of a tenth of them.
     assert rules.select("n_prompts", "n_experiments").rows() == [(2, 2)] * 7 + [(0, 0)] + [(2, 2)]
     assert rules.filter("is_used")["rule"].to_list() == ["no more different losses than stated choices"]
 
