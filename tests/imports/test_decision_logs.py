@@ -295,6 +295,10 @@ def test_label_mass_makes_likelihoods_over_the_vocabulary(tmp_path):
     [dataset] = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
     assert dataset.numbers == "log-likelihoods"
     assert dataset.rows["log_likelihoods"][0].to_list() == pytest.approx([math.log(0.025), math.log(0.075)])
+    rows[0]["response"]["diagnostics"] = {"q": {"label_mass": 0}}  # whose likelihoods would all be 0
+    [dataset] = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert dataset.numbers == "probabilities"
+    assert dataset.rows["log_likelihoods"][0].to_list() == pytest.approx([math.log(0.25), math.log(0.75)])
 
 
 def test_options_that_differ_in_number_are_datasets_of_their_own(tmp_path):

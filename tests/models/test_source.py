@@ -376,7 +376,7 @@ def test_any_value_in_a_configuration_is_a_model_with_sizes_or_one_sentence(tiny
         assert source.kv_values_per_token >= 0
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, -1, 2**40, "1024", [1024], 1024.0, True])
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1, 2**31, "1024", [1024], 1024.0, True])
 def test_a_size_that_is_no_whole_number_in_its_range_is_named(copied, value):
     edit_config(copied, lambda described: described.update(vocab_size=value))
     with pytest.raises(ModelError, match=r"config\.json: vocab_size must be a whole number from 0 to 2,147,483,647"):
@@ -433,3 +433,12 @@ def test_pickled_weights_are_downloaded_only_where_a_hub_model_has_no_others(
     weights = {path.name for path in tmp_path.iterdir()} - {"config.json"}
     expected = {"pytorch_model.bin"} if len(asked) == 2 else {"model.safetensors"} & {*files}
     assert weights == (expected if needs_weights else set())
+
+
+def test_sizes_at_the_ends_of_their_ranges_are_taken(copied):
+    changes = {"vocab_size": 2**31 - 1, "num_hidden_layers": 10_000, "head_dim": 0}
+    edit_config(copied, lambda described: described.update(changes))
+    source = found(copied)
+    assert source.vocab_size == 2**31 - 1
+    # A head dimension of 0 is one that is not stated; keys and values of each layer have as many numbers.
+    assert source.kv_values_per_token == 2 * 10_000 * source.n_kv_heads * source.hidden_size // source.n_heads

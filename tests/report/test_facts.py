@@ -2,7 +2,8 @@
 
 import pytest
 
-from evaluator.record import ThroughputRecord
+from evaluator.preflight.findings import finding
+from evaluator.record import PreflightRecord, ThroughputRecord
 from evaluator.report import run_record
 from tests.report.made_record import made_record
 
@@ -102,3 +103,42 @@ def test_the_engine_is_named_with_its_version() -> None:
     assert run_record.headline_facts(made_record())["Engine"] == "vllm 9.9.9"
     unknown = made_record(engine={"name": "fake", "versions": {}})
     assert run_record.headline_facts(unknown)["Engine"] == "fake"
+
+
+@pytest.mark.parametrize(
+    ("has_template", "form"), [(False, "plain"), (True, "plain, though the model has a chat template")]
+)
+def test_prompts_that_pass_by_a_chat_template_say_so(has_template: bool, form: str) -> None:
+    assert run_record.headline_facts(made_record(model={"has_chat_template": has_template}))["Prompts"] == form
+
+
+def test_a_finding_that_was_accepted_is_a_warning_if_it_stops_a_run() -> None:
+    checked = PreflightRecord(
+        model="acme/small",
+        label_boundary="separate",
+        tokens_in_front=0,
+        has_chat_template=False,
+        context_tokens=None,
+        datasets={},
+        requests=0,
+        prompts=0,
+        tokenised_prompts=0,
+        request_tokens=0,
+        tokens=0,
+        floor_tokens=0,
+        block_floor_tokens={},
+        n_parameters=None,
+        weight_bytes=None,
+        cache_bytes_per_token=0,
+        flop_per_token=None,
+        devices={},
+        findings=[
+            finding("class-without-queries", "No row is 'x'.", "zoo"),
+            finding("prompts-over-context", "Two are longer.", "abc"),
+            finding("missing-bos", "It has no BOS."),
+        ],
+        accepted=["class-without-queries", "missing-bos"],
+    )
+    said = ["Accepted with --accept class-without-queries: zoo: No row is 'x'."]
+    assert run_record.accepted_warnings(checked) == said
+    assert run_record.accepted_warnings(None) == []

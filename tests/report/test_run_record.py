@@ -6,6 +6,7 @@ from evaluator.record import ThroughputRecord
 from evaluator.report.figures import Drawing
 from evaluator.report.run_record import cost_section, record_section
 from evaluator.report.section import Group, Panels, Section
+from evaluator.report.table import Table
 from tests.report.made_record import made_record
 
 
@@ -56,3 +57,12 @@ def test_the_stages_of_a_run_follow_one_another_in_a_time_line() -> None:
 
 def test_a_run_of_one_shard_has_no_course_of_time() -> None:
     assert throughput_section(made_record().scores.throughput) is None
+
+
+def test_each_count_of_tokens_has_a_bar_as_long_as_its_share_of_all() -> None:
+    section = cost_section(made_record())
+    assert section
+    (table,) = (block for block in section.content if isinstance(block, Table))
+    shares = [str(row.cells[3].text).partition("--share: ")[2].partition("%")[0] for row in table.body]
+    # Of 2,400 tokens: 2,000 distinct and sent, 1,250 computed, 1,100 and 1,000 of the floors.
+    assert shares == ["100.00", "83.33", "83.33", "52.08", "45.83", "41.67"]

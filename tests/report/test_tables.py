@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.report.classification import confusion_matrix
+from evaluator.report.methods import sign
 from evaluator.report.table import (
     MAJORITY_TESTED,
     MetricText,
@@ -82,3 +83,10 @@ def test_a_p_value_below_a_thousandth_is_named_as_such_and_a_thousandth_is_not(v
 def test_an_accuracy_is_better_than_the_majority_label_where_p_is_5_percent_at_most(p: float, shown: str) -> None:
     assert MAJORITY_TESTED.cell
     assert MAJORITY_TESTED.cell({"p_majority_holm": p}) == shown
+
+
+@pytest.mark.parametrize(
+    ("p", "difference", "shown"), [(0.05, 0.1, "positive"), (0.05, -0.1, "negative"), (0.0501, 0.1, "unclear")]
+)
+def test_a_difference_has_a_sign_where_p_is_5_percent_at_most(p: float, difference: float, shown: str) -> None:
+    assert sign({"p_holm": p, "difference": difference}) == shown

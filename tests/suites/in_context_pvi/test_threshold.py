@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
+from evaluator.suites.in_context_pvi.report_figures import threshold_text
 from evaluator.suites.in_context_pvi.summary import judged_queries, thresholds
 from tests.suites.in_context_pvi.pvi_answers import run_table
 
@@ -78,3 +79,16 @@ def test_thresholds_are_where_the_isotonic_regression_of_scikit_learn_reaches_on
 def test_runs_are_cut_one_by_one() -> None:
     table = pl.concat([run_table([0.0, 1], [False, True]), run_table([4.0, 8], [False, True], demonstration_set=1)])
     assert thresholds(judged_queries(table)).sort("demonstration_set")["threshold"].to_list() == [0.5, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "text"),
+    [
+        (None, "no threshold"),
+        (-math.inf, "at least half are right from the lowest PVI up"),
+        (math.inf, "at least half are right at no PVI"),
+        (-0.5, "at least half are right from -0.500 bits up"),
+    ],
+)
+def test_a_threshold_is_told_in_words(threshold: float | None, text: str) -> None:
+    assert threshold_text(threshold) == text
