@@ -112,6 +112,7 @@ def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
     left = {"out_of_time": count["out of time"], "equivalent": count["equivalent"]}
     share = count["killed"] / max(count["killed"] + count["survived"], 1)
     return {
+        "commit": options.commit,
         "seed": options.seed,
         "killed": count["killed"],
         "survived": count["survived"],

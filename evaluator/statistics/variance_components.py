@@ -81,7 +81,7 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
     estimates = _solve(squares, n_queries, n_levels, n_draws)
     if "level" in estimates:
         estimates["level"] = estimates["level"] * widening
-    reach = stdtrit(n_queries - 1, UPPER) * np.sqrt(max(n_queries - 1, 0)) if n_queries > 2 else np.nan
+    reach = stdtrit(n_queries - 1, UPPER) * np.sqrt(n_queries - 1) if n_queries > 2 else np.nan
     components, rounding = {}, ROUNDING * float(np.abs(cells).max(initial=0.0)) ** 2
     for name, (value, *without_one) in estimates.items():
         error = np.std(without_one)
