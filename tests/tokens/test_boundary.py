@@ -119,6 +119,7 @@ def test_a_text_by_itself_is_scored_after_its_first_token(boundary):
     # "x: ab" is x, :, Ġab; with a BOS every token of the text is scored, without one all but the first.
     assert tokenized("x: ab", [], boundary, ask="text") == ([0], [[9, 2, 8]])
     assert tokenized("x: ab", [], boundary, template="$A", ask="text") == ([9], [[2, 8]])
+    assert tokenized("x:", [], boundary, template="$A", ask="text") == ([9], [[2]])
 
 
 @pytest.mark.parametrize("boundary", ["separate", "merged"])

@@ -13,7 +13,7 @@ from evaluator.prompts.rows import NO_SPANS, classification_prompts
 from evaluator.store import with_prompt_ids
 from evaluator.templates.template import MetaTemplate, Verbalizer
 from evaluator.tokens.chat import ChatForm
-from evaluator.tokens.table import tokenise
+from evaluator.tokens.table import chat_example, tokenise
 from evaluator.tokens.tokenizer import FastTokenizer
 from tests.chat_models import ANY_ROLE, DATED, NO_SYSTEM, SPACED, THINKING, chat_tokenizer
 
@@ -143,6 +143,13 @@ def test_texts_that_ask_nothing_stay_plain():
     assert (
         rows["token_id"][0] == tokenise(FastTokenizer(chat.tokenizer.backend_tokenizer), plain, "merged")["token_id"][0]
     )
+
+
+def test_the_example_of_a_conversation_is_one_of_middling_length_up_to_its_label():
+    chat = form(ANY_ROLE)
+    middling = [*TURNS[:-1], {"role": "user", "content": "Text: bbb\nLabel:"}, {"role": "assistant", "content": "wet"}]
+    whole = chat.tokenizer.apply_chat_template(middling, tokenize=False)
+    assert chat_example(chat, prompts("aaaa", "bbb", "cc", "d").lazy()) == whole[: whole.rindex("wet") + 3]
 
 
 def test_the_state_of_a_prompt_is_that_where_the_answer_begins():

@@ -29,6 +29,8 @@ def test_rows_of_shards_are_chosen_as_those_of_a_frame_are(rows):
     assert middle.height == 3
     assert middle.frame()["prompt_id"].to_list() == ["p3", "p5", "p7"]
     assert middle.slice(3, 5).frame().equals(TOKENS[:0])
+    true_or_null = pl.when(pl.col("context").list.first() > 7).then(True)
+    assert rows.filter(true_or_null).frame()["prompt_id"].to_list() == ["p8", "p9"]
 
 
 def test_a_pickle_holds_the_rows_for_hosts_that_have_no_files(rows, tmp_path):
@@ -49,3 +51,5 @@ def test_a_piece_is_read_once_for_neighbouring_slices(monkeypatch):
     assert len(reads) == 3
     assert pl.concat(pieces).equals(TOKENS)
     assert rows.slice(10, 2).frame().equals(TOKENS[:0])
+    rows.slice(0, 2).frame()
+    assert len(reads) == 4, "only the last piece is in memory"

@@ -7,7 +7,7 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run.build import build_prompts
 from evaluator.schemas import TOKENS
-from evaluator.tokens.table import open_tokens, tokenise_store, with_token_ids
+from evaluator.tokens.table import open_tokens, tokenise_store, with_last_tokens, with_token_ids
 from tests.tokens.token_frames import token_table
 
 
@@ -63,6 +63,18 @@ def test_equal_tokens_have_the_same_id_unless_their_ask_differs():
     assert len(set(ids)) == 3
     as_states = with_token_ids(rows.drop("token_id").with_columns(ask=pl.lit("state")))
     assert not {*as_states["token_id"]} & {*ids}
+    # The same tokens, divided among the labels in another way; and tokens that could be lengths.
+    cut = token_table(
+        ("a", [1], [[7], [8, 9]]), ("b", [1], [[7, 8], [9]]), ("c", [1, 1, 3], [[5]]), ("d", [1], [[1, 1, 5]])
+    )
+    assert cut["token_id"].n_unique() == 4
+
+
+def test_only_labels_of_several_tokens_get_a_row_of_last_tokens():
+    rows = with_last_tokens(token_table(("a", [1], [[7], [8]]), ("b", [1, 2], [[7], [8, 9]])))
+    assert rows["ask"].to_list() == ["labels", "labels", "last_tokens"]
+    assert rows.row(2, named=True)["prompt_id"] == "b"
+    assert rows["continuations"].to_list()[2] == [[7], [9]]
 
 
 def test_tokens_are_made_again_when_the_code_that_makes_them_has_changed(store, fake_source, monkeypatch):
