@@ -1,16 +1,20 @@
 """Runs that stop as soon as their answers decide: decisions, what is scored, resumption, and what other outputs say."""
 
+import math
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns, UntilOptions
 from evaluator.progress import finish
-from evaluator.run import pipeline
+from evaluator.run import pipeline, until
 from evaluator.run.folder import BuiltFolder, read_scores
 from evaluator.run.folders import read_run
 from evaluator.run.until import block_size
+from evaluator.statistics.betting import Planned, mean_interval
 from tests.command_line import command, command_outputs
 
 FAKE = ("--model", "fake", "--engine", "fake", "--shots", 0)
@@ -191,3 +195,23 @@ def test_questions_without_true_options_are_asked_whole_and_decide_nothing(tmp_p
     assert table(tmp_path / "run").select("dataset", "decision").rows() == [("kind", "refuted")]
     asked = pl.read_parquet(tmp_path / "run" / "tables" / "predictions.parquet").filter(dataset="other")
     assert asked.height == 100
+
+
+@pytest.mark.parametrize(("capital", "decision"), [(79.99, "undecided"), (80.01, "better")])
+def test_two_directions_of_two_datasets_share_the_level(monkeypatch, capital, decision):
+    # Ville's inequality: each of four capitals reaches 4 / .05 with a probability of .05 / 4 at most.
+    store = SimpleNamespace(requests=lambda: pl.LazyFrame({"dataset": ["a", "b"]}))
+    run = SimpleNamespace(store=store, config=SimpleNamespace(until=UntilOptions()))
+    monkeypatch.setattr(until, "_evidence", lambda *_: {"worse": 0.0, "better": math.log(capital)})
+    rows = pl.DataFrame({"block": [0, 1], "correct": [1.0, 1.0]})
+    assert until._decision(run, rows, 0) == decision
+
+
+def test_intervals_of_two_datasets_share_the_level_and_p_is_of_both_directions(monkeypatch):
+    monkeypatch.setattr(until, "log_capitals", lambda *_: (np.array([0.0, math.log(20)]), np.array([0.0])))
+    four = {"correct": [1.0, 0.0, 1.0, None], "known": [1.0, 0.0, 0.0, 1.0], "probability": [0.5] * 4}
+    rows = pl.DataFrame({name: values * 100 for name, values in four.items()})
+    found = until._estimate(UntilOptions(), rows, 2)
+    low, high = mean_interval(np.tile([1.0, 0, 1], 100), Planned(400, known=np.tile([1.0, 0, 0, 1], 100)), 0.025)
+    assert (found["value"], found["p_new"]) == (pytest.approx(1 / 3), pytest.approx(2 / 20))
+    assert (found["low"], found["high"]) == (pytest.approx(low - 0.5), pytest.approx(high - 0.5))

@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from evaluator.runs.board import Answers, _rank
 from tests.command_line import command_outputs
 from tests.compare.run_folders import four_runs, predictions, put_table, write_run
 from tests.report.reading import open_fresh
@@ -68,6 +70,14 @@ def test_other_prompts_other_forms_and_other_definitions_never_share_a_ranking(r
     assert places["acme/merged"][1] is None
     by_definition = [{group for group, _ in ranked(content, name).values()} for name in ("paper", "released")]
     assert not by_definition[0] & by_definition[1]
+
+
+def test_two_runs_are_ranked_and_one_alone_is_not() -> None:
+    rows: list[dict[str, Any]] = [{"rank": None}, {"rank": None}]
+    _rank([(row, Answers("", {"zoo": np.full(100, n % 2, float)})) for n, row in enumerate(rows)])
+    assert [row["rank"] for row in rows] == [[2, 2], [1, 1]]
+    _rank([(alone := {"rank": None}, Answers("", {"zoo": np.ones(100)}))])
+    assert alone["rank"] is None
 
 
 def test_adding_a_run_keeps_ids_links_and_groups(runs: Path, tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ import pytest
 from scipy.stats import binom, binomtest
 
 import evaluator
+from evaluator.errors import StoreError
+from evaluator.files.json_files import write_record
+from evaluator.metrics.thresholds import ThresholdFile
+from evaluator.runs.threshold import read_thresholds
 from tests.command_line import command
 
 OPTIONS = {"urgent": ["no", "yes"], "queue": ["billing", "technical", "spam"]}
@@ -61,6 +65,15 @@ def test_a_threshold_a_question_is_written_with_its_promise_and_intervals(folder
         assert each["alpha"] == pytest.approx(0.025)  # two promises hold together with 95%
         assert binom.cdf(own.height - right, own.height, 0.1) <= 0.025
     assert json.loads((folder / "thresholds.json").read_text())["model"] == "acme/decider"
+
+
+def test_thresholds_of_another_version_are_refused(tmp_path):
+    file = ThresholdFile(
+        model="m", method="vanilla", assurance=0.95, yes=None, group_column=None, thresholds=(), version=2
+    )
+    write_record(tmp_path / "thresholds.json", file)
+    with pytest.raises(StoreError, match=r"thresholds\.json holds no thresholds of this version"):
+        read_thresholds(tmp_path / "thresholds.json")
 
 
 def test_the_lines_say_what_is_used_and_what_is_promised(folder):
