@@ -424,6 +424,18 @@ ThresholdPer = Literal["all", "question", "class"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class CoherenceOptions(Options):
+    """Which cases a model is asked about, and how."""
+
+    suite: Literal["jevbench-mini", "jevbench-240", "examples"] = option(
+        "jevbench-mini", "Tests: 1,200 about 240 cases, on which jevbench's results are reported; all 12,000; or a few."
+    )
+    form: Literal["letters", "names", "vllm", "vllm-decisions"] = option(
+        "letters", "Options lettered, and the letter read; their names scored; or as a server of vLLM asks."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ThresholdOptions(Options):
     """Which thresholds are chosen, and on which answers of a run."""
 

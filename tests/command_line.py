@@ -11,7 +11,7 @@ import pytest
 from evaluator.cli.main import main
 from tests.shared_engines import close_engines
 
-LOADING_COMMANDS = {"run", "score", "receipt"}
+LOADING_COMMANDS = {"run", "score", "receipt", "coherence"}
 
 
 class Outputs(NamedTuple):

@@ -1,4 +1,4 @@
-"""The command `doctor`, and those about finished runs: `list`, `show`, `clean`, `verify`, `export`, `receipt`, ...
+"""The commands `doctor`, `coherence` and `threshold`, and those about finished runs: `list`, `show`, `clean`, ...
 
 The commands `compare`, `board` and `gate`: several runs, many runs, and one run against another.
 """
@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, model_configs, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
-from evaluator.config import DEFINITIONS, ModelConfig, ReceiptConfig, ThresholdOptions
+from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
 from evaluator.errors import ConfigError
 from evaluator.files.whole import size_text
 from evaluator.options import from_options
@@ -221,6 +222,28 @@ def doctor(tune: Path | None, **given: Any) -> int:
 
 
 @click.command()
+@options_of(ModelConfig)
+@options_of(CoherenceOptions)
+@click.option("--out", type=FILE, help="Write everything here as JSON, as `jevbench show` reads it.")
+def coherence(out: Path | None, **given: Any) -> None:
+    """Measure how often a model's answers to typed questions contradict each other; no true labels are needed.
+
+    Asks the frozen cases of the package jevbench, and prints its scores from 0 to 100 with 95% intervals over cases.
+    """
+    from evaluator.files.whole import write_bytes
+    from evaluator.runs.coherence import coherence as measure
+
+    model, *others = model_configs(given)
+    if others:
+        raise ConfigError("coherence measures one model: give one --model, --adapter and --chat-template.")
+    report = draw(measure(model, from_options(CoherenceOptions, given)))
+    if out:
+        with TemporaryDirectory() as folder:
+            write_bytes(out, report.save(Path(folder) / out.name).read_bytes())
+    echo(*report.table().splitlines())
+
+
+@click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=UserPath(exists=True))
 @options_of(ThresholdOptions)
 @click.option("--out", type=FILE, help="Write the thresholds here: thresholds.json.")
@@ -345,4 +368,4 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
     return EXIT_CODES[decided.outcome]
 
 
-COMMANDS = (list_runs, show, clean, verify, export, receipt, doctor, threshold, compare, board, gate)
+COMMANDS = (list_runs, show, clean, verify, export, receipt, doctor, coherence, threshold, compare, board, gate)
