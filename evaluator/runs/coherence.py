@@ -7,7 +7,7 @@ Source: jevbench 0.1.0 (Apache 2.0), `evaluate` and the wire format of System On
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,17 +93,17 @@ def coherence(config: ModelConfig, options: CoherenceOptions) -> Stage[Any]:
 
     requests = _Requests(options.form)
 
-    def judged(reply: Callable[..., dict[str, Wire]]) -> Any:
-        return jevbench.evaluate(reply, options.suite, cache=None, name=source.name)
+    def judged() -> Any:
+        return jevbench.evaluate(requests.reply, options.suite, cache=None, name=source.name)
 
     source = find_source(config)
     yield Progress(stage="Reading cases", done=0, total=1, unit="suites")
-    judged(requests.reply)
+    judged()
     rows = _tokens(source, config, requests.prompts)
     scored = yield from _scored(source, with_devices(source, config), rows)
     requests.keep(scored)
     yield Progress(stage="Judging answers", done=0, total=1, unit="suites")
-    return judged(requests.reply)
+    return judged()
 
 
 def _tokens(source: ModelSource, config: ModelConfig, prompts: Mapping[str, tuple[str, list[str]]]) -> pl.DataFrame:
