@@ -224,7 +224,7 @@ def doctor(tune: Path | None, **given: Any) -> int:
 @click.command()
 @options_of(ModelConfig)
 @options_of(CoherenceOptions)
-@click.option("--out", type=FILE, help="Write everything here as JSON, as `jevbench show` reads it.")
+@click.option("--out", type=FILE, help="Write everything here as JSON, as `jevbench report` reads it.")
 def coherence(out: Path | None, **given: Any) -> None:
     """Measure how often a model's answers to typed questions contradict each other; no true labels are needed.
 
