@@ -13,7 +13,9 @@ from scipy.optimize import brentq
 from scipy.stats import binom, binomtest, nct, ttest_1samp
 from scipy.stats import t as student
 
+from evaluator.compare import differences as differences_of_runs
 from evaluator.compare.differences import (
+    ADJUSTED,
     equivalence_table,
     estimated_differences,
     method_differences,
@@ -131,6 +133,12 @@ def test_the_mean_has_the_interval_of_all_datasets_with_two_more_pairs_altogethe
     assert (mean["ci_low"], mean["ci_high"]) == pytest.approx((np.mean(means) - reach, np.mean(means) + reach))
     assert mean["difference"] == pytest.approx(np.mean([d.mean() for d in own]))
     assert mean["n_queries"] == 4 * N_QUERIES
+
+
+def test_the_error_of_a_mean_is_that_of_a_sum_of_independent_datasets() -> None:
+    rows = pl.DataFrame({"d": [[0.0, 1.0, 1.0]] * 2, "difference": [0.5, 0.7], "standard_error": [0.3, 0.4]})
+    rows = rows.with_columns(test=pl.lit("t"), n_queries=3, **dict.fromkeys(ADJUSTED, pl.lit(1.0)))
+    assert differences_of_runs._test_of_mean(rows)["standard_error"] == pytest.approx(0.25)
 
 
 def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def test_bins_count_a_querys_equal_answers_once() -> None:
     assert (bins.share.tolist(), bins.accuracy.tolist()) == ([0.5, 0.5], [0.5, 1.0])
     assert bins.confidence == pytest.approx([0.63, 0.865])
     assert bins.n == pytest.approx([2, 2])
+    assert bins.extra == pytest.approx([0.5 * 0.25 / 4**2] * 2)  # each half of a quarter of one of 4 requests, squared
     twice = bins_of(pl.concat([once, once]))
     assert twice.n == pytest.approx(bins.n)
     apart = bins_of(pl.concat([once, once.with_columns(pl.col("query_id") + 4)]))

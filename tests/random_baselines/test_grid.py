@@ -43,6 +43,7 @@ def test_the_text_of_a_table_has_examples_down_and_tries_across() -> None:
     assert lines[3].split() == ["100", "0.5000", "0.5768"]  # the paper's example, 0.57678
     assert lines[4].split()[:2] == ["1,000", "0.5000"]
     assert blocks[1].startswith("0.25")
+    assert table_text(baseline_table([100], [0.5], [10, 7, 1])).splitlines()[2].split()[3:] == ["10", "7", "1"]
 
 
 def test_numbers_along_an_axis_are_whole_and_rise_from_end_to_end() -> None:

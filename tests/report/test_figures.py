@@ -34,6 +34,13 @@ def x_of(mark: ElementTree.Element) -> float:
     return float(found[1])
 
 
+def test_the_line_of_risk_and_coverage_begins_at_no_answer() -> None:
+    points = pl.DataFrame({"threshold": [0.9, 0.5], "share": [0.5, 1.0], "accuracy": [0.9, 0.8]})
+    svg = figures.risk_coverage_figure(points.with_columns(accuracy_low=0.7, accuracy_high=0.95)[::-1])
+    # The area to hover over: half of the width up to the first point, the rest up to the second.
+    assert [mark.get("d", "").partition("v")[0] for mark in marks(svg, "rect")] == ["M0,0h75", "M75,0h75"]
+
+
 def test_points_and_intervals_lie_where_their_values_are() -> None:
     svg = figures.interval_rows(interval_rows())
     points = [x_of(mark) for mark in marks(svg, "symbol")]
