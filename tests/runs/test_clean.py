@@ -308,12 +308,22 @@ def test_a_comparison_among_the_runs_stops_nothing(runs):
     assert "unfinished" not in command("list", runs / "compared")
 
 
-def test_the_cache_goes_only_when_it_is_named(runs, tmp_path, monkeypatch):
-    monkeypatch.setenv("EVALUATOR_CACHE", str(tmp_path / "cache"))
-    converted = tmp_path / "cache" / "datasets" / "sst5.0.arrow"
-    converted.parent.mkdir(parents=True)
-    converted.write_bytes(b"1")
+def test_the_cache_goes_only_when_it_is_named_and_what_others_put_there_stays(runs, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("EVALUATOR_CACHE", str(cache))
+    ours = ["datasets/sst5.0.arrow", "digests/code-0f.json", "hub/acme--sums-0123456/a.parquet"]
+    others = [
+        "datasets/notes.txt",
+        "digests/a.json/b.json",
+        "hub/acme--sums-89abcdef/notes.md",
+        "models/own/config.json",
+    ]
+    for name in (*ours, *others):
+        (cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (cache / name).write_bytes(b"1")
+    (cache / "datasets" / "trec.0.arrow").symlink_to(cache / "datasets" / "notes.txt")
     assert kinds(runs) == set()
-    assert kinds(runs, cache=True) == {"datasets"}
+    assert kinds(runs, cache=True) == {"datasets", "digests"}
     command("clean", runs, "--cache", "--yes")
-    assert not converted.exists()
+    left = {str(path.relative_to(cache)) for path in cache.rglob("*") if not path.is_dir()}
+    assert left == {*others, "datasets/trec.0.arrow"}
