@@ -30,7 +30,7 @@ from evaluator.store import open_intact_store, open_store
 N_WORDS = 20  # of a text
 TRAINING_ROWS = 1000
 FAKE = ("--model", "fake", "--engine", "fake")
-DATA = ("--input-column", "text", "--gold-column", "label", "--training-rows", str(TRAINING_ROWS))
+COLUMNS = ("--input-column", "text", "--gold-column", "label", "--training-rows", str(TRAINING_ROWS))
 
 
 def main(n_prompts: int = 2_000_000, n_predictions: int = 10_000_000) -> None:
@@ -56,16 +56,12 @@ def main(n_prompts: int = 2_000_000, n_predictions: int = 10_000_000) -> None:
 def stores(folder: Path, n_prompts: int) -> list[dict[str, object]]:
     """Build, open and tokenise a store of this many prompts."""
     case = f"a store of {n_prompts:,} prompts"
-    write_texts(folder / "texts.parquet", n_prompts // 2)  # each is a query of two parts of the suite
-    built_s, built_mib = command(
-        "build", "classify", "--data", str(folder / "texts.parquet"), *DATA, "--out", str(folder / "built")
-    )
+    built_s, built_mib = command("build", *asked(folder / "texts.parquet", n_prompts), "--out", str(folder / "built"))
     store = _store(folder / "built")
     open_s = float(np.median([timed(lambda: open_store(store)) for _ in range(5)]))
     verify_s = float(np.median([timed(lambda: open_intact_store(store)) for _ in range(5)]))
     some = n_prompts // 10
-    write_texts(folder / "some.parquet", some // 2)
-    command("build", "classify", "--data", str(folder / "some.parquet"), *DATA, "--out", str(folder / "some"))
+    command("build", *asked(folder / "some.parquet", some), "--out", str(folder / "some"))
     tokens_s, tokens_mib = child("tokenise", str(_store(folder / "some")))
     return [
         _row(case, "evaluator, build", n_prompts, "prompts", built_s, built_mib),
@@ -100,18 +96,15 @@ def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
 
 def scored(folder: Path, n_prompts: int) -> tuple[int, float, float]:
     """Return the number of prompts, and the seconds and peak MiB of `evaluator score` for them."""
-    texts, built = folder / f"{n_prompts}.parquet", folder / f"built-{n_prompts}"
-    write_texts(texts, n_prompts // 2)
-    command("build", "classify", "--data", str(texts), *DATA, "--out", str(built))
+    built = folder / f"built-{n_prompts}"
+    command("build", *asked(folder / f"{n_prompts}.parquet", n_prompts), "--out", str(built))
     return (n_prompts, *command("score", str(built), *FAKE))
 
 
 def whole_run(folder: Path, n_prompts: int) -> tuple[int, float, float]:
     """Return the number of prompts, and the seconds and peak MiB of `evaluator run` for them."""
-    texts = folder / f"{n_prompts}.parquet"
-    write_texts(texts, n_prompts // 2)
-    out = str(folder / f"run-{n_prompts}")
-    return (n_prompts, *command("run", "classify", "--data", str(texts), *DATA, *FAKE, "--out", out))
+    words, out = asked(folder / f"{n_prompts}.parquet", n_prompts), str(folder / f"run-{n_prompts}")
+    return (n_prompts, *command("run", *words, *FAKE, "--out", out))
 
 
 def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str, object]]:
@@ -122,8 +115,14 @@ def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str
     return rows
 
 
+def asked(path: Path, n_prompts: int) -> list[str]:
+    """Write a table, and return the words of a command that asks so many prompts: two of the suite for each query."""
+    write_texts(path, n_prompts // 2 + 10)  # demonstrations are drawn by label, which rounds up
+    return ["classify", "--data", str(path), *COLUMNS, "--queries", str(n_prompts // 2)]
+
+
 def write_texts(path: Path, n_rows: int) -> None:
-    """Write a table of texts of random words with one of two labels."""
+    """Write a table of texts of random words with one of two labels, and rows that become demonstrations."""
     rng = np.random.default_rng(0)
     words = np.array([f"word{number}" if number % 3 else f"w{number}" for number in range(3000)])
     n_rows += TRAINING_ROWS
