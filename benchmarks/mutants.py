@@ -67,18 +67,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its tests
     tree, stop = copy_of(options.commit), time.monotonic() + 3600 * options.hours
     drawn_in = copy_of(options.drawn_at) if options.drawn_at else tree
-    folder, kept = (
-        tree.parent,
-        tree.parent / f"judged-{'-'.join(filter(None, (str(options.seed), options.drawn_at)))}.jsonl",
-    )
+    name = "-".join(filter(None, (str(options.seed), options.drawn_at)))
+    folder, kept = tree.parent, tree.parent / f"judged-{name}.jsonl"
     if not (folder / TIMES).exists():
         run_all_tests(tree)
-    for name in IMPORTED_ONCE:
-        importlib.import_module(name)
+    for package in IMPORTED_ONCE:
+        importlib.import_module(package)
     judged = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-    drawn, related = draw(drawn_in, options.seed), RelatedTests(tree, options.limit)
-    if drawn_in != tree:
-        drawn = found_again(drawn, drawn_in, tree)
+    drawn = found_again(draw(drawn_in, options.seed), drawn_in, tree)
+    related = RelatedTests(tree, options.limit)
     for number, mutant in enumerate(drawn[len(judged) :], len(judged) + 1):
         if time.monotonic() > stop:
             break

@@ -113,14 +113,9 @@ def _tokens(source: ModelSource, config: ModelConfig, prompts: Mapping[str, tupl
     none = pl.DataFrame(schema={"text": pl.String(), "label": pl.Int64()})
     rows = pl.DataFrame({"prompt_id": [*prompts], "ask": "labels", "prompt": inputs, "continuations": [*answers]})
     spans = prompt_spans("", none, np.empty((len(inputs), 0), np.int64), inputs)
-    return in_prefix_order(
-        tokenise(
-            source.tokenizer,
-            rows.with_columns(spans),
-            config.label_boundary or "merged",
-            chat_form(source, config.chat),
-        ).lazy()
-    ).collect()
+    form, boundary = chat_form(source, config.chat), config.label_boundary or "merged"
+    tokens = tokenise(source.tokenizer, rows.with_columns(spans), boundary, form)
+    return in_prefix_order(tokens.lazy()).collect()
 
 
 def _scored(source: ModelSource, config: ModelConfig, rows: pl.DataFrame) -> Stage[pl.DataFrame]:
