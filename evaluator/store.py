@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.json_files import MANIFEST, read_manifest, write_record
-from evaluator.files.whole import file_digest, reason, write_bytes
+from evaluator.files.whole import file_digest, reason, system_errors, write_bytes
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY
 
 ROWS_PER_SLICE = 65_536
@@ -61,7 +61,8 @@ def kept(
         try:
             file = stack.enter_context(TemporaryFile(dir=folder))
             if isinstance(rows, pl.LazyFrame):
-                rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group, engine="streaming")
+                with system_errors():
+                    rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group, engine="streaming")
             else:
                 assert schema is not None, "frames have a schema"
                 _write_frames(file, rows, schema, rows_per_group)

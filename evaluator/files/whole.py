@@ -46,7 +46,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with partial.open("xb") as file:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
+            with system_errors():
+                yield file
             file.flush()
             os.fsync(file.fileno())
             with suppress(OSError):  # some network shares rename no file that is open
@@ -64,6 +65,19 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def system_errors() -> Iterator[None]:
+    """Raise the OSError behind an error of Polars' Parquet writer, which has its number only in its text."""
+    try:
+        yield
+    except Exception as error:
+        stated = re.search(r"underlying IO error: .*\(os error (\d+)\)", str(error))
+        if stated is None:
+            raise
+        code = int(stated[1])
+        raise OSError(code, os.strerror(code)) from error
 
 
 _UNABLE = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}

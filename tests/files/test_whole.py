@@ -1,5 +1,8 @@
 import errno
 import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +10,7 @@ import pytest
 
 from evaluator.errors import WriteError
 from evaluator.files import json_files, whole
+from evaluator.store import kept
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
@@ -53,6 +57,35 @@ def test_a_disk_that_takes_no_more_is_one_sentence_and_leaves_the_old_file(tmp_p
         whole.write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def write(frame: pl.DataFrame, folder: Path) -> None:
+    whole.write_table(folder, "numbers", frame)
+
+
+def keep(frame: pl.DataFrame, folder: Path) -> None:
+    with kept(frame.lazy(), folder):
+        pass
+
+
+@pytest.mark.parametrize("writer", [write, keep])
+def test_a_file_that_may_grow_no_further_is_one_sentence(tmp_path, writer: Callable[[pl.DataFrame, Path], None]):
+    # The system refuses the writes of Polars itself, which no replaced function of Python sees.
+    frame = pl.DataFrame({"number": range(5000)})
+    with file_size_limit(1000), pytest.raises(WriteError, match="File too large"):
+        writer(frame, tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@contextmanager
+def file_size_limit(n_bytes: int) -> Iterator[None]:
+    """Refuse this process larger files, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
