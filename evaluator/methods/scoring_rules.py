@@ -98,10 +98,10 @@ def unconditional_requests(context: base.MethodContext) -> Iterator[pl.DataFrame
     yield rows.select(context.columns)
 
 
-UNCONDITIONAL = base.Method(
+UNCONDITIONAL = replace(
+    PER_TOKEN,
     summary='The label that the prompt makes likelier than "Answer:" alone does, by the largest factor.',
     label_probs=unconditional_probs,
-    definitions=("paper",),
     prompts=base.MethodPrompts(requests=unconditional_requests),
 )
 

@@ -314,14 +314,11 @@ def _votes(rows: pl.DataFrame) -> pl.Series:
     return pl.Series(votes.astype(np.float64)).arr.to_list()
 
 
-KNN_CENTROID = Method(
+KNN_CENTROID = replace(
+    HIDDEN_CALIBRATION,
     summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
     label_probs=centroid_label_probs,
-    prompts=MethodPrompts(requests=state_requests, need_states=True),
     distances=centroid_distances,
-    part_kinds=("classification",),
-    drawn_once="training prompts",
-    labelled_examples=labelled_examples,
 )
 
 KNN_NEIGHBOURS = replace(

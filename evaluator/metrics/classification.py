@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from evaluator.arrays import Floats
@@ -386,35 +387,26 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
 
     Sources: Cho & Inoue 2025 (StaICC), section 3.2; BRIER_SCORE and LOG_LOSS have those of the two that are ours.
     """
-    probs, labels = _as_matrix(label_probs), _as_labels(gold)
+    matrix = "label_probs must be numbers of shape [n, n_labels]"
+    indices = "gold must be integers of shape [n], one label index a row"
+    probs, labels = _array(label_probs, matrix, np.float64), _array(gold, indices)
+    if probs.ndim != 2 or 0 in probs.shape:
+        raise MetricError(f"{matrix}, neither of them 0; got {list(probs.shape)}.")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise MetricError(f"{indices}; got {labels.dtype} of shape {list(labels.shape)}.")
     if len(probs) != len(labels):
         raise MetricError(f"label_probs has {len(probs)} rows and gold has {len(labels)}: the numbers must be equal.")
     lists = pl.Series(probs).cast(pl.List(pl.Float64))
-    frame = pl.DataFrame({"query_id": np.arange(len(labels)), "gold": labels, "label_probs": lists})
+    indexed = {"query_id": np.arange(len(labels)), "gold": labels.astype(np.int64)}
+    frame = pl.DataFrame(indexed | {"label_probs": lists})
     n_labels = probs.shape[1]
     requests = per_request_columns(frame, n_labels, definition, definition)
     return {name: measured.value for name, measured in metric_values(requests, n_labels, METRICS).items()}
 
 
-def _as_matrix(label_probs: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    rows = label_probs.to_list() if isinstance(label_probs, pl.Series) else label_probs
+def _array(values: Any, rule: str, dtype: npt.DTypeLike = None) -> npt.NDArray[Any]:
+    """Return values as an array. Raises MetricError, which begins with the rule, where they have no shape."""
     try:
-        matrix = np.asarray(rows, dtype=np.float64)
+        return np.asarray(values.to_list() if isinstance(values, pl.Series) else values, dtype)
     except (TypeError, ValueError) as error:
-        raise MetricError(f"label_probs must be numbers of shape [n, n_labels]: {error}.") from error
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise MetricError(f"label_probs must be of shape [n, n_labels], neither of them 0; got {list(matrix.shape)}.")
-    return matrix
-
-
-def _as_labels(gold: Any) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    try:
-        labels = np.asarray(gold)
-    except ValueError as error:
-        raise MetricError(f"gold must be one label index a row: {error}.") from error
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise MetricError(
-            f"gold must be integers of shape [n], each an index into the label space; got {labels.dtype} of shape "
-            f"{list(labels.shape)}."
-        )
-    return labels.astype(np.int64)
+        raise MetricError(f"{rule}: {error}.") from error

@@ -107,13 +107,12 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         calibration = divergence_of(groups, lambda probs, true: rel_entr(true, probs).sum(axis=-1))
         refinement = sums(losses) / n - calibration
     parts = (reliability, reliability + uncertainty - brier, uncertainty, calibration, refinement)
-    # Each value is followed by those without each query.
-    spreads = [jackknife(float(values[0]), values[1:]) for values in parts]
-    unbiased = [float(values[0]) - (spread.bias or 0.0) for values, spread in zip(parts, spreads, strict=True)]
-    return {
-        name: Measured(value, spread.standard_error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
-        for name, value, spread in zip(SCORE_PARTS, unbiased, spreads, strict=True)
-    }
+    measured = {}
+    for name, (value, *without_one) in zip(SCORE_PARTS, parts, strict=True):
+        error, bias = jackknife(value, np.array(without_one))
+        value -= bias or 0.0
+        measured[name] = Measured(float(value), error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
+    return measured
 
 
 def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Floats]]:

@@ -167,7 +167,7 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
     tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
     rows = rows.with_columns(n_chosen_from=1, tail="log10_tail", **tested)
-    p_majority = pl.Series(map(_test_of_mean, *rows.select(_TESTED)), dtype=pl.Float64)
+    p_majority = pl.Series(map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts"]), dtype=pl.Float64)
     rows = with_both_tests(rows.with_columns(p_majority=p_majority), ["definition"])
     cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
     verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
@@ -212,9 +212,6 @@ def majority_test(is_right: Bools, constants: Bools) -> dict[str, float]:
     hardest = most_frequent[(most_frequent != is_right).sum(axis=1).argmax()]
     p_value = paired_test(is_right - hardest.astype(np.float64), one_sided=True).p_value
     return {"majority": float(hardest.mean()), "p_majority": p_value}
-
-
-_TESTED = ("log10_tail", "margins", "margin_counts")
 
 
 def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Series) -> float | None:

@@ -314,13 +314,11 @@ def bins_of(requests: pl.DataFrame) -> Bins:
     worth n x sum r^2 / sum over queries of (sum of r)^2 (a design effect, Kish 1965), but no fewer than one a query and
     no more than two.
     """
-    gap = pl.col("correct").cast(pl.Float64) - pl.col("confidence")
-    gaps = requests.select("query_id", "bin", "correct", "confidence", gap=gap)
-    in_bins = gaps.filter(pl.col("bin").is_not_null()).group_by("bin", maintain_order=True)
-    bins = in_bins.agg(pl.len(), pl.col("correct", "confidence", "gap").sum()).sort("bin")
-    mean_gap = dict(bins.select("bin", pl.col("gap") / pl.col("len")).iter_rows())
-    of_bin = pl.col("bin").replace_strict(mean_gap, default=None, return_dtype=pl.Float64)
-    residuals = gaps.select("query_id", residual=(pl.col("gap") - of_bin).fill_null(0.0))
+    in_bins = requests.drop_nulls("bin").group_by("bin", maintain_order=True)
+    bins = in_bins.agg(pl.len(), pl.col("correct", "confidence").sum()).sort("bin")
+    gap, has_bin = pl.col("correct").cast(pl.Float64) - pl.col("confidence"), pl.col("bin").is_not_null()
+    residual = pl.when(has_bin).then(gap - gap.mean().over("bin")).otherwise(0.0)
+    residuals = requests.select("query_id", residual=residual)
     in_query = residuals.group_by("query_id", maintain_order=True).agg(pl.col("residual").sum())["residual"].to_numpy()
     n_requests, n_queries = requests.height, len(in_query)
     clustered, squares = float(in_query @ in_query), float((residuals["residual"] ** 2).sum())

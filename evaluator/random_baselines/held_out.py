@@ -139,7 +139,6 @@ CORRECTNESS = ["experiment", "prompt", "example", "correct"]
 """Columns of answers: name of the search, as "known_unknowns/4-shot"; prompt; example that it was scored on, which is
 never one of its demonstrations; whether the answer is right."""
 
-CHANCES_KEY = ["experiment", "example"]
 CHANCES = declare(
     experiment=pl.String(),
     example=pl.Int64(),
@@ -252,9 +251,7 @@ def _chance_of(name: str, examples: Ints, chances: pl.DataFrame) -> Floats:
     ids = pl.DataFrame({"example": examples.astype(np.int64)})
     rows = ids.join(chances.cast({"example": pl.Int64}), on="example", how="left", maintain_order="left")
     if rows.height > ids.height:
-        raise DatasetError(
-            f"{name}: an example has several chances. Give one row for each {' and '.join(CHANCES_KEY)}."
-        )
+        raise DatasetError(f"{name}: an example has several chances. Give one row for each experiment and example.")
     wrong = rows.filter(~pl.col("chance").is_between(0, 1, closed="none").fill_null(False))
     if wrong.height:
         example, given = wrong.select("example", "chance").row(0)

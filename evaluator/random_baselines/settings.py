@@ -169,10 +169,8 @@ def _convolve(one: Floats, other: Floats) -> Floats:
 
 def _padded(rows: Iterable[Floats], *, fill: float) -> Floats:
     masses = list(rows)
-    padded = np.full((len(masses), max(map(len, masses))), fill)
-    for row, values in zip(padded, masses, strict=True):
-        row[: len(values)] = values
-    return padded
+    width = max(map(len, masses))
+    return np.array([np.pad(row, (0, width - len(row)), constant_values=fill) for row in masses])
 
 
 Numbers: TypeAlias = float | Sequence[float] | npt.NDArray[Any]

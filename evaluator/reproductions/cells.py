@@ -119,11 +119,9 @@ COUNT_COLUMNS = [
 ]
 
 
-def page_section(
-    package: str, anchor: str, title: str, *content: Block, subtitle: str = "", navigation: str = ""
-) -> Section:
-    """Return a section of a paper's page, in the style of its package's assets/page.css."""
-    style = f"evaluator.reproductions.{package}:assets/page.css"
+def section(anchor: str, title: str, *content: Block, subtitle: str = "", navigation: str = "") -> Section:
+    """Return a section of a paper's page, in the style of assets/page.css."""
+    style = "evaluator.reproductions:assets/page.css"
     return Section(anchor, title, content, subtitle=subtitle, navigation=navigation or title, style=style)
 
 

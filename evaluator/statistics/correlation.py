@@ -85,7 +85,10 @@ def rank_correlation(x: Floats, y: Floats) -> RankCorrelation:
         return RankCorrelation(None, None, "one of them is the same everywhere")
     product = int(x_ranks @ y_ranks)
     rho = product / scale
-    p_value = _exact_p(x_ranks, y_ranks, product) if n <= MAX_PERMUTED else float(correlation_p(rho, n))
+    if n > MAX_PERMUTED:
+        return RankCorrelation(rho, float(correlation_p(rho, n)), None)
+    products = y_ranks[_orders(n)] @ x_ranks  # one for each order of y
+    p_value = min(1.0, 2 * min(float(np.mean(products >= product)), float(np.mean(products <= product))))
     return RankCorrelation(rho, p_value, None)
 
 
@@ -94,11 +97,6 @@ def _centred_ranks(values: Floats) -> Ints:
     _, places, counts = np.unique(np.round(values, DECIMALS), return_inverse=True, return_counts=True)
     doubled: Ints = (2 * np.cumsum(counts) - counts + 1)[places]
     return doubled - (len(values) + 1)
-
-
-def _exact_p(x_ranks: Ints, y_ranks: Ints, product: int) -> float:
-    products = y_ranks[_orders(len(x_ranks))] @ x_ranks  # one for each order of y
-    return min(1.0, 2 * min(float(np.mean(products >= product)), float(np.mean(products <= product))))
 
 
 @cache

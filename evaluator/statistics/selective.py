@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike
 from scipy.special import bdtr, bdtrik, betainc, betaincinv, ndtri, stdtrit
 
@@ -70,13 +71,8 @@ def _design_effects(groups: Ints, hits: Ints) -> Floats:
     its rows; with groups of one row the effect is 1.
     """
     # Rows and hits of the same group that come before each row.
-    by_group = np.argsort(groups, kind="stable")
-    starts = np.append(True, np.diff(groups[by_group]) != 0)
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(groups)), 0))
-    before = np.cumsum(hits[by_group]) - hits[by_group]
-    rows, earlier = np.empty_like(hits), np.empty_like(hits)
-    rows[by_group] = np.arange(len(groups)) - first
-    earlier[by_group] = before - before[first]
+    before = (pl.int_range(pl.len()).over("group"), (pl.col("hit").cum_sum() - pl.col("hit")).over("group"))
+    rows, earlier = (column.to_numpy() for column in pl.DataFrame({"group": groups, "hit": hits}).select(*before))
     # Sums over groups of squared rows, rows x hits, and squared hits, as one row after the other is added.
     squares = np.cumsum(2 * rows + 1).astype(np.float64)
     products = np.cumsum(rows * hits + earlier + hits)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 import polars as pl
 
@@ -11,7 +10,7 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.report.section import Block, Group, Legend, Matrices, Panel, Panels, Section, texts
 from evaluator.report.table import Column, Row, Table, p_text, signed, signed_interval, text_column
 from evaluator.reproductions.base import Reproduction, Tables
-from evaluator.reproductions.cells import page_section, table_blocks
+from evaluator.reproductions.cells import section, table_blocks
 from evaluator.reproductions.cho_inoue_2025 import recompute
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
 from evaluator.suites.staicc.published import KEYS, METHODS, METRICS, TITLES, printed_tables, size_panel
@@ -32,26 +31,23 @@ FIGURES = {
 }
 
 
-_section = partial(page_section, "cho_inoue_2025")
-
-
 def published_sections(recomputed: recompute.Recomputed) -> Iterator[Section]:
     """Yield the tested sentences, the tables against each other, and the figures."""
     tables = recomputed.tables
-    yield _section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
+    yield section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
     table = Table(tables["findings"], FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
     title, subtitle = "Tables against each other", "tables 2, 3, 7 and 8"
-    yield _section("findings", title, table, subtitle=subtitle, navigation="Findings")
+    yield section("findings", title, table, subtitle=subtitle, navigation="Findings")
     for (name,), cells in tables["cells"].group_by("table", maintain_order=True):
         title, content = f"Table {name} against the appendix", table_blocks(cells)
-        yield _section(f"table-{name}", title, *content, subtitle="cell by cell", navigation=f"Table {name}")
+        yield section(f"table-{name}", title, *content, subtitle="cell by cell", navigation=f"Table {name}")
     for figure, (title, subtitle) in FIGURES.items():
         drawn = Legend(KEYS), TEXTS["figures_note"], Panels(list(_panels(recomputed, figure)), style="scaling")
-        yield _section(f"figure-{figure}", title, *drawn, subtitle=subtitle, navigation=f"Figure {figure}")
+        yield section(f"figure-{figure}", title, *drawn, subtitle=subtitle, navigation=f"Figure {figure}")
     title, drawn_pairs = "Rank correlations", _correlations(tables)
-    figure_8 = _section("figure-8", title, *drawn_pairs, subtitle="figure 8", navigation="Figure 8")
+    figure_8 = section("figure-8", title, *drawn_pairs, subtitle="figure 8", navigation="Figure 8")
     yield replace(figure_8, style="evaluator.compare:assets/compare.css")
-    yield _section("source", "Source", TEXTS["source"])
+    yield section("source", "Source", TEXTS["source"])
 
 
 def _sentences(tables: Tables) -> Iterator[Block]:

@@ -168,42 +168,32 @@ class Sentence(NamedTuple):
     quantities: Callable[[Recomputed], pl.DataFrame]  # quantity and QUANTITY, of LINES, CORRELATIONS or points
 
 
-def slopes(figure: int, *metrics: str) -> Callable[[Recomputed], pl.DataFrame]:
+def slopes(figures: Recomputed, figure: int, *metrics: str) -> pl.DataFrame:
     """Return the slopes of a figure over size, of these metrics or of all its methods."""
-
-    def rows(figures: Recomputed) -> pl.DataFrame:
-        lines = figures.tables["lines"].filter(pl.col("metric").is_in(metrics), figure=figure)
-        name = pl.when(pl.col("method") == REFERENCE_METHOD).then("metric").otherwise("method")
-        return lines.select(*QUANTITY, quantity=pl.format("slope of {}", name))
-
-    return rows
+    lines = figures.tables["lines"].filter(pl.col("metric").is_in(metrics), figure=figure)
+    name = pl.when(pl.col("method") == REFERENCE_METHOD).then("metric").otherwise("method")
+    return lines.select(*QUANTITY, quantity=pl.format("slope of {}", name))
 
 
-def correlations(*pairs: tuple[str, str]) -> Callable[[Recomputed], pl.DataFrame]:
+def correlations(figures: Recomputed, *pairs: tuple[str, str]) -> pl.DataFrame:
     """Return the rank correlations of these pairs of metrics."""
-
-    def rows(figures: Recomputed) -> pl.DataFrame:
-        wanted = pl.struct("a", "b").is_in([{"a": a, "b": b} for a, b in pairs])
-        named = pl.format("ρ of {} and {}", "a", "b")
-        return figures.tables["correlations"].filter(wanted).select(*QUANTITY, quantity=named)
-
-    return rows
+    wanted = pl.struct("a", "b").is_in([{"a": a, "b": b} for a, b in pairs])
+    named = pl.format("ρ of {} and {}", "a", "b")
+    return figures.tables["correlations"].filter(wanted).select(*QUANTITY, quantity=named)
 
 
-def contrasts(
-    estimates: Callable[[Recomputed, Counted], Iterator[tuple[str, int, Estimated]]],
-) -> Callable[[Recomputed], pl.DataFrame]:
-    """Return quantities of a sentence's own, corrected for each other; `estimates` yields name, models and number."""
+Estimates = Callable[[Recomputed, Counted], Iterator[tuple[str, int, Estimated]]]
+"""Yields name, number of models and value of quantities."""
 
-    def rows(figures: Recomputed) -> pl.DataFrame:
-        found = [
-            {"quantity": name} | quantity(counted, n_models, number)
-            for counted in COUNTED
-            for name, n_models, number in estimates(figures, counted)
-        ]
-        return with_holm(found, pl.Schema({"quantity": pl.String(), **QUANTITY}))
 
-    return rows
+def contrasts(figures: Recomputed, estimates: Estimates) -> pl.DataFrame:
+    """Return quantities of a sentence's own, corrected for each other."""
+    found = [
+        {"quantity": name} | quantity(counted, n_models, number)
+        for counted in COUNTED
+        for name, n_models, number in estimates(figures, counted)
+    ]
+    return with_holm(found, pl.Schema({"quantity": pl.String(), **QUANTITY}))
 
 
 def _curvature(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
@@ -265,36 +255,36 @@ SENTENCES = (
         "1",
         "We observe clear scaling laws of ICL classification performance against the model parameter numbers.",
         "rises",
-        slopes(4, "accuracy", "true_label_probability", "macro_f1"),
+        lambda figures: slopes(figures, 4, "accuracy", "true_label_probability", "macro_f1"),
     ),
     Sentence("3.2", "A clear log-linear scaling law can be observed (figure 4): the slope.", "rises",
-             slopes(4, "true_label_probability")),
+             lambda figures: slopes(figures, 4, "true_label_probability")),
     Sentence("3.2", "A clear log-linear scaling law can be observed (figure 4): no curvature.", "none",
-             contrasts(_curvature)),
+             lambda figures: contrasts(figures, _curvature)),
     Sentence("3.2", "Hidden Calibration and SA-ICL outperform frequently among these models (table 2).", "rises",
-             contrasts(_often_best)),
+             lambda figures: contrasts(figures, _often_best)),
     Sentence("3.2", "Scaling laws are not observed on the improvement of accuracies (figure 5).", "none",
-             slopes(5, "accuracy")),
+             lambda figures: slopes(figures, 5, "accuracy")),
     Sentence("3.3", "The bias is globally descending, statistically insignificant (figure 7).",
-             "falls insignificantly", slopes(7, *BIASES)),
+             "falls insignificantly", lambda figures: slopes(figures, 7, *BIASES)),
     Sentence("3.3", "The robustness is ascending, statistically insignificant (figure 7).",
-             "rises insignificantly", slopes(7, *ROBUSTNESS)),
+             "rises insignificantly", lambda figures: slopes(figures, 7, *ROBUSTNESS)),
     Sentence("3.3", "The GLER has a significant ascending correlation against the model scale (figure 7).", "rises",
-             slopes(7, "gler")),
+             lambda figures: slopes(figures, 7, "gler")),
     Sentence("4", "Weak correlation between accuracy/F1 and contextual/domainal bias (figure 8).", "weak",
-             correlations(*product(("accuracy", "macro_f1"), BIASES[:2]))),
+             lambda figures: correlations(figures, *product(("accuracy", "macro_f1"), BIASES[:2]))),
     Sentence("4", "Calibration methods are with relatively weaker improvement on the accuracy (figure 5).", "falls",
-             contrasts(_calibration_gain)),
+             lambda figures: contrasts(figures, _calibration_gain)),
     Sentence("4", "The correlations from ECE-1 are relatively stronger (figure 8).", "rises",
-             contrasts(_stronger_with_ece)),
+             lambda figures: contrasts(figures, _stronger_with_ece)),
     Sentence("4", "Template robustness tends to be positively correlated with ECE-1.", "rises",
-             correlations(("expected_calibration_error", "template_consistency"))),
+             lambda figures: correlations(figures, ("expected_calibration_error", "template_consistency"))),
     Sentence("4", "Sampling robustness tends to be positively correlated with accuracy.", "rises",
-             correlations(("accuracy", "sampling_consistency"))),
+             lambda figures: correlations(figures, ("accuracy", "sampling_consistency"))),
     Sentence("4", "A larger GLER (lower robustness) seems to improve accuracy.", "rises",
-             correlations(("accuracy", "gler"))),
+             lambda figures: correlations(figures, ("accuracy", "gler"))),
     Sentence("4", "Given the confounding variable of model size, this is not a reliable causal relationship.", "none",
-             contrasts(_at_equal_size)),
+             lambda figures: contrasts(figures, _at_equal_size)),
 )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for
 
 CORRELATION = ("avg.", "med.", "r > 0.6", "r < 0.3")
 ANOVA = ("F-statistic", "p-value")
-EXEMPLARS = ("random", "hardest")
 
 TABLES = printed_tables("lu_2023")
 PRINTED_CELLS = printed_cells(TABLES, decimals=4)

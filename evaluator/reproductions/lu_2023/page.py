@@ -1,14 +1,13 @@
 """Write the page of the recomputed in-context PVI: the paper's tables, cell by cell."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import polars as pl
 
 from evaluator.report.section import Block, List, Section, texts
 from evaluator.report.table import Column, Table, number, text_column
 from evaluator.reproductions.base import Reproduction
-from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, table_blocks
+from evaluator.reproductions.cells import COUNT_COLUMNS, section, table_blocks
 from evaluator.reproductions.lu_2023 import data
 from evaluator.reproductions.lu_2023.data import GPT3, NOT_IN_PAPER, TABLES
 from evaluator.reproductions.lu_2023.recompute import Published, all_tables, recompute, summary_lines
@@ -52,14 +51,11 @@ REMARKS = (
 )
 
 
-_section = partial(page_section, "lu_2023")
-
-
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the counts of all tables, then each of the paper's tables, then remarks."""
     tables = published.tables
     totals = Table(tables["totals"], COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=all_tables(published))
-    yield _section("totals", "Cell by cell", totals)
+    yield section("totals", "Cell by cell", totals)
     also: dict[str, list[Block]] = {
         "2": [Table(tables["strengths"], STRENGTHS, caption=STRENGTHS_CAPTION)],
         "15": [_anova_text(tables["anova"])],
@@ -67,17 +63,17 @@ def published_sections(published: Published) -> Iterator[Section]:
     for place, table in enumerate(TABLES, 1):
         content = [*table_blocks(tables["cells"].filter(table=table.number)), *also.get(table.number, [])]
         name = f"table {table.number}"
-        yield _section(f"table-{place}", table.title, *content, subtitle=name, navigation=name.capitalize())
+        yield section(f"table-{place}", table.title, *content, subtitle=name, navigation=name.capitalize())
     title, caption = "Accuracy gained from low to high PVI", TEXTS["published_caption"]
     differences = Table(tables["differences"], DIFFERENCES, caption=caption, data={"table": "differences"})
-    yield _section("figure-2", title, differences, subtitle="figure 2", navigation="Figure 2")
+    yield section("figure-2", title, differences, subtitle="figure 2", navigation="Figure 2")
     tried = Table(_tried_shown(tables["tried_rules"]), TRIED, caption=TEXTS["tried_caption"], data={"table": "tried"})
-    yield _section("tried", "Rules that were tried", tried)
+    yield section("tried", "Rules that were tried", tried)
     sizes = published.results.runs.filter(model=GPT3).select("dataset", "demonstration_set", "n_queries").rows()
     listed = "; ".join(" ".join(map(str, row)) for row in sizes)
     of_sizes = [TEXTS["published_remark"].format(listed)] if sizes else []
     remarks = List([*REMARKS, *of_sizes, TEXTS["published_last"]])
-    yield _section("known", "Remarks on these results", TEXTS["note"], remarks)
+    yield section("known", "Remarks on these results", TEXTS["note"], remarks)
 
 
 def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:

@@ -127,14 +127,11 @@ def _strengths(results: data.PublishedResults) -> pl.DataFrame:
 def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return the rows with one correlation each, for each way to count cases."""
     named = frame.filter(~pl.col("model").is_in(list(data.NOT_IN_PAPER.values())))
+    cases = {PUBLISHED_CASES: named, ALL_CASES: frame}
     if frame.schema["r"] == pl.Float64:
-        return {PUBLISHED_CASES: named, ALL_CASES: frame}
-    over_pairs = pl.col("r").list.mean()
-    return {
-        PUBLISHED_CASES: named.with_columns(over_pairs),
-        ALL_CASES: frame.with_columns(over_pairs),
-        PAIRS: named.explode("r"),
-    }
+        return cases
+    averaged = {how: rows.with_columns(pl.col("r").list.mean()) for how, rows in cases.items()}
+    return averaged | {PAIRS: named.explode("r")}
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
@@ -158,9 +155,8 @@ def _anova_cells(table: str, anova: pl.DataFrame) -> pl.DataFrame:
 
 def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
     """Return the cells of table 7 for drawn demonstrations: of one set; runs with chosen ones are not released."""
-    drawn = data.EXEMPLARS[0]
-    first = gpt3.filter(demonstration_set="1a").select(pl.col("accuracy").alias(drawn), row="dataset")
-    return _cells("7", first, gpt3.group_by(row="dataset").agg(pl.col("accuracy").mean().alias(drawn)), HALF_UNIT)
+    first = gpt3.filter(demonstration_set="1a").select(row="dataset", random="accuracy")
+    return _cells("7", first, gpt3.group_by(row="dataset").agg(random=pl.col("accuracy").mean()), HALF_UNIT)
 
 
 def _differences(runs: pl.DataFrame) -> pl.DataFrame:
@@ -187,12 +183,11 @@ def _cells(
     if not isinstance(reach, pl.DataFrame):
         reach = all_rows.select("row", *(pl.lit(reach).alias(column) for column in all_rows.columns if column != "row"))
     frames = {"all_rows": all_rows, "recomputed": recomputed, "input_reach": reach}
-    first, *others = (
-        frame.unpivot(index="row", variable_name="column", value_name=name) for name, frame in frames.items()
-    )
-    for other in others:
-        first = first.join(other, on=["row", "column"], how="left")
-    return first.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
+    cells = pl.concat(
+        frame.unpivot(index="row", variable_name="column").with_columns(number=pl.lit(name))
+        for name, frame in frames.items()
+    ).pivot("number", on_columns=[*frames], index=["row", "column"], values="value")
+    return cells.select("row", "column", "recomputed", "input_reach", "all_rows", table=pl.lit(table))
 
 
 def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame, tried: pl.DataFrame) -> pl.DataFrame:

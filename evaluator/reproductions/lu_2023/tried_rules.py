@@ -163,12 +163,11 @@ def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
     if rows.schema["r"] == pl.Float64:
         yield "", rows["r"].to_numpy(), rows["p"].to_numpy()
         return
-    pairs, p_values = rows["r"].to_list(), rows["p"].to_list()
-    mean_p = np.array([np.mean(p) for p in p_values])
+    mean_p = np.array([np.mean(p) for p in rows["p"].to_list()])
     for name, combine in PAIRS.items():
-        yield name, np.array([combine(np.array(each)) for each in pairs]), mean_p
-    flat = [number for each in pairs for number in each], [number for each in p_values for number in each]
-    yield ALONE, np.array(flat[0]), np.array(flat[1])
+        yield name, np.array([combine(np.array(pairs)) for pairs in rows["r"].to_list()]), mean_p
+    pairs = rows.explode("r", "p")
+    yield ALONE, pairs["r"].to_numpy(), pairs["p"].to_numpy()
 
 
 def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:

@@ -117,6 +117,13 @@ PUBLISHED_IDENTICAL = declare(  # one row a task, number of shots and pair of mo
     identical_prompts=pl.Int64(),  # shared prompts with every loss equal bit for bit
 )
 
+FAMILIES = {
+    "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),
+    "OLMo-7B": ("OLMo-7B", "OLMo-7B-Instruct"),
+    "Falcon-7b": ("falcon-7b", "falcon-7b-instruct"),
+}
+"""Family -> its base model and its instruction-tuned one."""
+
 EXPERIMENT_COLUMNS = {"model": pl.String(), "dataset": pl.String(), "shots": pl.Int64()}
 EXPERIMENT = [*EXPERIMENT_COLUMNS]
 """Key of an experiment: the search for the best of 200 prompts with one model, one task and one number of shots."""

@@ -13,6 +13,7 @@ from evaluator.random_baselines import held_out as base
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
+    FAMILIES,
     STATED_PROMPTS,
     TASKS,
     PublishedData,
@@ -40,12 +41,9 @@ PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded o
 )
 
 MODELS = {
-    "Llama-2-7b, Base model": "Llama-2-7b",
-    "Llama-2-7b, Instruction-tuned": "Alpaca-7b",
-    "OLMo-7B, Base model": "OLMo-7B",
-    "OLMo-7B, Instruction-tuned": "OLMo-7B-Instruct",
-    "Falcon-7b, Base model": "falcon-7b",
-    "Falcon-7b, Instruction-tuned": "falcon-7b-instruct",
+    f"{family}, {kind}": model
+    for family, models in FAMILIES.items()
+    for kind, model in zip(("Base model", "Instruction-tuned"), models, strict=True)
 }
 """Name of a model in the authors' held-out files -> its name in their results."""
 

@@ -1,7 +1,6 @@
 """Write the page of the recomputed experiments: the paper's tables and figures."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, get_args
 
 import polars as pl
@@ -23,19 +22,12 @@ from evaluator.report.table import (
     text_column,
 )
 from evaluator.reproductions.base import Reproduction, Tables
-from evaluator.reproductions.cells import COUNT_COLUMNS, page_section, verdict_counts
+from evaluator.reproductions.cells import COUNT_COLUMNS, section, verdict_counts
 from evaluator.reproductions.yauney_mimno_2024 import data, figures
-from evaluator.reproductions.yauney_mimno_2024.data import TASKS
+from evaluator.reproductions.yauney_mimno_2024.data import FAMILIES, TASKS
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published, accuracy_histogram, recompute, summary_lines
 
 TEXTS = texts("evaluator.reproductions.yauney_mimno_2024")
-
-FAMILIES = {
-    "Llama-2-7b": ("Llama-2-7b", "Alpaca-7b"),
-    "OLMo-7B": ("OLMo-7B", "OLMo-7B-Instruct"),
-    "Falcon-7b": ("falcon-7b", "falcon-7b-instruct"),
-}
-"""Family -> its base model and its instruction-tuned one."""
 
 SHOTS = (1, 2, 4)
 FIGURE_1 = {"model": "OLMo-7B", "dataset": "emoji_movie", "shots": 4}
@@ -115,35 +107,32 @@ RANKING_KEYS = {
 }
 
 
-_section = partial(page_section, "yauney_mimno_2024")
-
-
 def published_sections(published: Published) -> Iterator[Section]:
     """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
     tables = published.tables
-    yield _section("totals", "Verdicts", *_totals(tables["totals"]))
-    yield _section("cells", "The paper's numbers", *_cells(tables["cells"]))
-    yield _section("table-1", "Every experiment", *_experiments(tables), subtitle="table 1")
+    yield section("totals", "Verdicts", *_totals(tables["totals"]))
+    yield section("cells", "The paper's numbers", *_cells(tables["cells"]))
+    yield section("table-1", "Every experiment", *_experiments(tables), subtitle="table 1")
     changed = tables["experiments"].filter(pl.col("reason").is_not_null())
     table = Table(changed, CHANGED, caption=TEXTS["changed_caption"], absent="None.")
-    yield _section("changed", "Verdicts that change", table, subtitle=f"{changed.height}")
-    yield _section("known", "Remarks on these results", *_remarks(tables), navigation="Remarks")
+    yield section("changed", "Verdicts that change", table, subtitle=f"{changed.height}")
+    yield section("known", "Remarks on these results", *_remarks(tables), navigation="Remarks")
     if histogram := _histogram_panels(published):
         subtitle = "figure 1: emoji_movie, OLMo-7B, 4-shot"
-        yield _section("figure-1", "One experiment", Panels(histogram, style="panels wide"), subtitle=subtitle)
+        yield section("figure-1", "One experiment", Panels(histogram, style="panels wide"), subtitle=subtitle)
     searches = [(name, FIGURE_3[0], FIGURE_3[:1], SHOTS) for name in FIGURE_3[1]]
     families = [(FIGURE_4[0], base, (base, tuned), FIGURE_4[1]) for base, tuned in FAMILIES.values()]
     panels = [_search_panels(tables, which, tails=True) for which in (searches, families)]
     content: tuple[Block, ...] = (Legend(SEARCH_KEYS), TEXTS["search_note"], *panels)
-    yield _section("figure-3", "Searching for a prompt", *content, subtitle="figures 3 and 4")
+    yield section("figure-3", "Searching for a prompt", *content, subtitle="figures 3 and 4")
     title, subtitle = "Does a baseline predict held-out accuracy?", "figures 5 and 8, tables 3 and 4"
-    yield _section("held-out", title, *_held_out(published), subtitle=subtitle, navigation="Held-out accuracy")
+    yield section("held-out", title, *_held_out(published), subtitle=subtitle, navigation="Held-out accuracy")
     names = _tasks_by_size(tables)
     full = [
         Group([_search_panels(tables, [(name, models[0], models, SHOTS) for name in names])], family)
         for family, models in FAMILIES.items()
     ]
-    yield _section("full", "Full results", TEXTS["full_note"], *full, subtitle="figures 9 to 11")
+    yield section("full", "Full results", TEXTS["full_note"], *full, subtitle="figures 9 to 11")
 
 
 def _totals(totals: pl.DataFrame) -> Iterator[Block]:

@@ -110,16 +110,15 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
     A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
     Raises DatasetError if the other rows and the predictions have different example ids.
     """
-    scored = _scored_examples(data, experiments.filter(pl.col("dataset").is_in(MIXED_TASKS)))
+    best = experiments.filter(pl.col("dataset").is_in(MIXED_TASKS))
+    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
+    scored = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
+    rows_of_best = scored.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
     mixes: list[Mix] = []
     for row in experiments.iter_rows(named=True):
-        chance = TASKS[row["dataset"]].chance
-        if chance is not None:
-            mixes.append({chance: row["n"]})
-            continue
-        key = row["model"], row["dataset"], row["shots"]
-        chances = _pooled(data, row["dataset"], row["demonstration_ids"])
-        _require_same(chances, scored[key], f"{key[0]}, {key[1]}, {key[2]}-shot")
+        key = model, dataset, shots = tuple(row[name] for name in EXPERIMENT)
+        examples = rows_of_best[key]["example_id"].to_list() if key in rows_of_best else range(row["n"])
+        chances = _chances(data, dataset, examples, row["demonstration_ids"], f"{model}, {dataset}, {shots}-shot")
         mixes.append(dict(sorted(Counter(chances.values()).items())))
     return mixes
 
@@ -134,38 +133,33 @@ def example_chances(data: PublishedData) -> pl.DataFrame:
     scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
     tables = []
     for (name,), rows in scored.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
-        examples = rows["example_id"].unique().to_list()
-        chance = TASKS[str(name)].chance
-        chances = dict.fromkeys(examples, chance) if chance else _pooled(data, str(name), [])
-        _require_same(chances, examples, str(name))
+        chances = _chances(data, str(name), rows["example_id"].unique().to_list(), [], str(name))
         numbers = {example: float(chance) for example, chance in chances.items()}
         tables.append(rows.with_columns(chance=pl.col("example_id").replace_strict(numbers, return_dtype=pl.Float64)))
     table = pl.concat(tables).select(experiment_name(), pl.col("example_id").alias("example"), "chance")
     return table.cast(CHANCES).sort("experiment", "example")
 
 
-def _scored_examples(data: PublishedData, best: pl.DataFrame) -> dict[tuple[object, ...], list[int]]:
-    """Return experiment -> the example ids of its best prompt."""
-    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
-    examples = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
-    groups = examples.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
-    return {key: rows["example_id"].to_list() for key, rows in groups.items()}
+def _chances(
+    data: PublishedData, name: str, examples: Collection[int], demonstrations: Collection[int], where: str
+) -> dict[int, Fraction]:
+    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations.
 
-
-def _pooled(data: PublishedData, name: str, demonstrations: Collection[int]) -> dict[int, Fraction]:
-    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations."""
+    Args:
+        examples: ids in the predictions; DatasetError, which begins with `where`, if they are not those of the rows.
+    """
     task = TASKS[name]
+    if task.chance is not None:
+        return dict.fromkeys(examples, task.chance)
     rows = data.sampled_rows.get(name, range(task.n_rows))
-    return pooled_chances(task, (row for row in rows if row not in demonstrations))
-
-
-def _require_same(chances: Mapping[int, Fraction | None], examples: Collection[int], where: str) -> None:
+    chances = pooled_chances(task, (row for row in rows if row not in demonstrations))
     if differing := sorted(set(chances) ^ set(examples)):
         raise DatasetError(
             f"{where}: example {differing[0]} and {len(differing) - 1} others are only in the predictions, or only "
             "among the task's rows. Use the released predictions, or correct the rows and choices of the task in "
             "assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
         )
+    return chances
 
 
 def judge(experiments: pl.DataFrame, mixes: Sequence[Mix]) -> pl.DataFrame:
