@@ -10,8 +10,7 @@ from evaluator.reproductions.base import Reproduction
 from evaluator.reproductions.cells import COUNT_COLUMNS, section, table_blocks
 from evaluator.reproductions.lu_2023 import data
 from evaluator.reproductions.lu_2023.data import GPT3, NOT_IN_PAPER, TABLES
-from evaluator.reproductions.lu_2023.recompute import Published, all_tables, recompute, summary_lines
-from evaluator.reproductions.lu_2023.tried_rules import FIT
+from evaluator.reproductions.lu_2023.recompute import FIT, Published, all_tables, recompute, summary_lines
 from evaluator.suites.in_context_pvi.report import STRENGTH_COLUMNS
 
 TEXTS = texts("evaluator.reproductions.lu_2023")

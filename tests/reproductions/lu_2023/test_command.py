@@ -17,10 +17,10 @@ from evaluator.reproductions.lu_2023.recompute import (
     PUBLISHED_CELLS,
     PUBLISHED_DIFFERENCES,
     PUBLISHED_STRENGTHS,
+    PUBLISHED_TRIED,
     Published,
     judged_cells,
 )
-from evaluator.reproductions.lu_2023.tried_rules import PUBLISHED_TRIED
 from tests.command_line import command_outputs
 from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
 

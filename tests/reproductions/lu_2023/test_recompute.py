@@ -7,8 +7,7 @@ from scipy import stats
 
 from evaluator.progress import finish
 from evaluator.reproductions.lu_2023.data import PRINTED_CELLS, TABLES, read_results
-from evaluator.reproductions.lu_2023.recompute import Published, recompute
-from evaluator.reproductions.lu_2023.tried_rules import p_values_that_fit
+from evaluator.reproductions.lu_2023.recompute import Published, p_values_that_fit, recompute
 from tests.shared_data import shared_data
 
 GPT3 = "text-davinci-003"

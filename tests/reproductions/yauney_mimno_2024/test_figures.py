@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from evaluator.report.figures import BLUE, GREY, VERMILION
-from evaluator.reproductions.yauney_mimno_2024 import figures as figures
+from evaluator.reproductions.yauney_mimno_2024 import page as figures
 
 Point = tuple[float, float]
 
