@@ -176,8 +176,7 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
-    right = pl.select(pl.when(has_test).then(rows["value"] * rows["n_queries"]).otherwise(0)).to_series()
-    low, high = jeffreys_interval(right.to_numpy(), rows["n_queries"].to_numpy())
+    low, high = jeffreys_interval((rows["value"] * rows["n_queries"]).to_numpy(), rows["n_queries"].to_numpy())
     return rows.with_columns(
         credible_low=pl.when(has_test).then(pl.Series(low)),
         credible_high=pl.when(has_test).then(pl.Series(high)),

@@ -153,19 +153,17 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
     keys = asked.select(_DATASET).unique().sort(_DATASET).collect(engine="streaming")
     found: list[dict[str, object]] = []
     for key in keys.iter_rows(named=True):
-        # The mean over each query's requests, and their number, under each definition.
-        requests, each = masses.filter(**key).drop(_DATASET).collect().rechunk(), pl.exclude("query_id")
-        by_query = requests.group_by("query_id", maintain_order=True)
-        queries = by_query.agg(each.mean(), each.count().name.suffix(" n"))
+        requests = masses.filter(**key).collect().rechunk()
         for definition in wanted:
-            of_definition = queries.filter(pl.col(definition).is_not_null()).select(definition, n=f"{definition} n")
-            if definition in parts[key["part"]].definitions and of_definition.height:
-                sizes = {"n_queries": of_definition.height, "n_requests": of_definition["n"].sum()}
-                masses_of = of_definition[definition].to_numpy()
-                for name, share in QUANTILES.items():
-                    about = {"definition": definition, "metric": name, "value": float(np.quantile(masses_of, share))}
-                    ends = zip(("ci_low", "ci_high"), quantile_interval(masses_of, share), strict=True)
-                    found.append(key | sizes | about | dict(ends))
+            scored_requests = requests.select("query_id", mass=definition).drop_nulls("mass")
+            if scored_requests.is_empty() or definition not in parts[key["part"]].definitions:
+                continue
+            mass = scored_requests.group_by("query_id", maintain_order=True).mean()["mass"].to_numpy()
+            sizes = {"n_queries": len(mass), "n_requests": scored_requests.height}
+            for name, share in QUANTILES.items():
+                low, high = quantile_interval(mass, share)
+                numbers = {"value": float(np.quantile(mass, share)), "ci_low": low, "ci_high": high}
+                found.append(key | sizes | numbers | {"definition": definition, "metric": name})
     datasets = pl.DataFrame(found, schema=schemas.METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
     means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
     return pl.concat([datasets, means], how="diagonal").sort(schemas.METRICS_KEY)

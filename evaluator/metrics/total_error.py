@@ -120,8 +120,9 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     for case, found in decomposed:
         if case.now:
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
+    of_mean = {"dataset": MEAN_OVER_DATASETS}
     studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
-    studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **_MEAN}, group)]
+    studies += [row for group in planned.values() for row in _design_rows(group[0][0].key | of_mean, group)]
     study = pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(schemas.DESIGN_STUDY_KEY)
     return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 
@@ -223,9 +224,6 @@ def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
     return table.select(schemas.TOTAL_ERROR.names()).cast(schemas.TOTAL_ERROR).sort(schemas.TOTAL_ERROR_KEY)
-
-
-_MEAN = {"dataset": MEAN_OVER_DATASETS}
 
 
 def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:

@@ -444,9 +444,8 @@ def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
 
 def _size_rules(results: data.PublishedResults) -> Iterator[Row]:
     """Yield numbers of queries of runs, and how many p-values of correlations fit the printed number, for table 9."""
-    for (dataset,), runs in (
-        results.runs.filter(pl.col("model") != data.GPT3).partition_by("dataset", as_dict=True).items()
-    ):
+    by_dataset = results.runs.filter(pl.col("model") != data.GPT3).partition_by("dataset", as_dict=True)
+    for (dataset,), runs in by_dataset.items():
         if ("9", dataset) not in PRINTED_NUMBERS:
             continue
         ((column, (size, _)),) = PRINTED_NUMBERS["9", dataset].items()

@@ -317,17 +317,13 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
         prompts: rows of `read_prompts` with the column `with_query`.
     """
     usable = prompts.filter("with_query").select("model", "losses_fingerprint", *SHARED)
-    shared = _pairs(usable, SHARED).rename({"prompts": "shared_prompts"})
-    identical = _pairs(usable, [*SHARED, "losses_fingerprint"]).rename({"prompts": "identical_prompts"})
-    pairs = identical.join(shared, on=["dataset", "shots", "model", "other_model"], how="left")
-    return pairs.select(list(PUBLISHED_IDENTICAL)).cast(PUBLISHED_IDENTICAL).sort("dataset", "shots", "model")
-
-
-def _pairs(prompts: pl.DataFrame, on: list[str]) -> pl.DataFrame:
-    """Count the different prompts that two models share, for each pair of models that shares any."""
-    both = prompts.join(prompts.rename({"model": "other_model"}).select("other_model", *on), on=on, how="inner")
-    each_pair = both.filter(pl.col("model") < pl.col("other_model")).group_by(*SHARED[:2], "model", "other_model")
-    return each_pair.agg(prompts=pl.col("demonstration_ids").n_unique())
+    both = usable.join(usable, on=SHARED, suffix="_b").filter(pl.col("model") < pl.col("model_b"))
+    shared, is_identical = pl.col("demonstration_ids"), pl.col("losses_fingerprint") == pl.col("losses_fingerprint_b")
+    pairs = both.group_by("dataset", "shots", "model", other_model="model_b").agg(
+        shared_prompts=shared.n_unique(), identical_prompts=shared.filter(is_identical).n_unique()
+    )
+    identical = pairs.filter(pl.col("identical_prompts") > 0).select(list(PUBLISHED_IDENTICAL))
+    return identical.cast(PUBLISHED_IDENTICAL).sort("dataset", "shots", "model")
 
 
 def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:

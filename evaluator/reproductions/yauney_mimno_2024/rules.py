@@ -237,12 +237,8 @@ def _reason(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Explain one experiment, given its rows in the order of STEPS."""
     if rows[0]["verdict"] == rows[-1]["verdict"]:
         return None
-    changed = [
-        f"{_change(before, after)}: {after['verdict']}"
-        for before, after in pairwise(rows)
-        if before["verdict"] != after["verdict"]
-    ]
-    return "; ".join(changed)
+    steps = [(before, after) for before, after in pairwise(rows) if before["verdict"] != after["verdict"]]
+    return "; ".join(f"{_change(before, after)}: {after['verdict']}" for before, after in steps)
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
