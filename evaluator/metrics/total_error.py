@@ -1,5 +1,6 @@
 """Tables of variance components, total intervals and design studies, from answers of a crossed design."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from evaluator import schemas
-from evaluator.arrays import Floats
+from evaluator.arrays import Floats, Ints
 from evaluator.metrics.classification import IntervalForm, Limits, Measured
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import (
@@ -19,18 +20,20 @@ from evaluator.metrics.intervals import (
     with_intervals,
 )
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.variance_components import (
-    COMPONENTS,
-    HALF_WIDTHS,
-    MORE_PROMPTS,
-    Decomposition,
-    Design,
-    Variances,
-    cheapest,
-    more_prompts,
-    queries_needed,
-    variance_components,
-)
+from evaluator.statistics.variance_components import COMPONENTS, Decomposition, variance_components
+
+
+class Design(NamedTuple):
+    """How many of each there are."""
+
+    n_queries: int
+    n_levels: int
+    n_draws: int
+
+    @property
+    def n_prompts(self) -> int:
+        return self.n_queries * self.n_levels * self.n_draws
+
 
 Names = Mapping[str, str]
 """Name of a component in statistics.variance_components -> its name in the tables; others are left out."""
@@ -286,3 +289,70 @@ def _design_rows(
         only_queries = None if n_queries is None else now._replace(n_queries=n_queries)
         yield row(f"half-width of {half_width}", factors["query"], only_queries)
         yield row(f"half-width of {half_width}", "cheapest", cheapest(variances, half_width, has_draws="draw" in names))
+
+
+# Design studies: what more prompts should be spent on, and how many a wanted interval takes.
+#
+# The variance of a mean over Q queries, L levels of a crossed factor and D draws of each query is query/Q + level/L +
+# interaction/QL + draw/QD + residual/QLD (a decision study of generalizability theory: Brennan 2001, "Generalizability
+# Theory", chapter 1).
+
+MORE_PROMPTS = 10_000
+HALF_WIDTHS = (0.05, 0.03, 0.02, 0.01)
+MAX_LEVELS, MAX_DRAWS = 200, 16
+"""Largest numbers of levels and of draws that a cheapest design is sought among."""
+
+
+class Variances(NamedTuple):
+    """Variance components, 0 or more."""
+
+    query: float
+    level: float
+    interaction: float
+    draw: float
+    residual: float
+
+    def of_query(self, n_levels: Ints | int, n_draws: Ints | int) -> Floats:
+        """Return the variance of one query's mean over its answers; broadcasts."""
+        of_answers = (self.draw + self.residual / n_levels) / n_draws
+        return np.asarray(self.query + self.interaction / n_levels + of_answers)
+
+    def standard_error(self, design: Design) -> float:
+        """Return the standard error of a mean of this design."""
+        of_query = float(self.of_query(design.n_levels, design.n_draws))
+        return math.sqrt(of_query / design.n_queries + self.level / design.n_levels)
+
+
+def more_prompts(now: Design, n_prompts: int, names: Mapping[str, str]) -> Iterator[tuple[str, Design]]:
+    """Yield the uses of `n_prompts` more prompts, and the design that results; nothing where they are too few for one.
+
+    Args:
+        names: "query", "level" and, where queries have draws, "draw" -> name of the component.
+    """
+    for component, size in (("query", "n_queries"), ("level", "n_levels"), ("draw", "n_draws")):
+        n, others = getattr(now, size), now.n_prompts // getattr(now, size)
+        if component in names and n_prompts >= others:
+            yield names[component], now._replace(**{size: n + n_prompts // others})
+
+
+def queries_needed(variances: Variances, half_width: float, n_levels: int, n_draws: int) -> int | None:
+    """Return the fewest queries, two or more, for a half-width; None where no number of them is enough."""
+    needed = float(_queries_needed(variances, half_width, np.array(n_levels), np.array(n_draws)))
+    return int(needed) if math.isfinite(needed) else None
+
+
+def cheapest(variances: Variances, half_width: float, *, has_draws: bool) -> Design | None:
+    """Return the design of the fewest prompts with this half-width; of equals that of the fewest levels and draws."""
+    levels, draws = np.meshgrid(
+        np.arange(1, MAX_LEVELS + 1), np.arange(1, MAX_DRAWS + 1 if has_draws else 2), indexing="ij"
+    )
+    queries = _queries_needed(variances, half_width, levels, draws)
+    best = np.unravel_index(np.argmin(queries * levels * draws), levels.shape)
+    return Design(*(int(values[best]) for values in (queries, levels, draws))) if np.isfinite(queries[best]) else None
+
+
+def _queries_needed(variances: Variances, half_width: float, levels: Ints, draws: Ints) -> Floats:
+    """Return the fewest queries for each number of levels and draws, infinite where no number is enough."""
+    left = (half_width / Z) ** 2 - variances.level / levels
+    needed = np.maximum(np.ceil(variances.of_query(levels, draws) / np.where(left > 0, left, 1.0)), 2.0)
+    return np.asarray(np.where(left > 0, needed, np.inf))

@@ -2,8 +2,7 @@
 
 The levels of the crossed factor are what every query is answered with: templates, prompts, or demonstration sets that
 all queries share. Draws are what each query has for itself, such as StaICC's demonstration sets. All three are random
-samples. A design study says from the components what more prompts should be spent on, and how many a wanted interval
-takes.
+samples.
 
 Analyses of variance: of independent groups, and of the same queries under several conditions.
 
@@ -12,15 +11,14 @@ numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` uses
 every condition, so that differences between queries are removed before conditions are compared.
 """
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import chdtri, fdtrc, ndtri, stdtrit
+from scipy.special import chdtri, fdtrc, stdtrit
 
-from evaluator.arrays import Floats, Ints
+from evaluator.arrays import Floats
 from evaluator.errors import MetricError
 
 ROUNDING = 1e-12
@@ -155,85 +153,6 @@ def _solve(squares: dict[str, Floats], n_queries: int, n_levels: int, n_draws: i
         "residual": residual,
     }
     return {name: solved[name] for name in COMPONENTS if name in squares}
-
-
-# Design studies: what more prompts should be spent on, and how many a wanted interval takes.
-#
-# The variance of a mean over Q queries, L levels of a crossed factor and D draws of each query is query/Q + level/L +
-# interaction/QL + draw/QD + residual/QLD (a decision study of generalizability theory: Brennan 2001, "Generalizability
-# Theory", chapter 1).
-
-MORE_PROMPTS = 10_000
-HALF_WIDTHS = (0.05, 0.03, 0.02, 0.01)
-MAX_LEVELS, MAX_DRAWS = 200, 16
-"""Largest numbers of levels and of draws that a cheapest design is sought among."""
-
-
-class Design(NamedTuple):
-    """How many of each there are."""
-
-    n_queries: int
-    n_levels: int
-    n_draws: int
-
-    @property
-    def n_prompts(self) -> int:
-        return self.n_queries * self.n_levels * self.n_draws
-
-
-class Variances(NamedTuple):
-    """Variance components, 0 or more."""
-
-    query: float
-    level: float
-    interaction: float
-    draw: float
-    residual: float
-
-    def of_query(self, n_levels: Ints | int, n_draws: Ints | int) -> Floats:
-        """Return the variance of one query's mean over its answers; broadcasts."""
-        of_answers = (self.draw + self.residual / n_levels) / n_draws
-        return np.asarray(self.query + self.interaction / n_levels + of_answers)
-
-    def standard_error(self, design: Design) -> float:
-        """Return the standard error of a mean of this design."""
-        of_query = float(self.of_query(design.n_levels, design.n_draws))
-        return math.sqrt(of_query / design.n_queries + self.level / design.n_levels)
-
-
-def more_prompts(now: Design, n_prompts: int, names: Mapping[str, str]) -> Iterator[tuple[str, Design]]:
-    """Yield the uses of `n_prompts` more prompts, and the design that results; nothing where they are too few for one.
-
-    Args:
-        names: "query", "level" and, where queries have draws, "draw" -> name of the component.
-    """
-    for field, component in (("n_queries", "query"), ("n_levels", "level"), ("n_draws", "draw")):
-        n, others = getattr(now, field), now.n_prompts // getattr(now, field)
-        if component in names and n_prompts >= others:
-            yield names[component], now._replace(**{field: n + n_prompts // others})
-
-
-def queries_needed(variances: Variances, half_width: float, n_levels: int, n_draws: int) -> int | None:
-    """Return the fewest queries, two or more, for a half-width; None where no number of them is enough."""
-    needed = float(_queries_needed(variances, half_width, np.array(n_levels), np.array(n_draws)))
-    return int(needed) if math.isfinite(needed) else None
-
-
-def cheapest(variances: Variances, half_width: float, *, has_draws: bool) -> Design | None:
-    """Return the design of the fewest prompts with this half-width; of equals that of the fewest levels and draws."""
-    levels, draws = np.meshgrid(
-        np.arange(1, MAX_LEVELS + 1), np.arange(1, MAX_DRAWS + 1 if has_draws else 2), indexing="ij"
-    )
-    queries = _queries_needed(variances, half_width, levels, draws)
-    best = np.unravel_index(np.argmin(queries * levels * draws), levels.shape)
-    return Design(*(int(values[best]) for values in (queries, levels, draws))) if np.isfinite(queries[best]) else None
-
-
-def _queries_needed(variances: Variances, half_width: float, levels: Ints, draws: Ints) -> Floats:
-    """Return the fewest queries for each number of levels and draws, infinite where no number is enough."""
-    left = (half_width / ndtri(UPPER)) ** 2 - variances.level / levels
-    needed = np.maximum(np.ceil(variances.of_query(levels, draws) / np.where(left > 0, left, 1.0)), 2.0)
-    return np.asarray(np.where(left > 0, needed, np.inf))
 
 
 class OneWay(NamedTuple):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from evaluator.statistics.variance_components import Design, Variances, cheapest, more_prompts, queries_needed
+from evaluator.metrics.total_error import Design, Variances, cheapest, more_prompts, queries_needed
 
 VARIANCES = Variances(query=0.08, level=0.002, interaction=0.04, draw=0.02, residual=0.1)
 

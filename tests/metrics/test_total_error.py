@@ -7,13 +7,13 @@ from scipy import stats
 
 from evaluator.metrics.total_error import (
     CrossedAnswers,
+    Design,
     components_and_design,
     crossed_cells,
     crossed_headline,
     total_error,
 )
 from evaluator.schemas import DESIGN_STUDY, TOTAL_ERROR, VARIANCE_COMPONENTS
-from evaluator.statistics.variance_components import Design
 
 KEY = {"suite": "s", "part": "p", "method": "vanilla", "definition": "paper", "n_shots": 2, "metric": "accuracy"}
 NAMES = {"query": "query", "level": "set", "interaction": "query x set and residual"}

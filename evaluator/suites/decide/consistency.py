@@ -17,11 +17,10 @@ from evaluator.arrays import Bools, Ints
 from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
-from evaluator.metrics.total_error import CrossedAnswers, Headline, TotalErrors, crossed_cells
+from evaluator.metrics.total_error import CrossedAnswers, Design, Headline, TotalErrors, crossed_cells
 from evaluator.schemas import BASELINES, BASELINES_KEY, VARIANCE_COMPONENTS, VARIANCE_COMPONENTS_KEY
 from evaluator.statistics.paired import paired_interval, paired_test
 from evaluator.statistics.selective import share_interval
-from evaluator.statistics.variance_components import Design
 from evaluator.suites.decide.prompts import INPUTS, MAX_ORDERS, ZERO_SHOT, default_order
 
 FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"

@@ -38,10 +38,9 @@ from evaluator.metrics.classification import (
 )
 from evaluator.metrics.groups import Measure, PredictionGroup
 from evaluator.metrics.intervals import two_way_standard_error
-from evaluator.metrics.total_error import CrossedAnswers, TotalErrors, crossed_cells
+from evaluator.metrics.total_error import CrossedAnswers, Design, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
-from evaluator.statistics.variance_components import Design
 from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
 
 logger = logging.getLogger(__name__)
