@@ -78,8 +78,8 @@ def _baselines() -> Iterator[Moved]:
     theirs, ours = max_random_baseline(1000, 0.5, 10**10), float(max_random_accuracy(1000, 0.5, 10**10))
     yield Moved(2, "baseline of 1,000 examples, chance 1/2, 1e10 tries", ours, float(theirs))
     if (data := SHARED_DATA / "random_baselines").is_dir():
-        from evaluator.reproductions.yauney_mimno_2024.data import read_prompts, read_results
-        from evaluator.reproductions.yauney_mimno_2024.rules import best_prompt_mixes, best_prompts, judge, totals
+        from evaluator.reproductions.yauney_mimno_2024.data import best_prompt_mixes, read_prompts, read_results
+        from evaluator.reproductions.yauney_mimno_2024.rules import best_prompts, judge, totals
 
         results = read_results(data)
         best = best_prompts(read_prompts(results))

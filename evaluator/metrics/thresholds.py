@@ -376,4 +376,5 @@ def route_rows(small: pl.DataFrame, large: pl.DataFrame, costs: Sequence[float])
     if not small.select(asked).equals(large.select(asked)):
         raise ConfigError("The two runs are not about the same rows: their questions or true labels differ.")
     columns = (small["probability"], small["correct"], large["correct"])
-    return selective.route(*(column.to_numpy() for column in columns), costs, _groups(small))
+    probability, right, right_of_large = (column.to_numpy() for column in columns)
+    return selective.route(probability, right, right_of_large, costs, _groups(small))

@@ -125,7 +125,7 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
     of_mean = {"dataset": MEAN_OVER_DATASETS}
     studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
-    studies += [row for group in planned.values() for row in _design_rows(group[0][0].key | of_mean, group)]
+    studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **of_mean}, group)]
     study = pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(schemas.DESIGN_STUDY_KEY)
     return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 

@@ -7,7 +7,8 @@ The prediction for an example is the choice of lowest loss, so a random guess is
 the choices of all its questions, with one right choice for each question. The probability is computed here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,6 +19,7 @@ import polars as pl
 from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.files.toml_files import shipped_tables
+from evaluator.random_baselines.held_out import CHANCES
 from evaluator.reproductions.base import ReleasedFile
 from evaluator.schemas import declare
 
@@ -215,6 +217,71 @@ def experiment_name(*, categorical: bool = False) -> pl.Expr:
     """Name an experiment as the tables of held-out trials do: model/task/4-shot."""
     name = pl.format("{}/{}/{}-shot", *EXPERIMENT)
     return (name.cast(pl.Categorical) if categorical else name).alias("experiment")
+
+
+Mix = Mapping[Fraction, int]
+"""Chance of guessing an example right -> number of examples with it."""
+
+MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
+"""Tasks whose examples have different chances."""
+
+
+def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mix]:
+    """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
+
+    A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
+    Raises DatasetError if the other rows and the predictions have different example ids.
+    """
+    best = experiments.filter(pl.col("dataset").is_in(MIXED_TASKS))
+    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
+    scored = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
+    rows_of_best = scored.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
+    mixes: list[Mix] = []
+    for row in experiments.iter_rows(named=True):
+        key = model, dataset, shots = tuple(row[name] for name in EXPERIMENT)
+        examples = rows_of_best[key]["example_id"].to_list() if key in rows_of_best else range(row["n"])
+        chances = _chances(data, dataset, examples, row["demonstration_ids"], f"{model}, {dataset}, {shots}-shot")
+        mixes.append(dict(sorted(Counter(chances.values()).items())))
+    return mixes
+
+
+def example_chances(data: PublishedData) -> pl.DataFrame:
+    """Return CHANCES (random_baselines/held_out.py) of every experiment.
+
+    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
+    the chance over all its rows; for at most four of 121 examples the chance under some prompts is
+    slightly different.
+    """
+    scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
+    tables = []
+    for (name,), rows in scored.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
+        chances = _chances(data, str(name), rows["example_id"].unique().to_list(), [], str(name))
+        numbers = {example: float(chance) for example, chance in chances.items()}
+        tables.append(rows.with_columns(chance=pl.col("example_id").replace_strict(numbers, return_dtype=pl.Float64)))
+    table = pl.concat(tables).select(experiment_name(), pl.col("example_id").alias("example"), "chance")
+    return table.cast(CHANCES).sort("experiment", "example")
+
+
+def _chances(
+    data: PublishedData, name: str, examples: Collection[int], demonstrations: Collection[int], where: str
+) -> dict[int, Fraction]:
+    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations.
+
+    Args:
+        examples: ids in the predictions; DatasetError, which begins with `where`, if they are not those of the rows.
+    """
+    task = TASKS[name]
+    if task.chance is not None:
+        return dict.fromkeys(examples, task.chance)
+    rows = data.sampled_rows.get(name, range(task.n_rows))
+    chances = pooled_chances(task, (row for row in rows if row not in demonstrations))
+    if differing := sorted(set(chances) ^ set(examples)):
+        raise DatasetError(
+            f"{where}: example {differing[0]} and {len(differing) - 1} others are only in the predictions, or only "
+            "among the task's rows. Use the released predictions, or correct the rows and choices of the task in "
+            "assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
+        )
+    return chances
 
 
 def read_prompts(data: PublishedData) -> pl.DataFrame:

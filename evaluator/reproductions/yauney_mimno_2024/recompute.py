@@ -16,8 +16,8 @@ from evaluator.random_baselines.max_random import max_random_accuracy, max_rando
 from evaluator.reproductions.base import Tables, text_table
 from evaluator.reproductions.cells import CELL, JUDGED, PRINTED, printed_cells, printed_tables, with_verdicts
 from evaluator.reproductions.yauney_mimno_2024 import data, held_out, rules
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS
-from evaluator.reproductions.yauney_mimno_2024.rules import RELEASED, SOUND, Mix
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS, Mix
+from evaluator.reproductions.yauney_mimno_2024.rules import RELEASED, SOUND
 from evaluator.schemas import declare
 
 PUBLISHED_EXPERIMENTS = declare(  # one row a published experiment; "released": the authors' rules, "sound": ours
@@ -91,11 +91,11 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
     prompts = data.read_prompts(released)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
     best = rules.best_prompts(prompts)
-    mixes = rules.best_prompt_mixes(released, best)
+    mixes = data.best_prompt_mixes(released, best)
     verdicts = rules.judge(best, mixes)
     pairs = data.identical_models(prompts)
     experiments = _experiments(best, mixes, verdicts, data.same_losses_as(best, pairs))
-    chances = rules.example_chances(released)
+    chances = data.example_chances(released)
     seeded = yield from held_out.seeded_trials(released, prompts, chances)
     authors = held_out.published_trials(released)
     # Sound verdicts, of identical models only the verdicts on the first by name.

@@ -1,10 +1,6 @@
-"""Judge the best prompt of each published experiment by several sets of rules, the authors' and sounder ones.
+"""Judge the best prompt of each published experiment by several sets of rules, the authors' and sounder ones."""
 
-The chances of guessing examples, which the sounder rules use, are computed here from the tasks' choices.
-"""
-
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -14,17 +10,8 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
-from evaluator.errors import DatasetError
-from evaluator.random_baselines.held_out import CHANCES
 from evaluator.random_baselines.max_random import is_above, max_random_accuracy, verdict, verdict_counts
-from evaluator.reproductions.yauney_mimno_2024.data import (
-    EXPERIMENT,
-    EXPERIMENT_COLUMNS,
-    TASKS,
-    PublishedData,
-    experiment_name,
-    pooled_chances,
-)
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS, Mix
 from evaluator.schemas import declare
 
 PUBLISHED_VERDICTS = declare(  # one row an experiment and set of rules; rules.py has them
@@ -44,9 +31,6 @@ PUBLISHED_TOTALS = declare(
     disagreements=pl.Int64(),  # above the standard baseline and not above the maximum random one
     flipped_share=pl.Float64(),  # disagreements / above_standard
 )
-
-Mix = Mapping[Fraction, int]
-"""Chance of guessing an example right -> number of examples with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +62,6 @@ STEPS = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
 ALL_RULES = (*STEPS, DISTINCT_ALONE)
 
 
-MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
-"""Tasks whose examples have different chances."""
-
-
 def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     """Return the best prompt of each experiment (the lowest id of equals), its accuracy, and counts of prompts.
 
@@ -102,64 +82,6 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
         best_without_query=~pl.col("with_query").first(),
         demonstration_ids=pl.col("demonstration_ids").first(),
     )
-
-
-def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mix]:
-    """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
-
-    A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
-    Raises DatasetError if the other rows and the predictions have different example ids.
-    """
-    best = experiments.filter(pl.col("dataset").is_in(MIXED_TASKS))
-    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
-    scored = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
-    rows_of_best = scored.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
-    mixes: list[Mix] = []
-    for row in experiments.iter_rows(named=True):
-        key = model, dataset, shots = tuple(row[name] for name in EXPERIMENT)
-        examples = rows_of_best[key]["example_id"].to_list() if key in rows_of_best else range(row["n"])
-        chances = _chances(data, dataset, examples, row["demonstration_ids"], f"{model}, {dataset}, {shots}-shot")
-        mixes.append(dict(sorted(Counter(chances.values()).items())))
-    return mixes
-
-
-def example_chances(data: PublishedData) -> pl.DataFrame:
-    """Return CHANCES (random_baselines/held_out.py) of every experiment.
-
-    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
-    the chance over all its rows; for at most four of 121 examples the chance under some prompts is
-    slightly different.
-    """
-    scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
-    tables = []
-    for (name,), rows in scored.cast({pl.Categorical: pl.String}).partition_by("dataset", as_dict=True).items():
-        chances = _chances(data, str(name), rows["example_id"].unique().to_list(), [], str(name))
-        numbers = {example: float(chance) for example, chance in chances.items()}
-        tables.append(rows.with_columns(chance=pl.col("example_id").replace_strict(numbers, return_dtype=pl.Float64)))
-    table = pl.concat(tables).select(experiment_name(), pl.col("example_id").alias("example"), "chance")
-    return table.cast(CHANCES).sort("experiment", "example")
-
-
-def _chances(
-    data: PublishedData, name: str, examples: Collection[int], demonstrations: Collection[int], where: str
-) -> dict[int, Fraction]:
-    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations.
-
-    Args:
-        examples: ids in the predictions; DatasetError, which begins with `where`, if they are not those of the rows.
-    """
-    task = TASKS[name]
-    if task.chance is not None:
-        return dict.fromkeys(examples, task.chance)
-    rows = data.sampled_rows.get(name, range(task.n_rows))
-    chances = pooled_chances(task, (row for row in rows if row not in demonstrations))
-    if differing := sorted(set(chances) ^ set(examples)):
-        raise DatasetError(
-            f"{where}: example {differing[0]} and {len(differing) - 1} others are only in the predictions, or only "
-            "among the task's rows. Use the released predictions, or correct the rows and choices of the task in "
-            "assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
-        )
-    return chances
 
 
 def judge(experiments: pl.DataFrame, mixes: Sequence[Mix]) -> pl.DataFrame:
