@@ -190,7 +190,7 @@ def _text(cell: Any, where: str) -> str | None:
 
 def choice_list(cell: Any, where: str) -> list[str | None]:
     """Return the choices in a cell. Raises DatasetError unless it is a list of texts."""
-    values = parsed(cell) if isinstance(cell, str) else cell
+    values = parsed(cell)
     if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
         raise DatasetError(f"{where}: choices must be a list of texts (in CSV a JSON array), got {shown(cell)}.")
     return values
@@ -198,7 +198,7 @@ def choice_list(cell: Any, where: str) -> list[str | None]:
 
 def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
     """Return the indices of the correct choices. A text that equals a choice is that choice; numbers are indices."""
-    content = parsed(cell) if isinstance(cell, str) and cell not in choices else cell
+    content = cell if cell in choices else parsed(cell)
     values = content if isinstance(content, list) else [content]
     return sorted({_index(value, choices, where) for value in values if value is not None})
 

@@ -8,10 +8,10 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache, partial
-from itertools import islice
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,14 +64,14 @@ def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
 def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> Table:
     _require_distinct(path, columns)
     form = _form(path, suffix)
-    content, names = _opened(path, form)
+    names, read, first_rows, _ = _opened(path, form)
     if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two would be lost
         raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
     with _reading(path, form):
-        if not {*columns} <= {*names} and form.first_rows and is_headerless(names, form.first_rows(path, content)):
+        if not {*columns} <= {*names} and first_rows is not None and is_headerless(names, first_rows):
             hint = "Its first row looks like data, not like names of columns: put a row of names above it."
         require_columns(names, columns, str(path), hint)
-        table = form.read(path, content, columns)
+        table = read(columns)
         return table._replace(cells=table.cells.select(columns))
 
 
@@ -82,9 +82,9 @@ def read_table(path: Path) -> pl.DataFrame:
         with _reading(path, _FORMS[".csv"]._replace(kind="JSON lines of equal columns", hint="Write it again.")):
             return pl.DataFrame(rows, infer_schema_length=None)
     form = _FORMS.get(ending(path), _FORMS[".parquet"])
-    content, names = _opened(path, form)
+    table = _opened(path, form)
     with _reading(path, form):
-        return form.read(path, content, names).cells
+        return table.read(table.names).cells
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
@@ -100,7 +100,7 @@ def column_names(path: Path) -> list[str]:
     """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
     if ending(path) == JSON_LINES:
         return next((list(row) for _, row in json_rows(path)), [])
-    return _opened(path, _form(path, ending(path)))[1]
+    return _opened(path, _form(path, ending(path))).names
 
 
 def class_names(path: Path, column: str) -> list[str]:
@@ -110,12 +110,9 @@ def class_names(path: Path, column: str) -> list[str]:
     """
     if ending(path) not in (".parquet", ".arrow"):
         return []
-    form = _form(path, ending(path))
-    with _reading(path, form):
-        content = _content(path)
-        schema = pq.read_schema(io.BytesIO(content)) if form.kind == "Parquet" else _open_arrow(content).schema
+    metadata = _opened(path, _form(path, ending(path))).metadata
     try:
-        feature = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = parse_json(metadata.get(b"huggingface", b"{}"))
     except ValueError:
         return []
     for key in ("info", "features", column):
@@ -192,12 +189,12 @@ def _text(cell: Any) -> str | None:
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 
-def parsed(text: str) -> Any:
-    """Return a text read as JSON, or the text itself if it is not JSON."""
+def parsed(cell: object) -> Any:
+    """Return a text read as JSON, as CSV holds lists; a text that is not JSON, and any other value, unchanged."""
     try:
-        return parse_json(text)
+        return parse_json(cell) if isinstance(cell, str) else cell
     except ValueError:
-        return text
+        return cell
 
 
 def _kind(cell: Any, where: str) -> str:
@@ -218,14 +215,29 @@ def _kind(cell: Any, where: str) -> str:
     )
 
 
-def _read_delimited(path: Path, content: bytes, columns: Sequence[str]) -> Table:
-    """Read a table of text; empty cells are null."""
+class _Opened(NamedTuple):
+    """A table whose columns are known, and whose rows are not read yet."""
+
+    names: list[str]
+    read: Callable[[Sequence[str]], Table]  # rows with some of the columns
+    first_rows: Iterable[Sequence[str | None]] | None = None  # of a table of texts, whose names may be missing
+    metadata: Mapping[bytes, bytes] = {}
+
+
+def _open_delimited(path: Path, content: bytes) -> _Opened:
     table = delimited_table(path, content)
-    places = {name: table.names.index(name) for name in columns}
+    first_rows = list(islice(table.rows, _HEADER_ROWS))
+    rows = chain(first_rows, table.rows)
+    return _Opened(table.names, lambda columns: _read_delimited(table.names, rows, columns), first_rows)
+
+
+def _read_delimited(names: Sequence[str], rows: Iterator[list[str]], columns: Sequence[str]) -> Table:
+    """Read a table of text; empty cells are null."""
+    places = {name: names.index(name) for name in columns}
     schema = {"": pl.Int64(), **dict.fromkeys(columns, pl.String())}
     frames, n_rows = [pl.DataFrame(schema=schema)], 0
     # Some rows at a time, as texts take a fraction of the memory in a frame.
-    while some := list(islice(table.rows, _ROWS_PER_FRAME)):
+    while some := list(islice(rows, _ROWS_PER_FRAME)):
         filled = [(number, row) for number, row in enumerate(some, n_rows) if any(map(str.strip, row))]
         cells = {name: [row[place] or None for _, row in filled] for name, place in places.items()}
         frames.append(pl.DataFrame({"": [number for number, _ in filled], **cells}, schema=schema))
@@ -251,23 +263,38 @@ def _sheet(content: bytes) -> pl.DataFrame:
 
     With limits, because its reader makes a rectangle of all cells up to the last row and the last column.
     """
-    return _to_polars(_open_arrow(run_limited(_READ_SHEET, content, seconds=SHEET_S)).read_all())
+    return _to_polars(pa.ipc.open_stream(run_limited(_READ_SHEET, content, seconds=SHEET_S)).read_all())
 
 
-def _read_sheet(content: bytes) -> Table:
-    cells, rows, _ = _numbered(_sheet(content))
-    is_filled = cells.select(pl.any_horizontal(pl.all().str.strip_chars() != "").fill_null(False)).to_series()
-    return Table(cells.filter(is_filled), rows.filter(is_filled), int((~is_filled).sum()))
+def _open_sheet(_path: Path, content: bytes) -> _Opened:
+    sheet = _sheet(content)
+
+    def read(_columns: Sequence[str]) -> Table:
+        is_filled = sheet.select(pl.any_horizontal(pl.all().str.strip_chars() != "").fill_null(False)).to_series()
+        return Table(sheet.filter(is_filled), is_filled.arg_true().cast(pl.Int64), int((~is_filled).sum()))
+
+    return _Opened(sheet.columns, read, sheet.head(_HEADER_ROWS).iter_rows())
 
 
-def _numbered(cells: pl.DataFrame) -> Table:
-    """Return a table none of whose rows is blank."""
-    return Table(cells, pl.int_range(cells.height, dtype=pl.Int64, eager=True))
-
-
-def _open_arrow(content: bytes) -> pa.RecordBatchFileReader | pa.RecordBatchStreamReader:
+def _open_arrow(_path: Path, content: bytes) -> _Opened:
     """Open an Arrow file, or a stream, as the package `datasets` writes."""
-    return (pa.ipc.open_file if content[:6] == b"ARROW1" else pa.ipc.open_stream)(io.BytesIO(content))
+    file = (pa.ipc.open_file if content[:6] == b"ARROW1" else pa.ipc.open_stream)(io.BytesIO(content))
+    return _typed(file.schema, lambda columns: file.read_all().select(columns))
+
+
+def _open_parquet(_path: Path, content: bytes) -> _Opened:
+    file = io.BytesIO(content)
+    return _typed(pq.read_schema(file), lambda columns: pq.read_table(file, columns=[*columns]))
+
+
+def _typed(schema: pa.Schema, read: Callable[[Sequence[str]], pa.Table]) -> _Opened:
+    """Return a table of typed columns, none of whose rows is blank."""
+
+    def numbered(columns: Sequence[str]) -> Table:
+        cells = _to_polars(read(columns))
+        return Table(cells, pl.int_range(cells.height, dtype=pl.Int64, eager=True))
+
+    return _Opened(schema.names, numbered, metadata=schema.metadata or {})
 
 
 def _to_polars(table: pa.Table) -> pl.DataFrame:
@@ -298,43 +325,16 @@ class _Form(NamedTuple):
 
     kind: str  # for messages, as the hint
     hint: str
-    names: Callable[[Path, bytes], list[str]]
-    read: Callable[[Path, bytes, Sequence[str]], Table]
-    first_rows: Callable[[Path, bytes], Iterable[Sequence[str | None]]] | None = None  # of a table of texts
+    open: Callable[[Path, bytes], _Opened]
 
 
 JSON_LINES = ".jsonl"
-_DELIMITED = partial(
-    _Form,
-    hint="Save it again.",
-    names=lambda path, content: delimited_table(path, content).names,
-    read=_read_delimited,
-    first_rows=lambda path, content: islice(delimited_table(path, content).rows, _HEADER_ROWS),
-)
 _FORMS = {
-    ".csv": _DELIMITED("a CSV file"),
-    ".tsv": _DELIMITED("a TSV file"),
-    ".xlsx": _Form(
-        "an Excel file",
-        "Save it again, or as CSV.",
-        lambda _path, content: _sheet(content).columns,
-        lambda _path, content, _columns: _read_sheet(content),
-        lambda _path, content: _sheet(content).head(_HEADER_ROWS).iter_rows(),
-    ),
-    ".arrow": _Form(
-        "Arrow",
-        "Write it again.",
-        lambda _path, content: list(_open_arrow(content).schema.names),
-        lambda _path, content, columns: _numbered(_to_polars(_open_arrow(content).read_all().select(columns))),
-    ),
-    ".parquet": _Form(
-        "Parquet",
-        "Write it again.",
-        lambda _path, content: list(pq.read_schema(io.BytesIO(content)).names),
-        lambda _path, content, columns: _numbered(
-            _to_polars(pq.read_table(io.BytesIO(content), columns=list(columns)))
-        ),
-    ),
+    ".csv": _Form("a CSV file", "Save it again.", _open_delimited),
+    ".tsv": _Form("a TSV file", "Save it again.", _open_delimited),
+    ".xlsx": _Form("an Excel file", "Save it again, or as CSV.", _open_sheet),
+    ".arrow": _Form("Arrow", "Write it again.", _open_arrow),
+    ".parquet": _Form("Parquet", "Write it again.", _open_parquet),
 }
 SUFFIXES = (".csv", ".tsv", JSON_LINES, ".xlsx", ".arrow", ".parquet")
 """Endings of tables, in the order in which a folder is searched."""
@@ -350,11 +350,10 @@ def _form(path: Path, suffix: str) -> _Form:
     return _FORMS[suffix]
 
 
-def _opened(path: Path, form: _Form) -> tuple[bytes, list[str]]:
-    """Return the bytes of a table and the names of its columns. Raises DatasetError if it cannot be read."""
+def _opened(path: Path, form: _Form) -> _Opened:
+    """Open a table. Raises DatasetError if it cannot be read."""
     with _reading(path, form):
-        content = _content(path)
-        return content, form.names(path, content)
+        return form.open(path, _content(path))
 
 
 def _content(path: Path) -> bytes:

@@ -114,7 +114,7 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
     `demonstration_set`. `prompt_id` is a digest of what was asked and not of who answered, so that runs of several
     models can be compared, and is never the same twice.
     """
-    constant = {
+    asked_alike = {
         **{name: value for name, value in NOT_VARIED.items() if name not in ("demonstration_set", "template")},
         "suite": pl.lit(IMPORTED),
         "for_part": pl.lit(None, pl.String),
@@ -125,31 +125,20 @@ def answer_rows(datasets: Sequence[ImportedDataset]) -> pl.DataFrame:
         "spans": NO_SPANS,
     }
     schema = {**REQUESTS, **PROMPTS, "log_likelihoods": pl.List(pl.Float64()), "soft_gold": pl.List(pl.Float64())}
-    queries = {
-        file: pl.concat([dataset.rows.select("query") for dataset in datasets if dataset.file == file])
-        for file in dict.fromkeys(dataset.file for dataset in datasets)
-    }
-    numbers = {file: ids.unique(maintain_order=True).with_row_index("query_id") for file, ids in queries.items()}
-    rows = pl.concat([_dataset_rows(dataset, numbers[dataset.file]) for dataset in datasets])
-    return rows.with_columns(**constant).select(*schema)
-
-
-def _dataset_rows(dataset: ImportedDataset, numbered: pl.DataFrame) -> pl.DataFrame:
-    rows = dataset.rows.join(numbered, on="query", how="left", maintain_order="left").select(
-        pl.exclude("query_id"),
-        pl.col("query_id").cast(pl.Int64),
-        part=pl.lit(dataset.part),
-        dataset=pl.lit(dataset.name),
-        position=pl.int_range(pl.len()),
-        demonstration_set=pl.int_range(pl.len()).over("query", "template"),
+    one_after_other = pl.concat(
+        dataset.rows.with_columns(part=pl.lit(dataset.part), dataset=pl.lit(dataset.name), file=pl.lit(dataset.file))
+        for dataset in datasets
     )
-    about = dataset.name if dataset.part == IMPORTED else f"{dataset.part}, {dataset.name}"
+    rows = one_after_other.with_row_index("row").with_columns(
+        # The queries of a file are numbered as they come first in it.
+        query_id=pl.col("row").min().over("file", "query").rank("dense").over("file").cast(pl.Int64) - 1,
+        position=pl.int_range(pl.len()).over("dataset", "part"),
+        demonstration_set=pl.int_range(pl.len()).over("dataset", "part", "query", "template"),
+    )
+    about = pl.when(part=IMPORTED).then("dataset").otherwise(pl.format("{}, {}", "part", "dataset"))
     number = pl.format("{}", "demonstration_set")
     varied = pl.when(pl.col("template") > 0).then(pl.format("{}, variation {}", "demonstration_set", "template"))
-    asked = rows.select("query", varied.otherwise(number), "prompt", "label_names").iter_rows()
-    ids = [_digest(about, query, repeat, prompt, *labels) for query, repeat, prompt, labels in asked]
-    return rows.drop("query").with_columns(prompt_id=pl.Series(ids, dtype=pl.String))
-
-
-def _digest(*asked: str) -> str:
-    return blake2b("\0".join(asked).encode(), digest_size=16).hexdigest()
+    told_apart = pl.concat_list(about, "query", varied.otherwise(number), "prompt").list.concat("label_names")
+    texts = rows.select(told_apart.list.join("\0")).to_series()
+    ids = [blake2b(text.encode(), digest_size=16).hexdigest() for text in texts]
+    return rows.with_columns(**asked_alike, prompt_id=pl.Series(ids, dtype=pl.String)).select(*schema)

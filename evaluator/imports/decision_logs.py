@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import Numbers
-from evaluator.datasets.tables import json_rows, parsed
+from evaluator.datasets.tables import ending, json_rows, parsed
 from evaluator.decisions.answers import SUM_TOLERANCE, Gold, TypedAnswer, answers_by_name, gold_index, typed_answer
 from evaluator.decisions.questions import NEGATION, VARIED
 from evaluator.errors import DatasetError, shown
@@ -47,7 +48,7 @@ class Answered(NamedTuple):
 def log_kind(keys: tuple[str, ...]) -> str | None:
     """Return the kind of a log with these keys in its first row, or None if it is no log of decisions."""
     present = {*keys}
-    return next((name for name, kind in _KINDS.items() if present.issuperset(kind.keys)), None)
+    return next((name for name, (_, first_keys) in _KINDS.items() if present.issuperset(first_keys)), None)
 
 
 def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[ImportedDataset]:
@@ -66,7 +67,8 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
     for where, row in _rows(path):
         kind = log_kind((*row,)) or "request and reply"
         try:
-            for answered in _KINDS[kind].read(row, gold):
+            read, _ = _KINDS[kind]
+            for answered in read(row, gold):
                 known.setdefault(answered.question, []).append(_typed(answered, where))
         except DatasetError as error:
             raise DatasetError(f"{where}: {error}.") from error
@@ -79,11 +81,8 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
             f"{path}: no row has a true option. Give each row the key {gold!r}, or name another with --gold-column: an "
             'option, or an object such as {"queue": "billing"} for several questions.'
         )
-    datasets = [
-        dataset
-        for question, rows in known.items()
-        for dataset in _datasets(path, question, rows, needs_gold=needs_gold)
-    ]
+    of_questions = (_datasets(path, question, rows, needs_gold=needs_gold) for question, rows in known.items())
+    datasets = [*chain.from_iterable(of_questions)]
     if not datasets:
         raise DatasetError(f"{path}: all answers were refused or are missing.")
     return datasets
@@ -104,7 +103,7 @@ def _typed(row: Answered, where: str) -> Answered:
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
     """Return the rows of JSON lines, or of promptfoo's results file, each with its place."""
-    if path.suffix != ".json":
+    if ending(path) != ".json":
         return ((f"{path}, row {number} (from 0)", row) for number, row in json_rows(path))
     try:
         results = parse_json(read_bytes(path))["results"]
@@ -159,7 +158,7 @@ def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: 
             f"{rows[place].where}, question {name!r}: found {[*numbers[place]]}; allowed is {allowed}."
         ),
     )
-    golds = [_gold(row, answer) for row, answer in zip(rows, answers, strict=True)]
+    golds = list(map(_gold, rows, answers))
     frame = _answers(rows, golds, _names(answers), reported.log_likelihoods)
     masses = [row.mass for row in rows]
     kind: Numbers = "probabilities"
@@ -268,7 +267,7 @@ def _sys1bench(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
 def _promptfoo(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     """Yield the answers of a result, whose variables hold the true options."""
     response, asked = row["response"] or {}, row["vars"]
-    replies = [_parsed(response.get(key)) for key in ("raw", "output")]
+    replies = [parsed(response.get(key)) for key in ("raw", "output")]
     reply = next((one for one in replies if isinstance(one, Mapping) and "answers" in one), None)
     if reply is None:
         answer = next((one for one in replies if isinstance(one, Mapping)), None)
@@ -278,29 +277,20 @@ def _promptfoo(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
         answers = {one.get("name") or f"question {place}": one for place, one in enumerate(answers, 1)}
     prompt = (row.get("prompt") or {}).get("raw", "")
     query = short_digest(json.dumps(asked, sort_keys=True).encode())
-    given = _parsed(asked.get(gold))
+    given = parsed(asked.get(gold))
     for name, answer in answers.items():
         true = given.get(name) if isinstance(given, Mapping) else given
         yield Answered(name, query, prompt, answer, true, reply.get("model"))
 
 
-def _parsed(text: object) -> Any:
-    return parsed(text) if isinstance(text, str) else text
-
-
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
-class _Kind(NamedTuple):
-    read: Callable[[Mapping[str, Any], str], Iterator[Answered]]
-    keys: Sequence[str]  # of its first row
-
-
-_KINDS = {
-    "request and reply": _Kind(_exchange, ("request", "response")),
-    "jev-eval": _Kind(_jev_eval, ("question_hash", "answer", "gold")),
-    "decguard": _Kind(_decguard, ("decision", "probabilities", "selected")),
-    "sys1bench": _Kind(_sys1bench, ("question_key", "option_keys", "probs", "ground_truth")),
-    "promptfoo": _Kind(_promptfoo, ("vars", "response")),
+_KINDS: dict[str, tuple[Callable[[Mapping[str, Any], str], Iterator[Answered]], Sequence[str]]] = {
+    "request and reply": (_exchange, ("request", "response")),
+    "jev-eval": (_jev_eval, ("question_hash", "answer", "gold")),
+    "decguard": (_decguard, ("decision", "probabilities", "selected")),
+    "sys1bench": (_sys1bench, ("question_key", "option_keys", "probs", "ground_truth")),
+    "promptfoo": (_promptfoo, ("vars", "response")),
 }
-"""Kinds of logs by name."""
+"""Kinds of logs by name: what reads a row, given the key of the true options, and keys of the first row."""

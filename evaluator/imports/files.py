@@ -8,7 +8,7 @@ Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -211,32 +211,35 @@ def _valid_predictions(
 
 
 def _label_names(row: _Row) -> tuple[str, ...]:
-    cell = row.cells[LABEL_NAMES]
-    names = parsed(cell) if isinstance(cell, str) else cell
+    names = parsed(row.cells[LABEL_NAMES])
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or not 1 < len(names) == len({*names}):
-        raise row.error(LABEL_NAMES, 'a list of two or more different texts, in CSV as JSON: ["no", "yes"]', cell)
+        raise row.error(
+            LABEL_NAMES, 'a list of two or more different texts, in CSV as JSON: ["no", "yes"]', row.cells[LABEL_NAMES]
+        )
     return tuple(names)
 
 
-def _label_indices(rows: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, dict[int, int]]:
+def _label_indices(columns: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, dict[int, int]]:
     """Return the indices of the labels in some columns, by row number; rows given for each hold names or indices.
 
     Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
     only where this fails is each column read by itself.
     """
-    named, numbered = (
-        {column: {row.number: read(row.cells[column], labels) for row in some} for column, some in rows.items()}
+    readings = [
+        {column: {row.number: read(row.cells[column], labels) for row in rows} for column, rows in columns.items()}
         for read in (_named, _numbered)
-    )
-    for indices in (named, numbered):
-        if not any(NO_LABEL in column.values() for column in indices.values()):
+    ]
+    for indices in readings:
+        if not any(NO_LABEL in of_rows.values() for of_rows in indices.values()):
             return indices
-    are_names = {column: NO_LABEL not in indices.values() for column, indices in named.items()}
-    for column, some in rows.items():
-        if not are_names[column] and NO_LABEL in numbered[column].values():
-            raise _not_a_label(some, column, named[column], numbered[column], labels)
-    return {column: named[column] if are_names[column] else numbered[column] for column in rows}
+    found = {}
+    for column, rows in columns.items():
+        fitting = [indices[column] for indices in readings if NO_LABEL not in indices[column].values()]
+        if not fitting:
+            raise _not_a_label(rows, column, labels)
+        found[column] = fitting[0]
+    return found
 
 
 def _named(cell: object, labels: Sequence[str]) -> int:
@@ -251,24 +254,21 @@ def _numbered(cell: object, labels: Sequence[str]) -> int:
     return number if number < len(labels) else NO_LABEL
 
 
-def _not_a_label(
-    rows: Sequence[_Row], column: str, named: Mapping[int, int], numbered: Mapping[int, int], labels: Sequence[str]
-) -> DatasetError:
-    allowed = f"one of {', '.join(labels)}"
-    for row in rows:
-        if named[row.number] == numbered[row.number] == NO_LABEL:
-            allowed = f"{allowed}, or a number from 0 to {len(labels) - 1}"
-            if column == PREDICTED:
-                allowed += "; --invalid wrong counts other answers as wrong, and --invalid drop leaves them out"
-            return row.error(column, allowed, row.cells[column])
-    row = next(row for row in rows if named[row.number] == NO_LABEL)
-    return row.error(column, f"{allowed}, since other rows have names", row.cells[column])
+def _not_a_label(rows: Sequence[_Row], column: str, labels: Sequence[str]) -> DatasetError:
+    """Return the error of the first cell that is neither a name nor a number, else of the first that is no name."""
+    unnamed = [row for row in rows if _named(row.cells[column], labels) == NO_LABEL]
+    unknown = [row for row in unnamed if _numbered(row.cells[column], labels) == NO_LABEL]
+    reason = f", or a number from 0 to {len(labels) - 1}" if unknown else ", since other rows have names"
+    if unknown and column == PREDICTED:
+        reason += "; --invalid wrong counts other answers as wrong, and --invalid drop leaves them out"
+    row = [*unknown, *unnamed][0]
+    return row.error(column, f"one of {', '.join(labels)}{reason}", row.cells[column])
 
 
 def _table_numbers(row: _Row, labels: Sequence[str], columns: _Columns) -> list[float]:
     cells = [row.cells[name] for name in columns.scores]
     cell = cells if len(cells) > 1 else cells[0]
-    values = parsed(cell) if isinstance(cell, str) else cell
+    values = parsed(cell)
     where = ",".join(columns.scores)
     if not isinstance(values, list) or len(values) != len(labels):
         raise row.error(where, f"{len(labels)} numbers, one for each of {', '.join(labels)}", cell)
@@ -342,19 +342,17 @@ def _sample_golds(rows: Sequence[_Row], labels: Sequence[str], likeliest: Sequen
     The target is the text of a choice or its number, and where choices are numbers themselves it could be either: the
     accuracy that the harness logged tells which.
     """
-    readings: tuple[Callable[[Any], int], ...] = (
-        lambda target: _named(str(target).strip(), labels),
-        lambda target: _numbered(target, labels),
-    )
-    for read in readings:
-        golds = [read(row.cells["target"]) for row in rows]
+    targets = [str(row.cells["target"]).strip() for row in rows]
+    for read in (_named, _numbered):
+        golds = [read(target, labels) for target in targets]
         logged = zip((row.cells.get("acc") for row in rows), golds, likeliest, strict=True)
         if NO_LABEL not in golds and all(acc is None or bool(acc) == (gold == best) for acc, gold, best in logged):
             return golds
-    for row in rows:
-        target = row.cells["target"]
-        if all(read(target) == NO_LABEL for read in readings):
-            raise row.error("target", f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}", target)
+    for row, target in zip(rows, targets, strict=True):
+        if _named(target, labels) == _numbered(target, labels) == NO_LABEL:
+            raise row.error(
+                "target", f"one of {', '.join(labels)}, or a number from 0 to {len(labels) - 1}", row.cells["target"]
+            )
     raise DatasetError(
         f"{rows[0].path}: no reading of the column 'target' gives the accuracy in the column 'acc', neither as a "
         f"choice's text nor as its number among {', '.join(labels)}."
