@@ -140,16 +140,15 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
     """Return the rows of a table as EXAMPLES, in its order, and notes. Raises DatasetError as load_labelled does."""
     table = read_texts(path, [*file.texts, file.label], file.hint)
     for name in file.texts:
-        blank = table.cells[name].fill_null("").str.strip_chars() == ""
-        refuse_rows(blank, table, path, f"{name} is missing or empty")
+        refuse_rows(is_blank(name), table, path, f"{name} is missing or empty")
         refuse_nul(table, path, name)
     cells = label_cells(table, path, file.label)
     labels = {cell: _label_of(cell, file.labels) for cell in cells.unique()}
-    unknown = cells.is_in([cell for cell, label in labels.items() if label is None])
-    first = cells.filter(unknown).first()
+    unknown = [cell for cell, label in labels.items() if label is None]
+    first = cells.filter(cells.is_in(unknown)).first()
     what = f"the label in {file.label} is {shown(first)}, none of {', '.join(file.labels)}"
     hint = _UNLABELLED if first == str(NO_LABEL) else "Name every label, or remove these rows."
-    refuse_rows(unknown, table, path, what, hint)
+    refuse_rows(pl.col(file.label).is_in(unknown), table, path, what, hint)
     examples = table.cells.select(
         source_row=table.rows,
         texts=pl.concat_list(file.texts),
@@ -168,8 +167,7 @@ def _label_of(cell: str, labels: Mapping[str, int]) -> int | None:
 
 def label_cells(table: Table, path: Path, column: str) -> pl.Series:
     """Return the cells of a label column. Raises DatasetError for a missing or blank one."""
-    blank = table.cells[column].fill_null("").str.strip_chars() == ""
-    refuse_rows(blank, table, path, f"the label in {column} is missing or blank")
+    refuse_rows(is_blank(column), table, path, f"the label in {column} is missing or blank")
     return table.cells[column]
 
 
@@ -230,15 +228,21 @@ def _another_column(examples: pl.DataFrame) -> str:
     )
 
 
-def refuse_rows(bad: pl.Series, table: Table, path: Path, what: str, hint: str = "Fill or remove them.") -> None:
+def is_blank(column: str) -> pl.Expr:
+    """Return whether a text is missing, or white space alone."""
+    return pl.col(column).fill_null("").str.strip_chars() == ""
+
+
+def refuse_rows(bad: pl.Expr, table: Table, path: Path, what: str, hint: str = "Fill or remove them.") -> None:
     """Raise DatasetError, naming the first of them, if some rows are bad."""
-    if bad.any():
+    rows = table.rows.filter(table.cells.select(bad).to_series())
+    if len(rows):
         raise DatasetError(
-            f"{path}, row {table.rows.filter(bad)[0]} (from 0): {what}, as in {bad.sum()} of {len(bad)} rows. {hint}"
+            f"{path}, row {rows[0]} (from 0): {what}, as in {len(rows)} of {table.cells.height} rows. {hint}"
         )
 
 
 def refuse_nul(table: Table, path: Path, column: str) -> None:
     """Raise DatasetError for a text with the character NUL, which tokenizers drop or take for the end of a text."""
-    has_nul = table.cells[column].fill_null("").str.contains("\0", literal=True)
+    has_nul = pl.col(column).fill_null("").str.contains("\0", literal=True)
     refuse_rows(has_nul, table, path, f"{column} contains the character NUL (U+0000)", "Remove it.")

@@ -9,11 +9,11 @@ import polars as pl
 
 from evaluator.config import DataOptions
 from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
-from evaluator.datasets.labelled_table import refuse_nul, refuse_rows
-from evaluator.datasets.tables import parsed, read_texts, table_in
-from evaluator.datasets.user_table import TEXT, USER_TRAINING
-from evaluator.decisions.answers import Gold, TypedAnswer, gold_index, option_text
-from evaluator.decisions.questions import Option, Question, are_different, read_questions
+from evaluator.datasets.labelled_table import is_blank, refuse_nul, refuse_rows
+from evaluator.datasets.tables import parsed, read_texts
+from evaluator.datasets.user_table import TEXT, training_table
+from evaluator.decisions.answers import Gold, TypedAnswer, gold_index
+from evaluator.decisions.questions import Option, Question, are_different, listed_options, read_questions
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import file_digest
@@ -39,7 +39,7 @@ def _read(
     path: Path, data: DataOptions, question: Question, others: tuple[Question, ...], name: str, size: int
 ) -> DecisionDataset:
     """Return a question about a table; unless `size` is 0, about its rows with so many options."""
-    training = data.training or table_in(path.parent, path.stem + USER_TRAINING)
+    training = training_table(path, data)
     files = [file for file in (path, training) if file is not None]
     tables = [question_examples(file, data, question) for file in files]
     if size:
@@ -70,8 +70,8 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     hint = f"--input-column A,B names the input; `gold` and `options_column` are of the question {question.name!r}."
     read = read_texts(path, list(dict.fromkeys([*inputs, *extra])), hint)
     table, rows, _ = read
-    blank = pl.all_horizontal(pl.col(name).fill_null("").str.strip_chars() == "" for name in inputs)
-    refuse_rows(table.select(blank).to_series(), read, path, f"{', '.join(inputs)} is missing or empty")
+    blank = pl.all_horizontal(is_blank(name) for name in inputs)
+    refuse_rows(blank, read, path, f"{', '.join(inputs)} is missing or empty")
     for name in inputs:
         refuse_nul(read, path, name)
     # A single column is the input as it is; of several, each is named.
@@ -81,18 +81,17 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
         text = pl.concat_str(named, separator="\n")
     spaces = _row_options(path, question) if question.options_column else [question.options] * table.height
     cells = table[question.gold].to_list() if question.gold else [None] * table.height
-    golds, softs = [], []
-    for number, cell, options in zip(rows, cells, spaces, strict=True):
-        gold, soft = _gold(cell, question, options, f"{path}, row {number} (from 0), question {question.name!r}")
-        golds.append(gold)
-        softs.append(soft)
+    golds = [
+        _gold(cell, question, options, f"{path}, row {number} (from 0), question {question.name!r}")
+        for number, cell, options in zip(rows, cells, spaces, strict=True)
+    ]
     return table.select(
         row=rows,
         input=text,
         options=pl.Series([[option.name for option in options] for options in spaces]),
         descriptions=pl.Series([[option.description for option in options] for options in spaces]),
-        gold=pl.Series(golds, dtype=pl.Int64),
-        soft_gold=pl.Series(softs, dtype=pl.List(pl.Float64)),
+        gold=pl.Series([gold for gold, _ in golds], dtype=pl.Int64),
+        soft_gold=pl.Series([soft for _, soft in golds], dtype=pl.List(pl.Float64)),
     ).cast(DECISION_EXAMPLES)
 
 
@@ -104,12 +103,9 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
     table = read_texts(path, [column], f"`options_column` of the question {question.name!r} names it.")
     for number, cell in zip(table.rows, table.cells[column], strict=True):
         value = parsed(cell or "")
-        listed = value.split("|") if isinstance(value, str) else value if isinstance(value, list) else []
-        pairs = value.items() if isinstance(value, dict) else [(name, "") for name in listed]
-        options = [Option(option_text(name).strip(), str(description or "")) for name, description in pairs]
-        if question.none is not None and question.none not in {option.name for option in options}:
-            options += question.options
-        is_text = all(isinstance(name, str | int | float) for name, _ in pairs)
+        stated = value.split("|") if isinstance(value, str) else value if isinstance(value, list | dict) else []
+        options = listed_options(stated, question.none)
+        is_text = all(isinstance(name, str | int | float) for name in stated)
         if not is_text or not are_different([option.name for option in options]):
             raise DatasetError(
                 f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different texts "
@@ -147,11 +143,7 @@ def drawn_demonstrations(
     order = list(range(examples.height))
     if how != "first":
         random.Random(f"demonstrations, seed {seed}" + f", set {number}" * bool(number)).shuffle(order)
-    golds = examples["gold"].to_list()
-    turns: dict[object, int] = {}
-    ranked = []
-    for row in order:
-        if golds[row] is not None:
-            turns[golds[row]] = turns.get(golds[row], 0) + 1
-            ranked.append(({"balanced": turns[golds[row]], "cover": min(turns[golds[row]], 2)}.get(how, 0), row))
-    return [row for _, row in sorted(ranked, key=lambda pair: pair[0])[:n_shots]]
+    rows = examples.select("gold", place=pl.int_range(pl.len()))[order].filter(pl.col("gold").is_not_null())
+    turn = pl.int_range(pl.len()).over("gold")  # how often the option was drawn before
+    turns = {"balanced": turn, "cover": turn.clip(upper_bound=1), "first": pl.int_range(pl.len())}
+    return rows.sort(turns[how], maintain_order=True)["place"].head(n_shots).to_list()

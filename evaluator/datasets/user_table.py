@@ -29,14 +29,14 @@ _HINT = (
 
 @dataclass(frozen=True, kw_only=True)
 class TableText:
-    """A template file. None: made from the names of the columns."""
+    """A template file. None: made from the names of the columns, or that of a dataset of StaICC."""
 
     instruction: str | None = None
     input_prefixes: tuple[str, ...] | None = None  # one per input column, as affixes
     input_affixes: tuple[str, ...] | None = None
     label_prefix: str | None = None
     label_affix: str | None = None
-    query_prefix: str = ""
+    query_prefix: str | None = None
     labels: dict[str, str] = field(default_factory=dict)  # cell of the gold column -> label name
     instructions: tuple[str, ...] = ()  # for methods that choose among several
     alternatives: Alternatives = field(
@@ -69,7 +69,7 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     return LabelledFile(
         name=table_stem(path),
         path=path,
-        training=data.training or table_in(path.parent, table_stem(path) + USER_TRAINING),
+        training=training_table(path, data),
         n_training=data.training_rows,
         texts=texts,
         label=label,
@@ -91,11 +91,7 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
     dataset, stated = load_staicc(name), read_table_text(data.template)
     names, own = data.labels or stated.labels, dataset.verbalizer.label_names
     require_known(f"{name} has no label", names, own, TemplateError, listed="It has")
-    given = {entry.name: getattr(stated, entry.name) for entry in fields(MetaTemplate)}
-    texts = {part: text for part, text in given.items() if text not in (None, "")}
-    template = replace(dataset.template, **texts)
-    if data.instruction:
-        template = replace(template, instruction=data.instruction + template.label_affix)
+    template = _with_stated(dataset.template, stated, data.instruction)
     template.require_fields(dataset.text_fields)
     verbalizer = Verbalizer(label_names=tuple(names.get(label, label) for label in own))
     is_new = template != dataset.template or stated.alternatives != Alternatives()
@@ -123,17 +119,22 @@ def _verbalizer(path: Path, names: Sequence[str]) -> Verbalizer:
 
 def table_template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
     """Return the stated template; parts that it leaves out are made from the names of the text and label columns."""
-    label_affix = "\n\n" if stated.label_affix is None else stated.label_affix
-    if instruction:
-        instruction += label_affix  # separated as demonstrations are
-    return MetaTemplate(
-        instruction=instruction or stated.instruction or "",
-        input_prefixes=stated.input_prefixes or tuple(f"{name}: " for name in texts),
-        input_affixes=stated.input_affixes or ("\n",) * len(stated.input_prefixes or texts),
-        label_prefix=f"{label}: " if stated.label_prefix is None else stated.label_prefix,
-        label_affix=label_affix,
-        query_prefix=stated.query_prefix,
-    )
+    prefixes = stated.input_prefixes or tuple(f"{name}: " for name in texts)
+    affixes = ("\n",) * len(prefixes)
+    made = MetaTemplate(input_prefixes=prefixes, input_affixes=affixes, label_prefix=f"{label}: ", label_affix="\n\n")
+    return _with_stated(made, stated, instruction)
+
+
+def _with_stated(template: MetaTemplate, stated: TableText, instruction: str | None) -> MetaTemplate:
+    """Return a template with the parts that are stated; an instruction is separated as demonstrations are."""
+    given = {entry.name: getattr(stated, entry.name) for entry in fields(MetaTemplate)}
+    template = replace(template, **{part: text for part, text in given.items() if text not in (None, ())})
+    return replace(template, instruction=instruction + template.label_affix) if instruction else template
+
+
+def training_table(path: Path, data: DataOptions) -> Path | None:
+    """Return the table of the training rows of a user's table, or None."""
+    return data.training or table_in(path.parent, table_stem(path) + USER_TRAINING)
 
 
 def _label_values(path: Path, column: str) -> list[str]:

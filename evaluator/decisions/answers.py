@@ -5,7 +5,6 @@ probabilities), OpenAI's Decisions (`predicate`, and lists of values with probab
 names). `confidence` is never read: servers compute it in seven ways.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluator.arrays import Bools, Floats
-from evaluator.decisions.questions import NO, YES, QuestionKind
+from evaluator.decisions.questions import NO, YES, QuestionKind, option_text
 from evaluator.errors import DatasetError, shown
 
 _TRUTH = {"true": YES, "yes": YES, "1": YES, "false": NO, "no": NO, "0": NO}
@@ -42,13 +41,25 @@ def typed_answer(answer: object) -> TypedAnswer | None:
     if yes is not None:
         _require_probabilities([yes], answer)
         return TypedAnswer((NO, YES), (1.0 - yes, float(yes)), kind="yes-no")
-    pairs, kind = _pairs(answer)
-    options = tuple(option_text(option) for option, _ in pairs)
-    values = [value for _, value in pairs]
-    if len({*options}) < len(options) or len(options) < 2:
-        raise DatasetError(f"an answer has two options or more, each once; found {shown(list(options))}")
+    # System One and Gemini write maps and a legend of levels, Decisions lists of values with labels.
+    legend, reported = answer.get("legend"), answer.get("probabilities")
+    levels = {str(text): level for level, text in legend.items()} if isinstance(legend, Mapping) else {}
+    if isinstance(reported, Mapping):
+        pairs = [(option_text(option), value) for option, value in reported.items()]
+    elif isinstance(reported, list) and all(isinstance(entry, Mapping) and "value" in entry for entry in reported):
+        pairs = [(option_text(entry["value"]), entry.get("probability")) for entry in reported]
+        labelled = [entry for entry in reported if entry.get("label") is not None]
+        levels = levels or {str(entry["label"]): option_text(entry["value"]) for entry in labelled}
+    else:
+        raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
+    if len(pairs) < 2 or len(dict(pairs)) < len(pairs):
+        options = [option for option, _ in pairs]
+        raise DatasetError(f"an answer has two options or more, each once; found {shown(options)}")
+    says_score = "score" in answer or answer.get("type") == "score"
+    is_score = says_score and all(option.isdecimal() for option, _ in pairs)
+    names, values = zip(*sorted(pairs, key=lambda pair: int(pair[0])) if is_score else pairs, strict=True)
     _require_probabilities(values, answer)
-    return TypedAnswer(options, tuple(map(float, values)), _legend(answer), kind)
+    return TypedAnswer(names, tuple(map(float, values)), levels, "score" if is_score else "choice")
 
 
 def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,11 +75,6 @@ def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str,
     if not isinstance(answers, list) or len(answers) != len(names):
         raise DatasetError(f"question {names[0]!r}: {len(names)} answers were expected, found {shown(answers)}")
     return dict(zip(names, answers, strict=True))
-
-
-def option_text(option: object) -> str:
-    """Return an option as a text: true and false, which are values of their own, as JSON writes them."""
-    return option if isinstance(option, str) else json.dumps(option)
 
 
 def gold_option(gold: object, answer: TypedAnswer) -> str | None:
@@ -110,29 +116,6 @@ def _distribution(value: dict[str, Any] | list[Any], answer: TypedAnswer) -> lis
             f"a distribution has a number of 0 or more for each of {', '.join(answer.options)}; found {shown(value)}"
         )
     return [of_option.get(option, 0) / sum(weights) for option in answer.options]
-
-
-def _pairs(answer: Mapping[str, Any]) -> tuple[Sequence[tuple[object, Any]], QuestionKind]:
-    """Return options with their probabilities, from a map or from a list of values; levels, if they are, in order."""
-    reported = answer.get("probabilities")
-    if isinstance(reported, Mapping):
-        pairs: list[tuple[object, Any]] = list(reported.items())
-    elif isinstance(reported, list) and all(isinstance(entry, Mapping) and "value" in entry for entry in reported):
-        pairs = [(entry["value"], entry.get("probability")) for entry in reported]
-    else:
-        raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
-    says_score = "score" in answer or answer.get("type") == "score"
-    is_score = says_score and all(option_text(level).isdecimal() for level, _ in pairs)
-    return (sorted(pairs, key=lambda pair: int(option_text(pair[0]))), "score") if is_score else (pairs, "choice")
-
-
-def _legend(answer: Mapping[str, Any]) -> dict[str, str]:
-    """Return text -> level, from System One's legend or from labels beside the values of OpenAI's Decisions."""
-    if isinstance(legend := answer.get("legend"), Mapping):
-        return {str(text): level for level, text in legend.items()}
-    listed = answer.get("probabilities")
-    entries = listed if isinstance(listed, list) else []
-    return {str(entry["label"]): option_text(entry["value"]) for entry in entries if entry.get("label") is not None}
 
 
 def _require_probabilities(values: Sequence[object], answer: Mapping[str, Any]) -> None:

@@ -57,22 +57,14 @@ def asked(
     for option in order:
         parts = [] if kind == "yes-no" and is_server else [names[option]]
         shown = " - ".join(filter(None, [*parts, descriptions[option]]))
-        if form == "names":
-            lines.append(f"- {shown}")
-        else:
-            lines.append(f"{labels[option]}: {shown}" if shown else labels[option])
-    if form == "names":
-        text = "\n".join([*lines, "Answer with one option only.", "Answer:"])
-        return Asked(text, [LABEL_SPACE + name for name in names])
-    if not is_server:
-        lines += ["Answer with the letter of one option only.", "Answer:"]
-        return Asked("\n".join(lines), [LABEL_SPACE + label for label in labels])
-    reply = {
-        "choice": "Answer with the letter of one option only.",
-        "yes-no": "Answer with yes or no only.",
-        "score": "Answer with the number of one level only.",
-    }[kind]
-    return Asked("\n".join([*lines, reply, ""]), labels)
+        begin = "-" if form == "names" else f"{labels[option]}:"
+        lines.append(f"{begin} {shown}" if shown else labels[option])
+    reply = "one option" if form == "names" else "the letter of one option"
+    if is_server:
+        reply = {"yes-no": "yes or no", "score": "the number of one level"}.get(kind, reply)
+        return Asked("\n".join([*lines, f"Answer with {reply} only.", ""]), labels)
+    text = "\n".join([*lines, f"Answer with {reply} only.", "Answer:"])
+    return Asked(text, [LABEL_SPACE + answer for answer in (names if form == "names" else labels)])
 
 
 def _labels(form: Form, kind: QuestionKind, n_options: int, order: Sequence[int]) -> list[str]:
@@ -83,7 +75,4 @@ def _labels(form: Form, kind: QuestionKind, n_options: int, order: Sequence[int]
         return list(string.digits[:n_options])
     has_letters = n_options <= len(string.ascii_uppercase)
     letters = string.ascii_uppercase if has_letters else [str(n + 1) for n in range(n_options)]
-    labels = [""] * n_options
-    for place, option in enumerate(order):
-        labels[option] = letters[place]
-    return labels
+    return [letters[order.index(option)] for option in range(n_options)]

@@ -9,7 +9,8 @@ A file of questions is TOML with a table for each question:
     gold = "team"
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -116,18 +117,29 @@ def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
             )
         return tuple(Option(name, read.criteria.get(name, "")) for name in (NO, YES))
     stated = read.levels if read.type == "score" else read.options
-    pairs = stated.items() if isinstance(stated, dict) else ((name, "") for name in stated)
-    options = [Option(name.strip(), description) for name, description in pairs]
-    if read.options_column is not None and options:
+    if read.options_column is not None and stated:
         raise DatasetError(f"{where}: `options_column` and a list of options exclude each other. Drop one.")
-    if none is not None and none not in {option.name for option in options}:
-        options.append(Option(none, NONE_OF_THESE))
+    options = listed_options(stated, none)
     names = [option.name for option in options]
     if read.options_column is None and not are_different(names):
         raise DatasetError(
             f"{where}: `{OF_TYPE[read.type][0]}` are two or more, all different and none blank; found {shown(names)}."
         )
     return tuple(options)
+
+
+def listed_options(stated: Mapping[Any, object] | Sequence[object], none: str | None) -> list[Option]:
+    """Return the options of a list of names or a map of names to descriptions, and `none` after them if it is new."""
+    pairs = stated.items() if isinstance(stated, Mapping) else ((name, "") for name in stated)
+    options = [Option(option_text(name).strip(), str(description or "")) for name, description in pairs]
+    if none is not None and none not in {option.name for option in options}:
+        options.append(Option(none, NONE_OF_THESE))
+    return options
+
+
+def option_text(option: object) -> str:
+    """Return an option as a text: true and false, which are values of their own, as JSON writes them."""
+    return option if isinstance(option, str) else json.dumps(option)
 
 
 def are_different(texts: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from evaluator.decisions.answers import TypedAnswer, resolution, sum_tolerances, typed_answer
+from evaluator.decisions.answers import resolution, sum_tolerances, typed_answer
 from evaluator.decisions.questions import NO, YES, Question
 from evaluator.errors import DatasetError, shown
 
@@ -103,7 +103,10 @@ def questions_limit(refusal: str, n_asked: int) -> int | None:
 
 
 def require_fit(question: Question, answer: object) -> None:
-    """Raise DatasetError unless an answer is a refusal, missing, or has the probabilities of the question's options."""
+    """Raise DatasetError unless an answer is a refusal, missing, or has the probabilities of the question's options.
+
+    The option that it names, if it does, must be the most probable one.
+    """
     read = typed_answer(answer)
     if read is None:
         return
@@ -112,18 +115,10 @@ def require_fit(question: Question, answer: object) -> None:
     if {*read.options} != {*expected}:
         raise DatasetError(f"the options {', '.join(expected)} were asked; found {', '.join(read.options)}")
     values = np.array(read.probabilities)
-    step = resolution(values)
     if abs(values.sum() - 1) > sum_tolerances(values[None]).item():
         raise DatasetError(f"the probabilities have a sum of {values.sum():.4g}, which is not 1")
-    _require_largest(read, answer, step)
-
-
-def _require_largest(read: TypedAnswer, answer: object, step: float | None) -> None:
-    """Raise DatasetError if the option that an answer names is not the most probable one, up to its rounding."""
-    named = answer.get("choice") if isinstance(answer, Mapping) else None
-    if named is None:
-        return
-    values = dict(zip(read.options, read.probabilities, strict=True))
-    text = str(named).lower() if isinstance(named, bool) else str(named)
-    if values.get(text, -1.0) < max(values.values()) - (step or 0.0) - 1e-9:
-        raise DatasetError(f"the choice {shown(named)} is not the most probable option of {shown(values)}")
+    if isinstance(answer, Mapping) and (named := answer.get("choice")) is not None:
+        of_option = dict(zip(read.options, read.probabilities, strict=True))
+        text = str(named).lower() if isinstance(named, bool) else str(named)
+        if of_option.get(text, -1.0) < values.max() - (resolution(values) or 0.0) - 1e-9:
+            raise DatasetError(f"the choice {shown(named)} is not the most probable option of {shown(of_option)}")

@@ -95,3 +95,9 @@ def test_with_a_table_of_the_users_own_the_options_are_about_that_table_alone(tm
     named, own = load_datasets(["glue_sst2"], DataOptions(paths=(table,), labels={"0": "no", "1": "yes"}))
     assert named.fingerprint == plain.fingerprint
     assert own.verbalizer.label_names == ("no", "yes")
+
+
+def test_a_text_that_is_stated_as_empty_replaces_that_of_the_dataset(tmp_path):
+    plain, stated = load_staicc("trec"), load("trec", template=template_file(tmp_path, 'label_prefix = ""'))
+    assert plain.template.label_prefix != ""
+    assert stated.template == replace(plain.template, label_prefix="")

@@ -1,5 +1,6 @@
 """What files, folders and names give which datasets; how each kind is read is tested with its reader."""
 
+import gzip
 import json
 
 import polars as pl
@@ -188,3 +189,13 @@ def test_options_about_tables_are_refused_where_there_is_no_table_of_the_users_o
 def test_no_dataset_has_the_name_of_the_mean_over_datasets(tmp_path):
     with pytest.raises(DatasetError, match=r"mean\.parquet: a dataset cannot be called 'mean'"):
         load(table(tmp_path, "mean.parquet", LABELLED))
+
+
+def test_training_rows_of_a_compressed_table_with_questions_are_those_of_its_name(tmp_path):
+    rows = "text,refund\nAm I charged twice?,yes\nIt crashes.,no\n"
+    for name in ("tickets.csv.gz", "tickets_train.csv.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(rows.encode()))
+    questions = tmp_path / "questions.toml"
+    questions.write_text('[refund]\ntype = "yes-no"\ninstructions = "A refund?"\ngold = "refund"\n')
+    (dataset,) = load_datasets((), DataOptions(paths=(tmp_path / "tickets.csv.gz",), questions=questions))
+    assert dataset.examples["gold"].to_list() == dataset.demonstrations["gold"].to_list() == [1, 0]
