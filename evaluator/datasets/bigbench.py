@@ -50,7 +50,7 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
     )
 
 
-def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
+def load_lite(path: Path, template: ChoiceTemplate) -> MultipleChoiceDataset:
     """Return a task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
 
     Ids are `subtask/row`, because row numbers begin anew in each subtask.
@@ -64,7 +64,6 @@ def load_lite(path: Path, task: Mapping[str, Any]) -> MultipleChoiceDataset:
             example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
             yield ChoiceRow(number, example_id, text, listed, _correct(scores, listed, where))
 
-    template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
     return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
 
 

@@ -101,19 +101,16 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
         notes.append(f"no row of {split} has a label, so queries are from another split")
     else:
         raise DatasetError(f"{name.repository} ({config}) on the hub: no row of {', '.join(candidates)} has a label.")
-    tables, left_out = {name.dataset: queries.rows}, [queries.note]
+    tables = {name.dataset: queries}
     if data.training is None and TRAINING in splits and split != TRAINING:
-        training = labelled(TRAINING)
-        tables[name.dataset + USER_TRAINING] = training.rows
-        left_out.append(training.note)
-    columns = list(dict.fromkeys([*texts, label]))
-    read_as = short_digest(json.dumps([columns, split]).encode())
+        tables[name.dataset + USER_TRAINING] = labelled(TRAINING)
+    read_as = short_digest(json.dumps([queries.rows.columns, split]).encode())
     folder = write_tables(f"{name.repository}-{queries.commit}-{config}-{read_as}", tables)
     if queries.label_names and not (data.labels or read_table_text(data.template).labels):
         data = replace(data, labels={str(number): cell for number, cell in enumerate(queries.label_names)})
     file = user_file(folder / f"{name.dataset}.parquet", data)
     source = f"from {name.repository} ({config}, {split}) on the hub, commit {queries.commit} of {PARQUET}"
-    return replace(file, notes=(source, *notes, *filter(None, left_out)))
+    return replace(file, notes=(source, *notes, *(part.note for part in tables.values() if part.note)))
 
 
 def _config(name: HubName) -> tuple[str, list[str]]:
@@ -184,12 +181,12 @@ def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
     return replace(part, rows=rows, note=note)
 
 
-def write_tables(name: str, tables: Mapping[str, pl.DataFrame]) -> Path:
+def write_tables(name: str, tables: Mapping[str, HubRows]) -> Path:
     """Write tables that have rows to a folder of the cache, and return it. Raises DatasetError as write_cached does."""
     folder = cache_folder() / "hub" / name.replace("/", "--")
-    for stem, rows in tables.items():
-        if rows.height:
+    for stem, part in tables.items():
+        if part.rows.height:
             content = io.BytesIO()
-            rows.write_parquet(content)
+            part.rows.write_parquet(content)
             write_cached(folder / f"{stem}.parquet", content.getbuffer())
     return folder

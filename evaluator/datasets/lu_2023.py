@@ -71,7 +71,7 @@ def hub_file(name: str) -> LabelledFile:
         "name that with --data."
     )
     queries, training = (_hub_rows(source, split, table, hint) for split in (source.split, hub_repository.TRAINING))
-    tables = {table.file: queries.rows, table.training_file: training.rows}
+    tables = {table.file: queries, table.training_file: training}
     folder = hub_repository.write_tables(f"{source.repository}-{queries.commit}", tables)
     notes = (
         f"from {source.repository} ({source.config}) on the hub, commit {queries.commit} of {hub_repository.PARQUET}",

@@ -108,33 +108,6 @@ def holds_published(words: Iterable[str]) -> bool:
     return any(lu_2023.published_tables(folder, ()) for folder in folders if folder.is_dir())
 
 
-class _File(NamedTuple):
-    """A file that the user named, or that is in a folder that the user named."""
-
-    path: Path
-    folder: Path  # that the user named, or the folder of the file
-    data: DataOptions
-
-    @property
-    def published(self) -> str | None:
-        """The published table with the name of the file, unless the file has a column of choices."""
-        name = next((name for name, table in PUBLISHED_TABLES.items() if table.file == table_stem(self.path)), None)
-        if name is None or ending(self.path) not in SUFFIXES:
-            return None
-        return None if (self.data.columns.choices or CHOICES) in column_names(self.path) else name
-
-    @property
-    def has_choices(self) -> bool:
-        """Whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
-        named = self.data.columns.choices is not None
-        return named or bigbench.stated_task(self.path) is not None or CHOICES in column_names(self.path)
-
-    def refuse(self, options: Sequence[str], what: str) -> None:
-        """Raise ConfigError for options that do not apply to the file."""
-        if options:
-            raise ConfigError(f"{self.path} {what.format(', '.join(options))}. Leave it out.")
-
-
 def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterator[DatasetSource]:
     """Yield the datasets of a file or folder; `named` are the published ones that the user named."""
     if path.is_file() and data.questions is not None:
@@ -142,7 +115,7 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
             yield DatasetSource(name, f"{path}, {data.questions}", read, "table")
         return
     if path.is_file():
-        yield _file_source(_File(path, path.parent, data))
+        yield _file_source(path, path.parent, data)
         return
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
@@ -159,64 +132,73 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
     if not found and not named:
         raise DatasetError(f"{path} holds no {bigbench.TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in found:
-        yield _file_source(_File(file, path, data))
+        yield _file_source(file, path, data)
 
 
 def _is_training_table(path: Path, data: DataOptions) -> bool:
     """Return whether a table holds the training rows of another table in its folder."""
     queries = table_in(path.parent, table_stem(path).removesuffix(USER_TRAINING))
-    is_named = table_stem(path).endswith(USER_TRAINING) and queries is not None
-    return is_named and not _File(queries or path, path.parent, data).has_choices
+    is_named = table_stem(path).endswith(USER_TRAINING)
+    return is_named and queries is not None and not _has_choices(queries, data.columns)
 
 
-def _file_source(file: _File) -> DatasetSource:
-    """Return the dataset in a file, by the first kind of file whose condition holds."""
-    if ending(file.path) == ".json":
-        return _task(file)
-    if (name := file.published) is not None:
-        return DatasetSource(name, str(file.path), partial(lu_2023.published_file, name, file.path))
-    if file.has_choices:
-        return _choice_table(file)
-    return DatasetSource(table_stem(file.path), str(file.path), partial(user_file, file.path, file.data), "table")
+def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
+    """Return the dataset in a file, by the first kind of file whose condition holds.
+
+    Args:
+        folder: that the user named, or the folder of the file.
+    """
+    if ending(path) == ".json":
+        return _task(path, folder, data)
+    published = [name for name, table in PUBLISHED_TABLES.items() if table.file == table_stem(path)]
+    if published and ending(path) in SUFFIXES and (data.columns.choices or CHOICES) not in column_names(path):
+        return DatasetSource(published[0], str(path), partial(lu_2023.published_file, published[0], path))
+    if _has_choices(path, data.columns):
+        return _choice_table(path, data)
+    return DatasetSource(table_stem(path), str(path), partial(user_file, path, data), "table")
 
 
-def _task(file: _File) -> DatasetSource:
+def _has_choices(path: Path, columns: TableColumns) -> bool:
+    """Return whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
+    named = columns.choices is not None
+    return named or bigbench.stated_task(path) is not None or CHOICES in column_names(path)
+
+
+def _task(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
     """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
-    given = [*_stated(file.data.columns), *_stated(file.data)]
-    if given:
-        bigbench.read_json(file.path)  # a table in JSON has another way out than a task
-    file.refuse(given, "is a BIG-bench task, and {} is for tables")
-    name = file.path.stem
-    if file.path.name == bigbench.TASK_FILE:
-        relative = file.path.parent.relative_to(file.folder).as_posix()
-        name = file.path.parent.name if relative == "." else relative
-    return DatasetSource(name, str(file.path), partial(bigbench.load_task_json, file.path, name), "task")
+    if given := _stated(data.columns, data):
+        bigbench.read_json(path)  # a table in JSON has another way out than a task
+        raise ConfigError(f"{path} is a BIG-bench task, and {', '.join(given)} is for tables. Leave it out.")
+    name = path.stem
+    if path.name == bigbench.TASK_FILE:
+        name = path.parent.name if path.parent == folder else path.parent.relative_to(folder).as_posix()
+    return DatasetSource(name, str(path), partial(bigbench.load_task_json, path, name), "task")
 
 
-def _choice_table(file: _File) -> DatasetSource:
+def _choice_table(path: Path, data: DataOptions) -> DatasetSource:
     """Return a table of multiple choice, with the columns of BIG-bench Lite if tasks.json lists it, by default."""
-    file.refuse(_stated(file.data), "has choices in each row, and {} is for tables of texts and labels")
-    path, columns, task = file.path, file.data.columns, bigbench.stated_task(file.path)
-    read: Callable[[], AnyDataset]
-    if task is not None and path.suffix == ".parquet" and columns == TableColumns():
-        read = partial(bigbench.load_lite, path, task)
-    else:
-        template = ChoiceTemplate()
-        if task is not None:
-            template = bigbench.template_of(task, f"{path.parent / bigbench.TASKS_FILE}, {path.stem}")
-        read = partial(load_choice_table, path, columns, template)
-    return DatasetSource(table_stem(path), str(path), read, "table")
+    if given := _stated(data):
+        raise ConfigError(
+            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
+        )
+    template, task = ChoiceTemplate(), bigbench.stated_task(path)
+    read = partial(load_choice_table, path, data.columns)
+    if task is not None:
+        template = bigbench.template_of(task, f"{path.parent / bigbench.TASKS_FILE}, {path.stem}")
+        if path.suffix == ".parquet" and data.columns == TableColumns():
+            read = partial(bigbench.load_lite, path)
+    return DatasetSource(table_stem(path), str(path), partial(read, template), "table")
 
 
-def _stated(options: Options) -> list[str]:
+def _stated(*options: Options) -> list[str]:
     """Return the options that were given, except --data."""
-    given = [entry for entry in fields(options) if entry.metadata and getattr(options, entry.name)]
-    return [flag(option_name(entry)) for entry in given if entry.name != "paths"]
+    entries = [(entry, getattr(each, entry.name)) for each in options for entry in fields(each) if entry.metadata]
+    return [flag(option_name(entry)) for entry, value in entries if value and entry.name != "paths"]
 
 
 def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
     """Raise ConfigError for options about tables where no dataset is the user's own table."""
-    given = [*_stated(data.columns), *_stated(data)]
+    given = _stated(data.columns, data)
     is_reworded = {*given} <= REWORDS and any(source.origin == STAICC for source in sources)
     if given and not is_reworded and not any(source.kind == "table" for source in sources):
         published = f" (published: {', '.join(source.name for source in sources)})"

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -137,9 +138,8 @@ def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> tuple[Ints, Ints
     needed = sum(sizes)
     if n_rows < needed:
         raise DatasetError(f"{dataset}: {n_rows} rows, but its splits need {needed} ({sizes}). Ask for smaller splits.")
-    drawn = Lcg().samples(1, needed, n_rows)[0]
-    test_start = sizes.calibration + sizes.demonstration
-    return drawn[: sizes.calibration], drawn[sizes.calibration : test_start], drawn[test_start:]
+    calibration, demonstration, test = np.split(Lcg().samples(1, needed, n_rows)[0], np.cumsum(sizes)[:-1])
+    return calibration, demonstration, test
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -185,13 +185,8 @@ def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_l
 
 
 def _is_example(row: object, n_fields: int, n_labels: int) -> bool:
-    if not (isinstance(row, tuple) and len(row) == 2):
-        return False
-    texts, label = row
-    return (
-        isinstance(texts, list)
-        and len(texts) == n_fields
-        and all(isinstance(text, str) and not _SURROGATE.search(text) for text in texts)
-        and type(label) is int  # not a bool
-        and 0 <= label < n_labels
-    )
+    match row:
+        case tuple((list(texts), int(label))) if not isinstance(label, bool) and len(texts) == n_fields:
+            is_text = [isinstance(text, str) and not _SURROGATE.search(text) for text in texts]
+            return all(is_text) and 0 <= label < n_labels
+    return False

@@ -3,7 +3,6 @@
 Source of model-index: huggingface_hub's EvalResult, and modelcard.md of huggingface/hub-docs.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from evaluator.redaction import printable
 from evaluator.report.methods import by_method
 from evaluator.report.notes import first_definition
 from evaluator.report.run_record import KIND_WARNINGS
-from evaluator.report.table import by_definition, dataset_order, row_name
+from evaluator.report.table import by_definition, dataset_order, number, row_name
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
@@ -80,9 +79,8 @@ def _value(row: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None or math.isnan(value):
-        return "undefined"
-    return f"{value:.3f}" if math.isfinite(value) else f"{'-' * (value < 0)}∞"
+    """Return a number as pages show it, with a hyphen for its sign, which other tools read."""
+    return "undefined" if value is None else number(value).replace("−", "-")
 
 
 def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:

@@ -107,13 +107,10 @@ def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: 
         n_replicas: busy or idle.
         saved_quantization: of the weights as they were saved.
     """
-    for device in chosen_devices(Assumptions()).values():
-        if engine.device in device.names and (
-            peak := device.peak(engine.dtype, engine.quantization or saved_quantization)
-        ):
-            per_replica = engine.tensor_parallel * engine.pipeline_parallel
-            return peak * n_replicas * per_replica / engine.engines_per_device
-    return None
+    device = next((one for one in chosen_devices(Assumptions()).values() if engine.device in one.names), None)
+    peak = device.peak(engine.dtype, engine.quantization or saved_quantization) if device else None
+    per_replica = engine.tensor_parallel * engine.pipeline_parallel
+    return peak and peak * n_replicas * per_replica / engine.engines_per_device
 
 
 def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> dict[str, DeviceRecord]:
