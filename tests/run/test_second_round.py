@@ -11,9 +11,9 @@ from evaluator.methods.base import Method
 from evaluator.methods.training_states import KNN_CENTROID
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
-from evaluator.run import pipeline, second_round
+from evaluator.run import pipeline, score
 from evaluator.run.folder import BuiltFolder, open_scored
-from evaluator.run.second_round import load_head, write_distances
+from evaluator.run.score import load_head, write_distances
 
 MODEL = ModelConfig(model="fake", engine="fake")
 DATASET = "financial_phrasebank"  # the fewest demonstrations
@@ -55,7 +55,7 @@ def test_a_model_is_released_only_where_it_leaves_no_memory(tmp_path, times, mon
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, closed_before = without_memory(times, loader)
-    monkeypatch.setattr(second_round, "chosen_methods", lambda _config: {"knn_centroid": method})
+    monkeypatch.setattr(score, "chosen_methods", lambda _config: {"knn_centroid": method})
     again = finish(write_distances(folder.built, part, load_head(folder.built, source), loader))
     assert closed_before == list(range(times + 1))
     assert again.scores.manifest.distances == part.scores.manifest.distances
@@ -68,6 +68,6 @@ def test_a_device_that_is_too_small_for_the_head_alone_is_an_error(tmp_path, mon
     source = fake_model_source()
     loader = Closing(source, MODEL, tmp_path)
     method, _ = without_memory(2, loader)
-    monkeypatch.setattr(second_round, "chosen_methods", lambda _config: {"knn_centroid": method})
+    monkeypatch.setattr(score, "chosen_methods", lambda _config: {"knn_centroid": method})
     with pytest.raises(torch.OutOfMemoryError):
         finish(write_distances(folder.built, part, load_head(folder.built, source), loader))
