@@ -1,6 +1,6 @@
 """`evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +21,22 @@ from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form, with_chat
+from evaluator.run.resolved_models import (
+    ResolvedModel,
+    chat_form,
+    prompt_form,
+    refusals,
+    tokenise_scorable,
+    with_chat,
+)
 from evaluator.run.score import check_capabilities
-from evaluator.run.tokenise import BLOCK_TOKENS, Examined, examine
+from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
 from evaluator.suites import SUITES
-from evaluator.tokens.boundary import tokens_around
+from evaluator.tokens.boundary import TextFault, tokens_around
+from evaluator.tokens.rows import TokenTotals
+
+BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
 
 
 def preflight(
@@ -56,6 +66,29 @@ def preflight(
         record = checked(built, split_labels(built), resolved, examined, assumptions)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
+
+
+class Examined(NamedTuple):
+    """The tokens of all prompts that can be scored."""
+
+    tokens: pl.LazyFrame  # schemas.TOKENS, a row a prompt
+    counts: TokenTotals
+    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
+    faults: Sequence[TextFault] = ()  # differences between prompts and their tokens
+
+
+def examine(built: Built, resolved: ResolvedModel) -> Stage[Examined]:
+    """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
+    try:
+        table, refused = yield from tokenise_scorable(built, built.store, resolved)
+    except (LabelError, PromptTooLongError):
+        refused = refusals(built, built.store, resolved)
+        if not refused:
+            raise
+        nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
+        return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
+    tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
+    return Examined(tokens, table.manifest.counts, refused, table.manifest.faults)
 
 
 class _Examples(NamedTuple):

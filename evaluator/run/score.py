@@ -36,8 +36,7 @@ from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built, method_contexts, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
-from evaluator.run.resolved_models import ResolvedModel
-from evaluator.run.tokenise import tokenise_scorable
+from evaluator.run.resolved_models import ResolvedModel, tokenise_scorable
 from evaluator.run.until import rounds_of
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES
