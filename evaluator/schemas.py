@@ -29,6 +29,11 @@ def _with_ends(name: str) -> dict[str, pl.DataType]:
     return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64())
 
 
+def _as_in(table: pl.Schema, *names: str) -> dict[str, pl.DataType]:
+    """Return columns that mean the same as in another table."""
+    return {name: table[name] for name in names}
+
+
 ESTIMATE = dict.fromkeys(("value", "ci_low", "ci_high"), pl.Float64())
 """A value with its 95% interval."""
 
@@ -122,13 +127,9 @@ LABEL_DISTANCES = declare(  # computed by a method from hidden states and the LM
 PREDICTIONS_KEY = ["suite", "part", "dataset", "method", "definition", "position"]
 PREDICTIONS = declare(
     **_texts(PREDICTIONS_KEY[:5]),  # of inference methods, under the definitions "paper" and "released"
-    position=pl.Int64(),
-    query_id=pl.Int64(),
-    demonstration_set=pl.Int64(),  # this and the next four as in REQUESTS
-    n_shots=pl.Int64(),
-    template=pl.Int64(),
-    noise_rate=pl.Float64(),
-    n_wrong_labels=pl.Int64(),
+    **_as_in(
+        REQUESTS, "position", "query_id", "demonstration_set", "n_shots", "template", "noise_rate", "n_wrong_labels"
+    ),
     prompt_id=pl.String(),  # key of PROMPTS; the number of distinct ids of a query is its number of tries
     gold=pl.Int64(),
     pred=pl.Int64(),  # index of the most probable label, the first if several are
@@ -141,12 +142,7 @@ QUERIES_KEY = [
 ]
 QUERIES = declare(  # every prompt that a method answered a query with; PREDICTIONS has the answers
     **_texts(QUERIES_KEY[:3]),
-    query_id=pl.Int64(),
-    n_shots=pl.Int64(),  # this and the next four as in REQUESTS
-    demonstration_set=pl.Int64(),
-    template=pl.Int64(),
-    noise_rate=pl.Float64(),
-    n_wrong_labels=pl.Int64(),
+    **_as_in(REQUESTS, "query_id", "n_shots", "demonstration_set", "template", "noise_rate", "n_wrong_labels"),
     prompt_id=pl.String(),  # key of PROMPTS, where the whole prompt is
     query=pl.String(),  # the end of the prompt, after the demonstrations
     gold=pl.Int64(),
@@ -215,9 +211,7 @@ GROUP_METRICS_KEY = [*METRICS_KEY, "noise_rate", "template", "demonstration_set"
 GROUP_METRICS = declare(  # a metric of a part at one noise rate, with one template or one demonstration set
     **_texts(METRICS_KEY),
     # Null in a row over all of them, and in a part that does not vary them:
-    noise_rate=pl.Float64(),
-    template=pl.Int64(),
-    demonstration_set=pl.Int64(),
+    **_as_in(REQUESTS, "noise_rate", "template", "demonstration_set"),
     value=pl.Float64(),
     n_requests=pl.Int64(),
 )

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -101,15 +101,6 @@ class _Examples(NamedTuple):
     labels: Mapping[str, query_checks.SplitLabels]  # of those with one label space, as the first suite takes them
 
 
-class _Footprint(NamedTuple):
-    """What a model takes in memory and computes."""
-
-    n_parameters: int | None  # None: not known, or no model runs here
-    weight_bytes: int | None
-    cache_bytes_per_token: int
-    flop_per_token: int | None
-
-
 Labels = Mapping[str, Mapping[str, query_checks.SplitLabels]]
 """Suite -> dataset -> the labels of those with one label space, as the suite takes them."""
 
@@ -132,7 +123,7 @@ def checked(
     """Return everything that is known about a run before its prompts are scored."""
     source, model, form = resolved
     kinds = label_checks.prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
-    examples, footprint = _examples(built.store, labels, examined.tokens, kinds), _footprint(resolved)
+    examples = _examples(built.store, labels, examined.tokens, kinds)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(examined.refused),
@@ -142,9 +133,7 @@ def checked(
         *label_checks.fault_findings(examined.faults, built.store.manifest.n_prompts, form.boundary),
         *label_checks.template_findings(source, form.chat),
     ]
-    longest = max(examples.lengths.values(), default=0)
-    work = _work(resolved, examined, built.store.manifest.n_prompts, footprint, longest)
-    return PreflightRecord(
+    record = PreflightRecord(
         model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
         label_boundary=form.boundary,
         tokens_in_front=n_front,
@@ -156,10 +145,13 @@ def checked(
         prompts=built.store.manifest.n_prompts,
         tokenised_prompts=examined.tokens.select(pl.len()).collect(engine="streaming").item(),
         **vars(examined.counts),
-        **footprint._asdict(),
-        devices=estimate(work, chosen_devices(assumptions), assumptions.utilisation) if work else {},
+        **_footprint(resolved),
+        devices={},
         findings=in_order(findings),
     )
+    work = _work(resolved, record, max(examples.lengths.values(), default=0))
+    devices = estimate(work, chosen_devices(assumptions), assumptions.utilisation) if work else {}
+    return replace(record, devices=devices)
 
 
 def _runs_here(model: ModelConfig) -> bool:
@@ -194,36 +186,35 @@ def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> Chec
     )
 
 
-def _footprint(resolved: ResolvedModel) -> _Footprint:
+def _footprint(resolved: ResolvedModel) -> dict[str, Any]:
+    """Return what a model takes in memory and computes, as PreflightRecord has it."""
     source, model, _ = resolved
     size = source.size if _runs_here(model) else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
     weight_bytes = source.weight_bytes or None
     if n_parameters and not source.quantization:
         weight_bytes = parameter_bytes(n_parameters, source, model)
-    return _Footprint(
-        n_parameters=n_parameters,
-        weight_bytes=weight_bytes,
-        cache_bytes_per_token=source.kv_values_per_token * dtype_bytes(scoring_dtype(source, model)),
-        flop_per_token=size.flop_per_token if size else None,
-    )
+    return {
+        "n_parameters": n_parameters,
+        "weight_bytes": weight_bytes,
+        "cache_bytes_per_token": source.kv_values_per_token * dtype_bytes(scoring_dtype(source, model)),
+        "flop_per_token": size.flop_per_token if size else None,
+    }
 
 
-def _work(
-    resolved: ResolvedModel, examined: Examined, n_prompts: int, footprint: _Footprint, longest_prompt_tokens: int
-) -> Work | None:
+def _work(resolved: ResolvedModel, record: PreflightRecord, longest_prompt_tokens: int) -> Work | None:
     """Estimate the arithmetic and the memory of a run; None where the model's size is not known."""
     source, model, _ = resolved
-    if footprint.flop_per_token is None or not footprint.weight_bytes:
+    if record.flop_per_token is None or not record.weight_bytes:
         return None
     return Work(
-        computed_tokens=examined.counts.block_floor_tokens[BLOCK_TOKENS],
-        prompts=n_prompts,
-        flop_per_token=footprint.flop_per_token,
+        computed_tokens=record.block_floor_tokens[BLOCK_TOKENS],
+        prompts=record.prompts,
+        flop_per_token=record.flop_per_token,
         dtype=scoring_dtype(source, model),
         quantization=model.quantization or (source.quantization or {}).get("quant_method"),
-        weight_bytes=footprint.weight_bytes,
-        cache_bytes=footprint.cache_bytes_per_token * longest_prompt_tokens,
+        weight_bytes=record.weight_bytes,
+        cache_bytes=record.cache_bytes_per_token * longest_prompt_tokens,
     )
 
 
