@@ -27,6 +27,7 @@ from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.folders import identity, lock_folder, mark_user
+from evaluator.run.until import check_until
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.store import PromptStore, kept_requests, open_intact_store, write_store
 from evaluator.suites import SUITES, chosen_methods, methods_of, require_suites
@@ -82,7 +83,10 @@ def _suites(config: RunConfig) -> dict[str, Suite]:
 
 
 def check_config(config: RunConfig) -> None:
-    """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit."""
+    """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit.
+
+    Raises StoreError for a base of --until that is no measured run.
+    """
     require_suites(config.suites)
     require_known("There is no dataset", config.datasets, DATASETS)
     methods = methods_of(config.suites)
@@ -104,6 +108,7 @@ def check_config(config: RunConfig) -> None:
     parts = dict.fromkeys(part for suite in suites.values() for part in suite.parts)
     require_known("There is no part", config.parts or (), parts, where=f" in {', '.join(config.suites)}")
     _check_methods(config, suites)
+    check_until(config)
 
 
 def _check_methods(config: RunConfig, suites: Mapping[str, Suite]) -> None:

@@ -32,7 +32,7 @@ from evaluator.run.report import report_run
 from evaluator.run.resolved_models import ResolvedModel, model_folders, of_one_load, resolve_model, resolve_models
 from evaluator.run.score import LOGS, Scored, begin_hashing, begin_loading, check_capabilities, score_run, scores_folder
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
-from evaluator.run.until import check_base, check_until
+from evaluator.run.until import check_base
 from evaluator.run_log import now, seconds_since
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,6 @@ def run(
 
 def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
     check_config(config)
-    check_until(config)
     require_known("--accept: there is no finding", accept, FINDINGS)
     for model in configs:
         check_capabilities(config, model)
@@ -144,8 +143,7 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
         for model, folder in zip(resolved, below or [out], strict=True)
     ]
     for each in runs:
-        stage_records.check_configuration(each.folder, each.earlier, config)
-        stage_records.check_model(each.folder, each.earlier, each.model)
+        stage_records.check_extension(each.folder, each.earlier, config=config, model=each.model)
     return runs
 
 
@@ -222,11 +220,10 @@ def measure_and_report(record: RunRecord, scored: Scored, out: Path, is_speed_sh
 def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool = False) -> Stage[Built]:
     """Write the prompt store and the record, without scoring. Raises as `run` does."""
     check_config(config)
-    check_until(config)
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
         earlier = stage_records.finished_run(out, force=force)
-        stage_records.check_configuration(out, earlier, config)
+        stage_records.check_extension(out, earlier, config=config)
         _, built = yield from _build(config, out, data or out, {out: earlier})
         return built
 
@@ -245,8 +242,7 @@ def _build(
     prompts = stage_records.prompts_record(built)
     check_base(config, prompts)
     for folder, record in earlier.items():
-        stage_records.check_configuration(folder, record, built.config)
-        stage_records.check_datasets(folder, record, prompts.dataset_fingerprints)
+        stage_records.check_extension(folder, record, config=built.config, datasets=prompts.dataset_fingerprints)
     record = stage_records.record_build(prompts, out, data, started, seconds_since(clock), earlier.get(out))
     return record, built
 
@@ -257,7 +253,7 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
-        stage_records.check_model(out, None if force else folder.record, resolved)
+        stage_records.check_extension(out, None if force else folder.record, model=resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data.path, loader)

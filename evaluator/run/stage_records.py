@@ -258,47 +258,39 @@ def finished_run(out: Path, *, force: bool = False) -> RunRecord | None:
     return record if record and record.measures else None
 
 
-def check_configuration(out: Path, earlier: RunRecord | None, config: RunConfig) -> None:
-    """Raise ConfigError for a configuration that would replace a finished run.
+def check_extension(
+    out: Path,
+    earlier: RunRecord | None,
+    *,
+    config: RunConfig | None = None,
+    datasets: Mapping[str, str] | None = None,
+    model: ResolvedModel | None = None,
+) -> None:
+    """Raise ConfigError for what would replace a finished run.
 
     More suites, datasets, parts, methods, definitions or queries extend a run; everything else replaces it.
 
     Args:
         out: folder of the run.
         earlier: the record of the finished run; None if there is none.
-        config: the configuration of the new run.
+        config: of the new run.
+        datasets: fingerprints of the datasets of the new run by name: none may be missing or have other content.
+        model: of the new run, with its form of prompts.
     """
-    if earlier and earlier.prompts:
+    if earlier is None or earlier.prompts is None or earlier.measures is None:
+        return
+    changes, known = list[str](), earlier.prompts.dataset_fingerprints
+    if config is not None:
         asked = json.loads(json.dumps(config_to_json(config)))  # tuples are lists in a record
-        _require_none(out, earlier, _changed(earlier.prompts.config, asked))
-
-
-def check_datasets(out: Path, earlier: RunRecord | None, fingerprints: Mapping[str, str]) -> None:
-    """Raise ConfigError for datasets that would replace a finished run: some are left out or have other content.
-
-    Args:
-        out: folder of the run.
-        earlier: the record of the finished run; None if there is none.
-        fingerprints: of the datasets of the new run, by name.
-    """
-    if earlier and earlier.prompts:
-        known = earlier.prompts.dataset_fingerprints
-        missing = [f"datasets without {name}" for name in known if name not in fingerprints]
-        other = [name for name, digest in fingerprints.items() if known.get(name, digest) != digest]
-        changes = [f"{name} with other rows, labels or texts around them" for name in other]
-        _require_none(out, earlier, [*missing, *changes])
-
-
-def check_model(out: Path, earlier: RunRecord | None, resolved: ResolvedModel) -> None:
-    """Raise ConfigError for a model, or a form of prompts, that would replace a finished run.
-
-    Args:
-        out: folder of the run.
-        earlier: the record of the finished run; None if there is none.
-        resolved: the model of the new run.
-    """
-    if earlier and earlier.measures:
-        _require_none(out, earlier, _other_model(earlier, resolved))
+        changes += _changed(earlier.prompts.config, asked)
+    if datasets is not None:
+        changes += [f"datasets without {name}" for name in known if name not in datasets]
+        other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
+        changes += [f"{name} with other rows, labels or texts around them" for name in other]
+    if model is not None:
+        changes += _other_model(earlier, model)
+    if changes:
+        raise _replaces(out, earlier, changes)
 
 
 def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False) -> None:
@@ -310,7 +302,7 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
         force: whether to replace it.
     """
     if folders and (record := finished_run(out, force=force)):
-        _require_none(out, record, ["several models"])
+        raise _replaces(out, record, ["several models"])
     compared = model_runs(out) if (out / COMPARISON_PAGE).is_file() else []
     earlier = {path: record for path in compared if (record := finished_run(path, force=force))}
     if not earlier.keys() <= {*folders}:
@@ -322,16 +314,14 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
         )
 
 
-def _require_none(out: Path, record: RunRecord, changes: Iterator[str] | Sequence[str]) -> None:
-    """Raise ConfigError if there are changes that replace a run."""
-    if asked := "; ".join(changes):
-        assert record.prompts is not None, "it is measured"
-        model = record.model.title if record.model else "an unknown model"
-        held = f"{', '.join(record.prompts.suites)} on {', '.join(record.prompts.datasets)} with {model}"
-        raise ConfigError(
-            f"{out} holds a finished run ({held}), and this command would replace it: {asked}. Choose another --out, "
-            "or replace it with --force."
-        )
+def _replaces(out: Path, record: RunRecord, changes: Sequence[str]) -> ConfigError:
+    assert record.prompts is not None, "it is measured"
+    model = record.model.title if record.model else "an unknown model"
+    held = f"{', '.join(record.prompts.suites)} on {', '.join(record.prompts.datasets)} with {model}"
+    return ConfigError(
+        f"{out} holds a finished run ({held}), and this command would replace it: {'; '.join(changes)}. Choose another "
+        "--out, or replace it with --force."
+    )
 
 
 def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:

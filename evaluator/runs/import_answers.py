@@ -76,8 +76,7 @@ def import_answers(
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
         earlier = stage_records.finished_run(out, force=force)
-        stage_records.check_configuration(out, earlier, config)
-        stage_records.check_datasets(out, earlier, dict.fromkeys(names, digest))
+        stage_records.check_extension(out, earlier, config=config, datasets=dict.fromkeys(names, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
