@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from evaluator.config import RunConfig
-from evaluator.errors import ConfigError, StoreError, WriteError
+from evaluator.errors import ConfigError, StoreError, WriteError, require_known
 from evaluator.files.json_files import from_builtins
 from evaluator.files.whole import file_digest, reason, scan_parquet, table_path, writing_to
 from evaluator.imports.answers import IMPORTED
@@ -38,10 +38,9 @@ class BuiltFolder(RunFolder):
             raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
         where = str(out / RUN_FILE)
         config = config_from_json(prompts.config, where=where)
-        known = {"suite": {*SUITES, IMPORTED}, "method": {*methods_of(config.suites)}}
-        for kind, given in (("suite", config.suites), ("method", config.methods)):
-            if unknown := [name for name in given if name not in known[kind]]:
-                raise StoreError(f"{where} is of another version: this one has no {kind} {', '.join(unknown)}.")
+        lacks = f"{where} is of another version: this one has no"
+        require_known(f"{lacks} suite", config.suites, [*SUITES, IMPORTED], StoreError)
+        require_known(f"{lacks} method", config.methods, methods_of(config.suites), StoreError)
         hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
         store = require_store(self.data.store(prompts.fingerprint), hint)
         with suppress(WriteError):
@@ -137,14 +136,11 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
 def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[PromptStore]:
     """Yield the prompts of the first round, then those of the second if there is one, without datasets left out."""
-    if record.scores is None:
-        yield first
-        return
-    later = [name for name in record.scores.stores if name != first.fingerprint]
-    hint = f"Run `{score_command(record, out)}`."
-    data = DataFolder(out / record.data)
-    for store in (first, *(require_store(data.store(name), hint) for name in later)):
-        yield store.without(record.scores.left_out)
+    scores, hint = record.scores, f"Run `{score_command(record, out)}`."
+    for name in scores.stores if scores else [first.fingerprint]:
+        is_first = name == first.fingerprint
+        store = first if is_first else require_store(DataFolder(out / record.data).store(name), hint)
+        yield store.without(scores.left_out if scores else ())
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:

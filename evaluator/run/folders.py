@@ -196,30 +196,31 @@ class RunFolder:
         model. Scores that reuse shards of another folder need that folder too.
         """
         data, prompts, scores = self.data, self.record.prompts, self.record.scores
-        needed = set[Path]()
+        needed, tables = set[Path](), set[Path]()  # tables: folders of scores
         if scores is not None:
-            needed.update(*data.scored(scores), (data.scores(name).parent for name in scores.files))
+            folders = data.scored(scores)
+            needed.update(*folders)
+            tables.update(paths.scores for paths in folders)
+            tables.update(data.scores(name).parent for name in scores.files)
         if prompts is not None:
             needed.add(data.store(prompts.fingerprint))
             for tokens, begun in data.begun(prompts.fingerprint) if scores is None else ():
-                needed.update([tokens, *begun])
-        _add_sources(needed)
-        return {path.resolve() for path in needed}  # `store` and `scores` can be links
+                needed.add(tokens)
+                tables.update(begun)
+        return {path.resolve() for path in needed | _with_sources(tables)}  # `store` and `scores` can be links
 
 
-def _add_sources(folders: set[Path]) -> None:
-    """Add the folders of scores from which scores in these folders reuse shards; prompts and tokens reuse none."""
-    left = [*folders]
-    while left:
-        folder = left.pop()
+def _with_sources(tables: set[Path]) -> set[Path]:
+    """Return folders of scores with those from which they reuse shards."""
+    left = [*tables]
+    for folder in left:  # which grows
         try:
             plans = (read_json(folder / MANIFEST) or {}).get("plans", {})
         except StoreError:
             continue
         names = {name.rpartition("/")[0] for plan in plans.values() for name in plan["reused"]}
-        sources = {folder.parent / name for name in names} - folders
-        folders |= sources
-        left += sources
+        left += {folder.parent / name for name in names}.difference(left)
+    return {*left}
 
 
 def lock_path(folder: Path) -> Path:
