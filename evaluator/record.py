@@ -419,11 +419,16 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
         )
 
 
-def no_scores(record: RunRecord, where: str) -> str:
-    """Say that a run has no scores, and which command scores it: the interrupted one, or one of `score`."""
+def score_command(record: RunRecord, where: str) -> str:
+    """Return the command that scores a run: the recorded one, the interrupted one, or one of `score`."""
     built = record.commands.get("build", "")
     command = built if built.startswith("evaluator run ") else join(["evaluator", "score", where, "--model", "MODEL"])
-    return f"{where} has no scores yet. Run `{command}` first."
+    return record.commands.get("score", command)
+
+
+def no_scores(record: RunRecord, where: str) -> str:
+    """Say that a run has no scores, and which command scores it."""
+    return f"{where} has no scores yet. Run `{score_command(record, where)}` first."
 
 
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:

@@ -47,7 +47,7 @@ from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
 from evaluator.run.build import Built, added_rows, check_config, measured_parts
 from evaluator.run.measure import complete_run, scored_run
-from evaluator.run.resolved_models import ResolvedModel, chat_form, prompt_form
+from evaluator.run.resolved_models import ResolvedModel, prompt_form
 from evaluator.run.score import LOGS, check_capabilities, score_run
 from evaluator.store import as_request_rows, open_intact_store, write_store
 from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
@@ -61,8 +61,7 @@ def loaded_model(config: RunConfig, model: ModelConfig) -> tuple[ResolvedModel, 
     """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
     if model not in _loaded:
         source = find_source(model)
-        form = prompt_form(config, model, chat_form(source, model.chat))
-        resolved = ResolvedModel(source, with_devices(source, model), form)
+        resolved = ResolvedModel(source, with_devices(source, model), prompt_form(config, model, source))
         unload_models()
         _loaded[model] = resolved, EngineLoader(source, resolved.config, answers_folder() / LOGS)
     return _loaded[model]

@@ -17,7 +17,7 @@ from evaluator.errors import ConfigError, StoreError, WriteError, require_known
 from evaluator.files.json_files import from_builtins
 from evaluator.files.whole import file_digest, reason, scan_parquet, table_path, writing_to
 from evaluator.imports.answers import IMPORTED
-from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores
+from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores, score_command
 from evaluator.run.build import Built
 from evaluator.run.folders import RUN_FILE, DataFolder, RunFolder, mark_user, require_run
 from evaluator.run.measure import ScoredStore, scored_run
@@ -91,7 +91,7 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
     Raises StoreError if nothing was scored, and for scores that are damaged or not those that the run recorded.
     """
     built, scores = folder.built, folder.scores
-    hint = f"Run `{score_command(folder.record, folder.out)}`: what is intact is kept."
+    hint = f"Run `{score_command(folder.record, str(folder.out))}`: what is intact is kept."
     parts = []
     for paths in folder.data.scored(scores):
         is_first = paths.store.name == built.store.fingerprint
@@ -114,11 +114,6 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
     return parts
 
 
-def score_command(record: RunRecord, out: Path) -> str:
-    """Return the recorded command that scored this run, with its options; a general one if none is recorded."""
-    return record.commands.get("score", command_for("score", out, "--model", "MODEL"))
-
-
 def command_for(*words: str | Path) -> str:
     """Return the command `evaluator` with these words, as it can be typed."""
     return join(["evaluator", *map(str, words)])
@@ -136,7 +131,7 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
 def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[PromptStore]:
     """Yield the prompts of the first round, then those of the second if there is one, without datasets left out."""
-    scores, hint = record.scores, f"Run `{score_command(record, out)}`."
+    scores, hint = record.scores, f"Run `{score_command(record, str(out))}`."
     for name in scores.stores if scores else [first.fingerprint]:
         is_first = name == first.fingerprint
         store = first if is_first else require_store(DataFolder(out / record.data).store(name), hint)

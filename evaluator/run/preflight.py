@@ -21,14 +21,7 @@ from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import (
-    ResolvedModel,
-    chat_form,
-    prompt_form,
-    refusals,
-    tokenise_scorable,
-    with_chat,
-)
+from evaluator.run.resolved_models import ResolvedModel, prompt_form, refusals, tokenise_scorable, with_chat
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
@@ -55,9 +48,9 @@ def preflight(
     check_capabilities(config, model)
     chosen_devices(assumptions)  # raises for a name of none, before prompts are built
     source = find_source(model, needs_weights=False)
-    # A finding says that a chat template is not applied, so that no warning needs to.
     model = with_chat(config, model, source)
-    form = prompt_form(config, model, chat_form(source, model.chat or ChatConfig()))
+    # A finding says that a chat template is not applied, so that no warning needs to.
+    form = prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source)
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
         yield Progress(stage="Checking", done=0, total=1, unit="models")

@@ -141,7 +141,7 @@ def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
     """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
     source = find_source(model)
     model = with_chat(config, model, source)
-    form = prompt_form(config, model, chat_form(source, model.chat))
+    form = prompt_form(config, model, source)
     return ResolvedModel(source, with_devices(source, model), form)
 
 
@@ -160,8 +160,12 @@ def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> Mod
     return replace(model, chat=ChatConfig(template=OWN_TEMPLATE))
 
 
-def prompt_form(config: RunConfig, model: ModelConfig, chat: ChatForm | None) -> PromptForm:
-    """Describe the way from prompts to tokens. Conversations and own data have labels tokenised in place by default."""
+def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> PromptForm:
+    """Describe the way from prompts to tokens. Conversations and own data have labels tokenised in place by default.
+
+    Raises as chat_form does.
+    """
+    chat = chat_form(source, model.chat)
     in_place: LabelBoundary | None = "merged" if chat or config.is_own_data else None
     return PromptForm(model.label_boundary or in_place or default_label_boundary(config.suites), chat)
 

@@ -11,9 +11,10 @@ from evaluator.errors import EvaluatorError, StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
+from evaluator.record import score_command
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts
-from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table, score_command
+from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table
 from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.report import PAGE
@@ -131,7 +132,7 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
         except EvaluatorError as error:
             faults.append((data.scores(""), str(error)))
     for path, what in dict.fromkeys(faults):
-        yield Fault("scores", path, what, score_command(run.record, run.out))
+        yield Fault("scores", path, what, score_command(run.record, str(run.out)))
 
 
 def _table_faults(run: RunFolder) -> Iterator[Fault]:
