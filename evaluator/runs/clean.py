@@ -199,9 +199,8 @@ class _Search:
 
     def _of_runs(self) -> Iterator[Removable]:
         for run in self._runs:
-            for path in sorted((run.out / LOGS).glob("replica-*.log")) if run.record.measures else ():
-                if LOG.fullmatch(path.name) and path.is_file():
-                    yield _entry("logs", path)
+            if run.record.measures:
+                yield from (_entry("logs", path) for path in _named(run.out / LOGS, LOG, are_folders=False))
         for folder in sorted({*self._outs, *self._data}):
             yield from (_entry("partial", path) for path in dead_partial_files(folder))
 
@@ -244,13 +243,13 @@ class _Search:
 
 def _unneeded(data: DataFolder, needed: set[Path]) -> Iterator[tuple[Kind, Path]]:
     """Yield the folders of prompts, tokens and scores in a data folder that no run needs."""
-    for store in _folders(data.path / "store", FINGERPRINT):
+    for store in _named(data.path / "store", FINGERPRINT):
         if store.resolve() not in needed:
             yield "prompts", store
         else:
-            yield from (("tokens", path) for path in _folders(store, TOKENS) if path.resolve() not in needed)
-    for model in _folders(data.path / "scores", FINGERPRINT):
-        yield from (("scores", path) for path in _folders(model, FINGERPRINT) if path.resolve() not in needed)
+            yield from (("tokens", path) for path in _named(store, TOKENS) if path.resolve() not in needed)
+    for model in _named(data.path / "scores", FINGERPRINT):
+        yield from (("scores", path) for path in _named(model, FINGERPRINT) if path.resolve() not in needed)
 
 
 def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:
@@ -262,19 +261,17 @@ def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:
 def _of_cache() -> Iterator[Removable]:
     """Yield our files in the cache: all are made again when they are needed."""
     for kind, name, own, own_files in CACHED:
-        for path in sorted((cache_folder() / name).glob("*")):
-            if path.is_symlink() or not own.fullmatch(path.name) or path.is_dir() is (own_files is None):
-                continue
+        for path in _named(cache_folder() / name, own, are_folders=own_files is not None):
             files = sorted(path.iterdir()) if own_files else [path]
             if own_files is None or all(file.is_file() and own_files.fullmatch(file.name) for file in files):
                 yield _entry(kind, path, files)
 
 
-def _folders(parent: Path, name: re.Pattern[str]) -> list[Path]:
+def _named(parent: Path, name: re.Pattern[str], *, are_folders: bool = True) -> list[Path]:
+    """Return the folders or files in a folder whose names match, without links; none if the folder is not there."""
     with suppress(OSError):
-        return sorted(
-            path for path in parent.iterdir() if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
-        )
+        found = (path for path in parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink())
+        return sorted(path for path in found if (path.is_dir() if are_folders else path.is_file()))
     return []
 
 
