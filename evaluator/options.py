@@ -6,7 +6,7 @@ Python's functions, and the check of its value.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import or_
@@ -88,20 +88,17 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def option_fields(kind: type | None) -> dict[str, OptionField]:
+def option_fields(kind: Any) -> dict[str, OptionField]:
     """Return the options of a dataclass and of dataclasses within it by name, in order; none without a dataclass."""
-    return dict(_option_fields(kind)) if kind else {}
-
-
-def _option_fields(kind: Any) -> Iterator[tuple[str, OptionField]]:
-    hints = get_type_hints(kind)
-    for entry in fields(kind):
+    found, hints = dict[str, OptionField](), get_type_hints(kind) if kind else {}
+    for entry in fields(kind) if kind else ():
         hint = entry.metadata.get("given") or _without_none(hints[entry.name])
         if is_dataclass(hint):
-            yield from _option_fields(hint)
+            found |= option_fields(hint)
         elif entry.metadata:
             name, is_required = option_name(entry), entry.default is MISSING and entry.default_factory is MISSING
-            yield name, OptionField(entry, hint, flag(name), is_required)
+            found[name] = OptionField(entry, hint, flag(name), is_required)
+    return found
 
 
 def _without_none(hint: Any) -> Any:

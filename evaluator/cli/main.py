@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 import click
 
 from evaluator import __version__
-from evaluator.cli import runs, stages, without_models
+from evaluator.cli import runs, stages
 from evaluator.cli.terminal import LossyStream, echo
 from evaluator.errors import ConfigError, EvaluatorError, is_panic
 from evaluator.process import ensure_home
@@ -45,7 +45,7 @@ def cli() -> None:
     """Evaluate how well a language model classifies in context."""
 
 
-for command in (*stages.COMMANDS, *runs.COMMANDS, *without_models.COMMANDS):
+for command in (*stages.COMMANDS, *runs.COMMANDS):
     cli.add_command(command)
 
 
