@@ -32,7 +32,7 @@ from evaluator.metrics.classification import DEFINITIONS, per_request_columns
 from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ModelRecord
+from evaluator.record import EngineRecord
 from evaluator.run.build import Built, method_contexts, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
@@ -46,7 +46,6 @@ from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, distances_fi
 from evaluator.store import PromptStore, id_numbers, kept, kept_requests, open_intact_store, write_shard, write_store
 from evaluator.suites import chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
-from evaluator.tokens.table import TokenTable
 
 if TYPE_CHECKING:
     import torch
@@ -249,13 +248,18 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=_arithmetic(resolved.record))
+    model = resolved.record
+    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
+    arithmetic = Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
+    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=arithmetic)
     run, stores, left_out = built, list[ScoredStore](), dict[str, str]()
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         store: PromptStore | None = built.store
         while store:  # that of the first round, then that of the second
             clock = time.monotonic()
-            tokens, refused = yield from _tokenised(run, store, resolved)
+            tokens, errors = yield from tokenise_scorable(run, store, resolved)
+            refused, counts = reasons_of(errors), tokens.manifest.counts
+            yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
             tokenised_s += seconds_since(clock)
             run, left_out = run.without(refused), left_out | refused
             lock = yield from lock_folder(scores_of_model / tokens.fingerprint)
@@ -311,15 +315,6 @@ def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]
         yield plan_rows(chosen, stores[0].scores, "scores")
     if "states" in plans:
         yield plans["states"]
-
-
-def _tokenised(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[tuple[TokenTable, dict[str, str]]]:
-    """Return the tokens of the datasets that can be scored, and the reason for each other dataset."""
-    tokens, errors = yield from tokenise_scorable(built, store, resolved)
-    refused = reasons_of(errors)
-    counts = tokens.manifest.counts
-    yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-    return tokens, refused
 
 
 def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[PromptStore | None]:
@@ -465,11 +460,6 @@ def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> 
         return
     if not resolved.source.is_hashed or not scores_folder(resolved.source, resolved.config, data).exists():
         yield from loader.begin()
-
-
-def _arithmetic(model: ModelRecord) -> Arithmetic | None:
-    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
-    return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
 def _engine_facts(stores: Sequence[ScoredStore]) -> EngineRecord:

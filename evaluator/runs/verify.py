@@ -1,8 +1,9 @@
 """`evaluator verify`: check every digest, schema, count, key and join of a run, and make again what needs no model."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -18,12 +19,11 @@ from evaluator.run.folder import BuiltFolder, command_for, config_from_json, ope
 from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.run.report import PAGE
+from evaluator.runs.clean import MANIFESTS, Kind
 from evaluator.scores.table import SCHEMAS, ScoreManifest
 from evaluator.store import PromptStore, StoreManifest, changed, scan_arrow, scan_shards
 from evaluator.suites import TABLES
 from evaluator.tokens.table import TokenManifest
-
-T = TypeVar("T")
 
 Damaged = Literal["record", "prompts", "scores", "tables", "receipt", "page", "partial"]
 
@@ -110,7 +110,8 @@ def _found(out: Path) -> Stage[list[Fault]]:
 def _prompt_faults(run: RunFolder) -> Iterator[Fault]:
     if (prompts := run.record.prompts) is not None:
         counts = {"requests": prompts.requests, "prompts": prompts.distinct_prompts}
-        for path, what in _store_faults(run.data.store(prompts.fingerprint), counts):
+        store = run.data.store(prompts.fingerprint)
+        for path, what in _folder_faults("prompts", store, partial(_prompt_rows, counts=counts)):
             yield Fault("prompts", path, what, command_for("verify", run.out, "--repair"))
 
 
@@ -121,8 +122,9 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
     faults: list[tuple[Path, str]] = []
     for number, paths in enumerate(data.scored(scores)):
         if number:  # the prompts of the first round are checked by themselves
-            faults += _store_faults(paths.store, None)
-        faults += [*_token_faults(paths.tokens), *_shard_faults(paths.scores)]
+            faults += _folder_faults("prompts", paths.store, _prompt_rows)
+        faults += _folder_faults("tokens", paths.tokens, _token_rows)
+        faults += _folder_faults("scores", paths.scores, _score_rows)
     faults += _changed_files(data.scores(""), scores.files)
     if not faults:
         try:
@@ -163,11 +165,22 @@ def _damaged_table(out: Path, name: str, digests: Mapping[str, str]) -> FileFaul
         yield from _frame_faults(path, table, *TABLES.get(name, (table.schema, ())))
 
 
-def _store_faults(folder: Path, counts: Mapping[str, int] | None) -> FileFaults:
-    """Yield the faults of a prompt store; `counts` are the counts in the record, if it has any."""
-    manifest = yield from _manifest(folder, StoreManifest, "files")
+def _folder_faults(kind: Kind, folder: Path, rows: Callable[[Path, Any], FileFaults]) -> FileFaults:
+    """Yield the faults of a manifest and of the files that it lists; of their rows if these have none."""
+    manifest_type, listed = MANIFESTS[kind]
+    try:
+        manifest, what = read_record(folder / MANIFEST, manifest_type), "It is missing."
+    except StoreError as error:
+        manifest, what = None, str(error)
     if manifest is None:
+        yield folder / MANIFEST, what
         return
+    damaged = list(_changed_files(folder, getattr(manifest, listed)))
+    yield from damaged or rows(folder, manifest)
+
+
+def _prompt_rows(folder: Path, manifest: StoreManifest, counts: Mapping[str, int] | None = None) -> FileFaults:
+    """Yield the faults of the rows of a prompt store; `counts` are the counts in the record, if it has any."""
     store = PromptStore(folder, manifest, verified={*manifest.files})
     requests, prompts = store.requests().collect(), store.prompts().collect()
     yield from _frame_faults(folder / "requests", requests, schemas.REQUESTS, schemas.REQUESTS_KEY)
@@ -182,10 +195,7 @@ def _store_faults(folder: Path, counts: Mapping[str, int] | None) -> FileFaults:
         yield folder, f"{lost} requests have no prompt, or prompts no request."
 
 
-def _token_faults(folder: Path) -> FileFaults:
-    manifest = yield from _manifest(folder, TokenManifest, "shards")
-    if manifest is None:
-        return
+def _token_rows(folder: Path, manifest: TokenManifest) -> FileFaults:
     tokens = scan_shards(folder, list(manifest.shards), schemas.TOKENS).collect()
     yield from _frame_faults(folder / "tokens", tokens, schemas.TOKENS, ["prompt_id", "ask"])
     lengths = tokens.filter(pl.col("ask") != "last_tokens")["context"].list.len().sum()
@@ -193,11 +203,7 @@ def _token_faults(folder: Path) -> FileFaults:
         yield folder / MANIFEST, f"It states {manifest.counts.tokens} tokens, and there are {lengths}."
 
 
-def _shard_faults(folder: Path) -> FileFaults:
-    """Yield the faults of a folder of scores."""
-    manifest = yield from _manifest(folder, ScoreManifest, "written")
-    if manifest is None:
-        return
+def _score_rows(folder: Path, manifest: ScoreManifest) -> FileFaults:
     reused = list(_changed_files(folder.parent, manifest.reused))
     yield from reused
     for name, shard in {} if reused else manifest.shards.items():
@@ -206,20 +212,6 @@ def _shard_faults(folder: Path) -> FileFaults:
         yield from _frame_faults(folder / name, rows, schema, ["token_id"])
         if shard.prompts > rows.height:
             yield folder / name, f"It holds {rows.height} rows, and its manifest states {shard.prompts} prompts."
-
-
-def _manifest(folder: Path, kind: type[T], listed: str) -> Generator[tuple[Path, str], None, T | None]:
-    """Yield the faults of a manifest and of the files in its field `listed`; return it if it has none."""
-    try:
-        manifest, what = read_record(folder / MANIFEST, kind), "It is missing."
-    except StoreError as error:
-        manifest, what = None, str(error)
-    if manifest is None:
-        yield folder / MANIFEST, what
-        return None
-    damaged = list(_changed_files(folder, getattr(manifest, listed)))
-    yield from damaged
-    return None if damaged else manifest
 
 
 def _changed_files(folder: Path, digests: Mapping[str, str]) -> FileFaults:
