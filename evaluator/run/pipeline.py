@@ -17,6 +17,7 @@ from evaluator.engine import find_machine
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import require_known
 from evaluator.files.whole import scan_parquet, table_path, writing_to
+from evaluator.preflight.devices import Assumptions
 from evaluator.preflight.findings import FINDINGS, require_accepted, warn
 from evaluator.progress import Progress, Stage
 from evaluator.record import RunRecord, ScoresRecord
@@ -27,9 +28,17 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.folder import MeasuredFolder, open_scored, opened_run
 from evaluator.run.folders import MODELS, mark_user, model_runs, write_run
 from evaluator.run.measure import measure_run
-from evaluator.run.preflight import check_built, split_labels
+from evaluator.run.preflight import checked, split_labels
 from evaluator.run.report import report_run
-from evaluator.run.resolved_models import ResolvedModel, model_folders, of_one_load, resolve_model, resolve_models
+from evaluator.run.resolved_models import (
+    ResolvedModel,
+    Tokenised,
+    model_folders,
+    of_one_load,
+    resolve_model,
+    resolve_models,
+    tokenise_scorable,
+)
 from evaluator.run.score import LOGS, Scored, begin_hashing, begin_loading, check_capabilities, score_run, scores_folder
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
 from evaluator.run.until import check_base
@@ -94,15 +103,15 @@ def run(
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)
-        records, built = yield from _build_and_check(config, runs, out, data, accept)
+        records, built, tokens = yield from _build_and_check(config, runs, out, data, accept)
 
         def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
             for each in load.runs:
                 record, keep_loaded = records[each.folder], each is not load.runs[-1]
                 with _writing_below(out, each.folder):
-                    tokenised_s = record.elapsed_s["tokenise"]
-                    scored = yield from score_run(built, each.model, data, load.loader, keep_loaded, tokenised_s)
+                    tokenised = tokens[each.folder]
+                    scored = yield from score_run(built, each.model, data, load.loader, keep_loaded, tokenised)
                     record = stage_records.record_scores(record, scored, each.model.record, each.folder)
                     finished.append((yield from measure_and_report(record, scored, each.folder, len(runs) > 1)))
             return finished
@@ -170,13 +179,16 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
 
 def _build_and_check(
     config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str]
-) -> Stage[tuple[dict[Path, RunRecord], Built]]:
-    """Build the prompts; tokenise and check them for every model. Return the records by folder, and what was built.
+) -> Stage[tuple[dict[Path, RunRecord], Built, dict[Path, Tokenised]]]:
+    """Build the prompts; tokenise and check them for every model.
+
+    Return the records by folder, what was built, and the tokens by folder.
 
     Raises ConfigError for a finding that is not accepted.
     """
     build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
-    labels, built, records = split_labels(built), built.without_datasets(), dict[Path, RunRecord]()
+    labels, built = split_labels(built), built.without_datasets()
+    records, tokens = dict[Path, RunRecord](), dict[Path, Tokenised]()
     started, elapsed_s, prompts = build_record.started, build_record.elapsed_s["build"], build_record.prompts
     for model, folder, earlier in runs:
         with _writing_below(out, folder):
@@ -186,18 +198,20 @@ def _build_and_check(
                 mark_user(folder, data)
                 record = stage_records.record_build(prompts, folder, data, started, elapsed_s, earlier)
             clock = time.monotonic()
-            preflight = yield from check_built(built, labels, model, accept)
+            tokenised = yield from tokenise_scorable(built, built.store, model)
+            preflight = checked(built, labels, model, tokenised, Assumptions(), accept)
+            tokens[folder] = tokenised._replace(elapsed_s=seconds_since(clock))
             records[folder] = replace(
                 record,
                 preflight=preflight,
                 model=model.record,
                 scores_folder=scores_folder(model.source, model.config, data).name,
-                elapsed_s=record.elapsed_s | {"tokenise": seconds_since(clock)},
+                elapsed_s=record.elapsed_s | {"tokenise": tokens[folder].elapsed_s},
             )
             write_run(folder, records[folder])
         warn(preflight.findings, model.source.title)
         require_accepted(preflight.findings, accept)
-    return records, built
+    return records, built, tokens
 
 
 def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """`evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import ResolvedModel, prompt_form, refusals, tokenise_scorable, with_chat
+from evaluator.run.resolved_models import ResolvedModel, Tokenised, prompt_form, tokenise_scorable, with_chat
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
@@ -30,6 +30,8 @@ from evaluator.tokens.boundary import TextFault, tokens_around
 from evaluator.tokens.rows import TokenTotals
 
 BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
+
+NO_TOKENS = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
 
 
 def preflight(
@@ -55,33 +57,10 @@ def preflight(
         built = yield from build_prompts(config, Path(folder))
         yield Progress(stage="Checking", done=0, total=1, unit="models")
         resolved = ResolvedModel(source, model, form)
-        examined = yield from examine(built, resolved)
-        record = checked(built, split_labels(built), resolved, examined, assumptions)
+        tokenised = yield from tokenise_scorable(built, built.store, resolved)
+        record = checked(built, split_labels(built), resolved, tokenised, assumptions)
         yield Progress(stage="Checking", done=1, total=1, unit="models")
     return record
-
-
-class Examined(NamedTuple):
-    """The tokens of all prompts that can be scored."""
-
-    tokens: pl.LazyFrame  # schemas.TOKENS, a row a prompt
-    counts: TokenTotals
-    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset that cannot be scored -> why
-    faults: Sequence[TextFault] = ()  # differences between prompts and their tokens
-
-
-def examine(built: Built, resolved: ResolvedModel) -> Stage[Examined]:
-    """Tokenise all prompts; the tokens stay in the store, where scoring finds them."""
-    try:
-        table, refused = yield from tokenise_scorable(built, built.store, resolved)
-    except (LabelError, PromptTooLongError):
-        refused = refusals(built, built.store, resolved)
-        if not refused:
-            raise
-        nothing = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
-        return Examined(pl.LazyFrame(schema=TOKENS), nothing, refused)
-    tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
-    return Examined(tokens, table.manifest.counts, refused, table.manifest.faults)
 
 
 class _Examples(NamedTuple):
@@ -111,19 +90,36 @@ def split_labels(built: Built) -> Labels:
 
 
 def checked(
-    built: Built, labels: Labels, resolved: ResolvedModel, examined: Examined, assumptions: Assumptions
+    built: Built,
+    labels: Labels,
+    resolved: ResolvedModel,
+    tokenised: Tokenised,
+    assumptions: Assumptions,
+    accept: Collection[str] = (),
 ) -> PreflightRecord:
-    """Return everything that is known about a run before its prompts are scored."""
-    source, model, form = resolved
-    kinds = label_checks.prompt_kinds(built.store, examined.tokens, "merged" if form.chat else form.boundary)
-    examples = _examples(built.store, labels, examined.tokens, kinds)
+    """Return everything that is known about a run before its prompts are scored.
+
+    Args:
+        built, resolved: the run.
+        labels: of its datasets.
+        tokenised: its prompts.
+        assumptions: of the estimates.
+        accept: names of findings that would have stopped the run; the record has those among them that were found.
+    """
+    (source, model, form), n_prompts = resolved, built.store.manifest.n_prompts
+    tokens, counts, faults = pl.LazyFrame(schema=TOKENS), NO_TOKENS, list[TextFault]()
+    if (table := tokenised.table) is not None:
+        tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
+        counts, faults = table.manifest.counts, table.manifest.faults
+    kinds = label_checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
+    examples = _examples(built.store, labels, tokens, kinds)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
-        *_refusal_findings(examined.refused),
+        *_refusal_findings(tokenised.refused),
         *_example_findings(examples, kinds),
         *(engine_findings(source) if _runs_here(model) else ()),
-        *label_checks.first_token_findings(source, form.chat, built.store, examined.tokens),
-        *label_checks.fault_findings(examined.faults, built.store.manifest.n_prompts, form.boundary),
+        *label_checks.first_token_findings(source, form.chat, built.store, tokens),
+        *label_checks.fault_findings(faults, n_prompts, form.boundary),
         *label_checks.template_findings(source, form.chat),
     ]
     record = PreflightRecord(
@@ -135,12 +131,13 @@ def checked(
         context_tokens=source.context_length,
         datasets={name: _dataset_record(name, examples, source) for name in examples.counted},
         requests=built.store.manifest.n_requests,
-        prompts=built.store.manifest.n_prompts,
-        tokenised_prompts=examined.tokens.select(pl.len()).collect(engine="streaming").item(),
-        **vars(examined.counts),
+        prompts=n_prompts,
+        tokenised_prompts=tokens.select(pl.len()).collect(engine="streaming").item(),
+        **vars(counts),
         **_footprint(resolved),
         devices={},
         findings=in_order(findings),
+        accepted=sorted({one.name for one in findings if one.level == "stop"} & {*accept}),
     )
     work = _work(resolved, record, max(examples.lengths.values(), default=0))
     devices = estimate(work, chosen_devices(assumptions), assumptions.utilisation) if work else {}
@@ -232,17 +229,3 @@ def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) ->
         name = "prompts-over-context" if isinstance(error, PromptTooLongError) else "unscorable-labels"
         name = "tokens-past-embedding" if isinstance(error, VocabularyError) else name
         yield finding(name, str(error).split("\n")[0].removesuffix(" The longest:"), dataset)
-
-
-def check_built(
-    built: Built, labels: Labels, resolved: ResolvedModel, accept: Collection[str]
-) -> Stage[PreflightRecord]:
-    """Tokenise and check the prompts of a run that is about to score them.
-
-    Args:
-        accept: names of findings that would have stopped the run; the record has those among them that were found.
-    """
-    examined = yield from examine(built, resolved)
-    record = checked(built, labels, resolved, examined, Assumptions())
-    stopping = {one.name for one in record.findings if one.level == "stop"}
-    return replace(record, accepted=sorted(stopping & {*accept}))

@@ -6,7 +6,8 @@ datasets that it cannot score.
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
 from pathlib import Path
@@ -26,6 +27,7 @@ from evaluator.progress import Stage
 from evaluator.record import AdapterRecord, ModelKind, ModelRecord
 from evaluator.run.build import Built
 from evaluator.run.folders import lock_folder
+from evaluator.run_log import seconds_since
 from evaluator.scores.table import check_prompt_lengths, check_vocabulary
 from evaluator.store import PromptStore
 from evaluator.suites import SUITES, chosen_methods, default_label_boundary
@@ -236,21 +238,28 @@ def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterat
         yield list(same)
 
 
-def tokenise_scorable(
-    built: Built, store: PromptStore, resolved: ResolvedModel
-) -> Stage[tuple[TokenTable, dict[str, LabelError | PromptTooLongError]]]:
-    """Tokenise the datasets of a store that can be scored; also return the others, each with the reason.
+class Tokenised(NamedTuple):
+    """The tokens of the datasets that a model can score, and why it cannot score the others."""
 
-    Raises the first error where no dataset can be scored.
-    """
+    table: TokenTable | None  # None: it can score no dataset
+    refused: Mapping[str, LabelError | PromptTooLongError]
+    elapsed_s: float  # that tokenising and checking them took
+
+
+def tokenise_scorable(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[Tokenised]:
+    """Tokenise the datasets of a store that a model can score."""
+    clock = time.monotonic()
+    table, refused = None, dict[str, LabelError | PromptTooLongError]()
     _check_turns(store, resolved.form)
     try:
-        return (yield from _tokenise(built, store, resolved)), {}
+        table = yield from _tokenise(built, store, resolved)
     except (LabelError, PromptTooLongError):
         refused = refusals(built, store, resolved)
-        if refused.keys() >= built_datasets(store):
+        if not refused:
             raise
-        return (yield from _tokenise(built, store.without(refused), resolved)), refused
+        if not refused.keys() >= built_datasets(store):
+            table = yield from _tokenise(built, store.without(refused), resolved)
+    return Tokenised(table, refused, seconds_since(clock))
 
 
 def _check_turns(store: PromptStore, form: PromptForm) -> None:

@@ -5,7 +5,6 @@ Show the work that is ahead before prompts are scored, and first results while o
 
 import logging
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -36,9 +35,8 @@ from evaluator.record import EngineRecord
 from evaluator.run.build import Built, method_contexts, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
-from evaluator.run.resolved_models import ResolvedModel, tokenise_scorable
+from evaluator.run.resolved_models import ResolvedModel, Tokenised, tokenise_scorable
 from evaluator.run.until import rounds_of
-from evaluator.run_log import seconds_since
 from evaluator.schemas import PROMPTS_KEY, TOKEN_SCORES
 from evaluator.scores.compute import AfterShard, Arithmetic, score_rows
 from evaluator.scores.plan import Plan, plan_rows
@@ -225,7 +223,7 @@ def score_run(
     data: Path,
     loader: EngineLoader,
     keep_loaded: bool = False,
-    tokenised_s: float = 0.0,
+    tokenised: Tokenised | None = None,
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
 
@@ -241,7 +239,7 @@ def score_run(
         data: folder of prompts and scores.
         loader: of the model.
         keep_loaded: whether the model stays loaded after the last prompt.
-        tokenised_s: seconds that tokenising these prompts has taken already, for the record.
+        tokenised: the tokens of these prompts, if they are tokenised already.
 
     Raises LabelError or PromptTooLongError if no dataset can be scored, ModelError if the model cannot be loaded,
     ScoreError for scores that are not finite.
@@ -252,15 +250,16 @@ def score_run(
     peak = partial(peak_of_replicas, saved_quantization=model.quantization)
     arithmetic = Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
     score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=arithmetic)
-    run, stores, left_out = built, list[ScoredStore](), dict[str, str]()
+    run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         store: PromptStore | None = built.store
         while store:  # that of the first round, then that of the second
-            clock = time.monotonic()
-            tokens, errors = yield from tokenise_scorable(run, store, resolved)
-            refused, counts = reasons_of(errors), tokens.manifest.counts
+            tokens, errors, elapsed_s = tokenised or (yield from tokenise_scorable(run, store, resolved))
+            if tokens is None:
+                raise next(iter(errors.values()))
+            tokenised, refused, counts = None, reasons_of(errors), tokens.manifest.counts
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-            tokenised_s += seconds_since(clock)
+            tokenised_s += elapsed_s
             run, left_out = run.without(refused), left_out | refused
             lock = yield from lock_folder(scores_of_model / tokens.fingerprint)
             with lock:
@@ -280,8 +279,8 @@ def score_run(
     if head is not None:
         # Only now, because an engine that is not kept loaded has left its memory.
         stores[0] = yield from write_distances(run, stores[0], head, loader)
-    elapsed_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
-    return Scored(run, stores, left_out, _engine_facts(stores), elapsed_s)
+    took_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
+    return Scored(run, stores, left_out, _engine_facts(stores), took_s)
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
