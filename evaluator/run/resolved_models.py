@@ -249,15 +249,17 @@ class Tokenised(NamedTuple):
 def tokenise_scorable(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[Tokenised]:
     """Tokenise the datasets of a store that a model can score."""
     clock = time.monotonic()
-    table, refused = None, dict[str, LabelError | PromptTooLongError]()
+    table: TokenTable | None = None
+    refused: dict[str, LabelError | PromptTooLongError] = {}
     _check_turns(store, resolved.form)
     try:
         table = yield from _tokenise(built, store, resolved)
     except (LabelError, PromptTooLongError):
-        refused = refusals(built, store, resolved)
+        datasets = store.requests().select(pl.col("dataset").unique().sort()).collect()["dataset"].to_list()
+        refused = _refusals(built, store, resolved, datasets)
         if not refused:
             raise
-        if not refused.keys() >= built_datasets(store):
+        if len(refused) < len(datasets):
             table = yield from _tokenise(built, store.without(refused), resolved)
     return Tokenised(table, refused, seconds_since(clock))
 
@@ -275,25 +277,21 @@ def _check_turns(store: PromptStore, form: PromptForm) -> None:
         )
 
 
-def refusals(built: Built, store: PromptStore, resolved: ResolvedModel) -> dict[str, LabelError | PromptTooLongError]:
+def _refusals(
+    built: Built, store: PromptStore, resolved: ResolvedModel, datasets: Sequence[str]
+) -> dict[str, LabelError | PromptTooLongError]:
     """Return the datasets that cannot be scored, with the reason."""
-    form, datasets = resolved.form, sorted(built_datasets(store))
-    refused: dict[str, LabelError | PromptTooLongError] = {}
+    form, refused = resolved.form, dict[str, LabelError | PromptTooLongError]()
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
         try:
             tokens = tokenise(resolved.source.tokenizer, alone.prompts().collect(), form.boundary, form.chat)
-            check_tokens(built, alone, tokens.lazy(), resolved.source)
+            _check_tokens(built, alone, tokens.lazy(), resolved.source)
         except LabelError as error:
             refused[dataset] = _explained(error, built, alone)
         except PromptTooLongError as error:
             refused[dataset] = error
     return refused
-
-
-def built_datasets(store: PromptStore) -> set[str]:
-    """Return the datasets that have requests."""
-    return {*store.requests().select("dataset").unique().collect()["dataset"]}
 
 
 def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[TokenTable]:
@@ -307,7 +305,7 @@ def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stag
             )
         except LabelError as error:
             raise _explained(error, built, store) from error
-    check_tokens(built, store, table.tokens(), source)
+    _check_tokens(built, store, table.tokens(), source)
     return table
 
 
@@ -315,7 +313,7 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
     return SUITES[built.config.suites[0]].plan.explain(error, store)
 
 
-def check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
+def _check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
     """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score.
 
     Raises VocabularyError for tokens without an embedding.
