@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
@@ -193,23 +193,14 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
 
 
 class MeasuredFolder:
-    """A report.section.MeasuredRun in an output folder. Tables are read once."""
+    """A report.section.MeasuredRun in an output folder. Each table is verified and read once."""
 
     def __init__(self, out: Path, record: RunRecord, store: PromptStore) -> None:
         self.out, self._store = out, store
         self.record: MeasuredRecord = measured_record(record, str(out))
-        self._tables = dict[str, pl.DataFrame]()
-
-    def table(self, name: str) -> pl.DataFrame:
-        """Return a table of the measure stage. Raises StoreError if it is missing or not the one that was written."""
-        if name not in self._tables:
-            self._tables[name] = read_table(self.out, name, self.record.measures.tables)
-        return self._tables[name]
-
-    def scan(self, name: str) -> pl.LazyFrame:
-        """Return a scan of a table that need not fit into memory. Raises as `table` does."""
-        digests = self.record.measures.tables
-        return self._tables[name].lazy() if name in self._tables else scan_table(self.out, name, digests)
+        tables = self.record.measures.tables
+        self.scan = scan = cache(lambda name: scan_table(out, name, tables))
+        self.table = cache(lambda name: scan(name).collect())
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
         """Return a table that a suite wrote with its prompts."""
