@@ -146,13 +146,12 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     """Write the prompt store of a configuration below `data`, or open it if it exists.
 
     Args:
-        config: what to build.
+        config: what to build, as check_config accepts it.
         data: folder of prompts and scores.
         out: folder of the run, which `data` names as its user while the store is still locked; None for no run.
 
     Raises ConfigError, DatasetError or TemplateError before anything is written.
     """
-    check_config(config)
     datasets, unread = yield from read_datasets(config)
     config = _with_shots(config, datasets.values())
     folder = data / "store" / store_fingerprint(config, datasets.values())
