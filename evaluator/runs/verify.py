@@ -14,7 +14,7 @@ from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
 from evaluator.record import score_command
 from evaluator.run import pipeline
-from evaluator.run.build import build_prompts
+from evaluator.run.build import build_prompts, check_config
 from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table
 from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.run.measure import complete_run, scored_run
@@ -67,6 +67,7 @@ def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
     out, prompts = run.out, run.record.prompts
     if "prompts" in damaged and prompts is not None:
         config = config_from_json(prompts.config, where=str(out / RUN_FILE))
+        check_config(config)  # by this version's names
         built = yield from build_prompts(config, run.data.path)
         if built.store.fingerprint != prompts.fingerprint:
             raise StoreError(
