@@ -128,10 +128,7 @@ class UntilOptions(Options):
     )
     against: Path | None = option(None, "With --until: folder of a run that answered all queries.", metavar="BASE")
     margin: float | None = option(
-        None,
-        "With --until equivalent: the difference of accuracy that does not matter.",
-        metavar="0<X<1",
-        is_share=True,
+        None, "With --until equivalent: the difference of accuracy that does not matter.", is_share=True
     )
     threshold: float | None = option(
         None, "With --until certified: the probability from which on answers are used.", metavar="0<P<1", is_share=True
