@@ -105,24 +105,28 @@ def run(
             yield from begin_loading(load.runs[0].model, data, load.loader)
         records, built, tokens = yield from _build_and_check(config, runs, out, data, accept)
 
+        def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
+            keep_loaded = each is not load.runs[-1]
+            return score_run(built, each.model, data, load.loader, keep_loaded, tokens[each.folder])
+
+        def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
+            record = stage_records.record_scores(records[each.folder], scored, each.model.record, each.folder)
+            return measure_and_report(record, scored, each.folder, len(runs) > 1)
+
         def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
             for each in load.runs:
-                record, keep_loaded = records[each.folder], each is not load.runs[-1]
                 with _writing_below(out, each.folder):
-                    tokenised = tokens[each.folder]
-                    scored = yield from score_run(built, each.model, data, load.loader, keep_loaded, tokenised)
-                    record = stage_records.record_scores(record, scored, each.model.record, each.folder)
-                    finished.append((yield from measure_and_report(record, scored, each.folder, len(runs) > 1)))
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
             return finished
 
         if any(load.loader.place for load in loads):
-            by_load = yield from side_by_side(loads, finish_runs)
-        else:
-            by_load = []
-            for load in loads:
-                by_load.append((yield from finish_runs(load)))
-    finished = [*chain.from_iterable(by_load)]
+            finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
+        else:  # no frame of finish_runs between this function and the engine
+            finished = []
+            for load, each in [(one, each) for one in loads for each in one.runs]:
+                with _writing_below(out, each.folder):
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
     return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
 
 
