@@ -24,9 +24,14 @@ def _texts(names: Sequence[str]) -> dict[str, pl.DataType]:
     return dict.fromkeys(names, pl.String())
 
 
+def _numbers(*names: str) -> dict[str, pl.DataType]:
+    """Return columns of numbers."""
+    return dict.fromkeys(names, pl.Float64())
+
+
 def _with_ends(name: str) -> dict[str, pl.DataType]:
     """Return the columns of a value with its 95% interval."""
-    return dict.fromkeys((name, f"{name}_low", f"{name}_high"), pl.Float64())
+    return _numbers(name, f"{name}_low", f"{name}_high")
 
 
 def _as_in(table: pl.Schema, *names: str) -> dict[str, pl.DataType]:
@@ -34,7 +39,7 @@ def _as_in(table: pl.Schema, *names: str) -> dict[str, pl.DataType]:
     return {name: table[name] for name in names}
 
 
-ESTIMATE = dict.fromkeys(("value", "ci_low", "ci_high"), pl.Float64())
+ESTIMATE = _numbers("value", "ci_low", "ci_high")
 """A value with its 95% interval."""
 
 REQUESTS_KEY = ["suite", "part", "dataset", "position", "for_part"]
@@ -186,8 +191,7 @@ METRICS = declare(
     **TEST_OF_GUESSING,  # both tests of all accuracies of the run under this definition
     **TEST_OF_MAJORITY,
     # 95% Bayesian interval of the accuracy under Jeffreys' prior, for n_queries independent queries:
-    credible_low=pl.Float64(),
-    credible_high=pl.Float64(),
+    **_numbers("credible_low", "credible_high"),
 )
 
 GRADED_KEY = ["suite", "part", "dataset", "method", "definition", "metric"]
@@ -201,8 +205,7 @@ BASELINES_KEY = ["suite", "part", "dataset", "method", "definition", "baseline"]
 BASELINES = declare(  # accuracies of cheap classifiers beside that of a method, in the suite decide
     **_texts(BASELINES_KEY),
     accuracy=pl.Float64(),  # of the baseline
-    ci_low=pl.Float64(),  # 95%, exact
-    ci_high=pl.Float64(),
+    **_numbers("ci_low", "ci_high"),  # 95%, exact
     **_with_ends("difference"),  # the method's accuracy, less the baseline's on the same queries
     p_value=pl.Float64(),  # statistics.paired.paired_test
 )
@@ -228,8 +231,7 @@ VARIANCE_COMPONENTS = declare(  # of a request's value (statistics/variance_comp
     **_ANSWERS,
     component=pl.String(),  # "query", "template", "query x template", "residual", ...
     variance=pl.Float64(),  # squared unit of the metric; unbiased, so it may be below 0. Of a mean: the mean
-    ci_low=pl.Float64(),  # 95% interval, cut at 0; null where there are too few queries or levels
-    ci_high=pl.Float64(),
+    **_numbers("ci_low", "ci_high"),  # 95% interval, cut at 0; null where there are too few queries or levels
     share=pl.Float64(),  # of the sum of all components, those below 0 counted as 0; null where all are
     n_queries=pl.Int64(),  # that have all values, summed over datasets in a mean
     n_left_out=pl.Int64(),  # queries that lack one
@@ -242,8 +244,7 @@ TOTAL_ERROR = declare(  # a headline value with the interval that is usual and t
     **_ANSWERS,
     **ESTIMATE,  # its interval is over what `ci_over` names
     ci_over=pl.String(),
-    total_low=pl.Float64(),  # 95% interval over what `total_over` names; null where it cannot be had
-    total_high=pl.Float64(),
+    **_numbers("total_low", "total_high"),  # 95% interval over what `total_over` names; null where it cannot be had
     total_over=pl.String(),
     degrees_of_freedom=pl.Float64(),  # of the total standard error (Satterthwaite); null of a mean
 )
@@ -265,11 +266,9 @@ RELIABILITY_KEY = ["suite", "part", "dataset", "method", "bin"]
 RELIABILITY = declare(  # under definition "paper"
     **_texts(RELIABILITY_KEY[:4]),
     bin=pl.Int64(),  # from 0, in order of confidence
-    bin_low=pl.Float64(),
-    bin_high=pl.Float64(),
+    **_numbers("bin_low", "bin_high"),
     n_requests=pl.Int64(),  # 0 in an empty bin, whose means are null
-    mean_confidence=pl.Float64(),
-    accuracy=pl.Float64(),
+    **_numbers("mean_confidence", "accuracy"),
 )
 
 
@@ -286,8 +285,7 @@ COVERAGE = declare(  # how well the largest label probability tells right answer
     calibration_p=pl.Float64(),  # probability that a calibrated model shows as much
     **_with_ends("temperature"),  # above 1: overconfident; without interval where answers do not determine it
     set_min_probability=pl.Float64(),  # sets of the labels that have it hold the true one with 90%
-    set_coverage_low=pl.Float64(),  # 95% range of the true coverage
-    set_coverage_high=pl.Float64(),
+    **_numbers("set_coverage_low", "set_coverage_high"),  # 95% range of the true coverage
     set_coverage=pl.Float64(),  # on these answers
     set_size=pl.Float64(),  # mean number of labels in a set
 )
@@ -347,8 +345,7 @@ UNTIL = declare(  # of a run --until: what was decided, and when
     n_queries=pl.Int64(),  # those of the dataset
     saving=pl.Float64(),  # share of the queries that were not scored
     value=pl.Float64(),  # difference of accuracies on the scored queries, or accuracy of used answers
-    low=pl.Float64(),  # of all n_queries, or of new answers: 95% interval that holds at any stopping time
-    high=pl.Float64(),
+    **_numbers("low", "high"),  # of all n_queries, or of new answers: 95% interval that holds at any stopping time
     p_new=pl.Float64(),  # anytime-valid p-value of no difference on new queries; null without a base run
 )
 
