@@ -92,12 +92,9 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
     """
     built, scores = folder.built, folder.scores
     hint = f"Run `{score_command(folder.record, str(folder.out))}`: what is intact is kept."
-    parts = []
-    for paths in folder.data.scored(scores):
-        is_first = paths.store.name == built.store.fingerprint
-        store = built.store if is_first else require_store(paths.store, hint)
+    parts, stores = [], _stores(built.store, folder.record, folder.out)
+    for store, paths in zip(stores, folder.data.scored(scores), strict=True):
         store.require_intact()
-        store = store.without(scores.left_out)
         table = open_scores(paths.scores)
         if not table.manifest.plans:
             raise StoreError(f"{table.folder} holds no scores. {hint}")
