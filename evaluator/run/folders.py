@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
+import msgspec
 
 import evaluator
 from evaluator.config import RunConfig
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.digests import fingerprint
-from evaluator.files.json_files import MANIFEST, read_json, read_record, to_builtins, write_json, write_record
+from evaluator.files.json_files import MANIFEST, read_json, read_record, write_json, write_record
 from evaluator.files.whole import acquire_lock, remove_partial_files
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record
@@ -88,11 +89,7 @@ def write_run(out: Path, record: RunRecord) -> None:
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:
     """Convert a configuration to values that JSON can hold. Paths become absolute, valid in any working folder."""
-    data = config.data
-    training, template = (path and path.absolute() for path in (data.training, data.template))
-    data = replace(data, paths=tuple(path.absolute() for path in data.paths), training=training, template=template)
-    against = config.until.against and config.until.against.absolute()
-    return dict(to_builtins(replace(config, data=data, until=replace(config.until, against=against))))
+    return dict(msgspec.to_builtins(config, enc_hook=lambda path: str(path.absolute())))
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

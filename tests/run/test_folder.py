@@ -136,6 +136,15 @@ def test_a_configuration_is_read_as_it_was_written(config):
     assert config_from_json(config_to_json(config), where="run.json") == config
 
 
+def test_every_path_of_a_configuration_is_valid_in_any_working_folder():
+    data = DataOptions(paths=(Path("t.csv"),), questions=Path("q.toml"), template=Path("t.toml"))
+    options = {"prompt-search": SearchOptions(candidates=Path("c.json"))}
+    written = config_to_json(RunConfig(suites=("prompt-search",), data=data, suite_options=options))
+    paths = [*written["data"]["paths"], written["data"]["questions"], written["data"]["template"]]
+    paths.append(written["suite_options"]["prompt-search"]["candidates"])
+    assert paths == [str(Path(name).absolute()) for name in ("t.csv", "q.toml", "t.toml", "c.json")]
+
+
 def test_where_files_are_does_not_name_a_store_and_what_is_searched_does():
     def named(**options: object) -> dict[str, object]:
         return identity(
