@@ -25,16 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evaluator.arrays import Floats, Ints
 from evaluator.cli.terminal import draw
-from evaluator.config import (
-    NO_TEMPLATE,
-    ChatConfig,
-    ChatDemonstrations,
-    DataOptions,
-    Dtype,
-    LabelBoundary,
-    ModelConfig,
-    RunConfig,
-)
+from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.user_table import TableText, table_template
 from evaluator.engine import find_source, with_devices
@@ -42,6 +33,7 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
+from evaluator.options import from_options
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
@@ -242,18 +234,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return config
 
     def _model_config(self) -> ModelConfig:
-        chat = ChatConfig(
-            template=self.chat_template or NO_TEMPLATE,
-            demonstrations=self.chat_demonstrations,
-            system_instruction=self.system_instruction,
-        )
-        return ModelConfig(
-            model=str(self.model),
-            engine=self.engine,
-            dtype=self.dtype,
-            label_boundary=self.label_boundary,
-            chat=None if self.chat_template is None else chat,
-        )
+        given = self.get_params(deep=False)
+        chat = from_options(ChatConfig, given)
+        return from_options(ModelConfig, given, model=str(self.model), chat=chat if self.chat_template else None)
 
     def _training_dataset(self, examples: pl.DataFrame, fields: tuple[str, ...]) -> ClassificationDataset:
         """Return the examples as demonstrations. Raises ConfigError or TemplateError for names or fields that lack."""
