@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from functools import cache, reduce
+from functools import reduce
 from operator import or_
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
@@ -88,7 +88,6 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-@cache
 def option_fields(kind: Any) -> dict[str, OptionField]:
     """Return the options of a dataclass and of dataclasses within it by name, in order; none without a dataclass."""
     found, hints = dict[str, OptionField](), get_type_hints(kind) if kind else {}

@@ -181,10 +181,11 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
     rows = scan_parquet(path)
     columns = rows.collect_schema()
     expected = TABLES.get(name, (columns, ()))[0]
-    if different := sorted(column for column, _ in {*columns.items()} ^ {*expected.items()}):
+    if different := columns.items() ^ expected.items():
+        names = ", ".join(sorted({column for column, _ in different}))
         raise StoreError(
-            f"{path} was written by another version of evaluator: its columns differ in {', '.join(different)}. Run "
-            f"`{command}`, which writes it again."
+            f"{path} was written by another version of evaluator: its columns differ in {names}. Run `{command}`, "
+            "which writes it again."
         )
     return rows
 

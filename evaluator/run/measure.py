@@ -122,9 +122,6 @@ def measure_run(
         digests[name] = write_table(out, name, rows)
         return scan_parquet(table_path(out, name))
 
-    def progress(*, n_left: int) -> Progress:
-        return Progress(stage="Measuring", done=len(digests), total=len(digests) + n_left, unit="tables")
-
     scored = scored_run(built, stores)
     run = replace(complete_run(scored, stores), model=model, options=options, keep=keep)
     until = until_table(scored) if run.config.until.goal else UNTIL.to_frame()
@@ -133,7 +130,7 @@ def measure_run(
         families = families_of(run.config.suites)
         own = [("until", until)] if run.config.until.goal else []
         for name, table in chain(own, *(family.measure(run) for family in families)):
-            yield progress(n_left=1)
+            yield Progress(stage="Measuring", done=len(digests), total=len(digests) + 1, unit="tables")
             if name == "metrics" and is_stopped:
                 given = pl.concat_str("ci_given", pl.lit(STOPPED), separator=", ", ignore_nulls=True)
                 table = table.with_columns(ci_given=given)
@@ -153,5 +150,5 @@ def measure_run(
     )
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
-    yield progress(n_left=0)
+    yield Progress(stage="Measuring", done=len(digests), total=len(digests), unit="tables")
     return record
