@@ -101,19 +101,20 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     and find_adapter do.
     """
     kind = ENGINES[engine_name(config)]
-    if config.quantization and not kind.quantizes:
-        able = ", ".join(name for name, each in ENGINES.items() if each.quantizes)
-        raise ConfigError(f"--quantization {config.quantization} needs --engine {able}.")
+    for option, value, ability in (
+        ("quantization", config.quantization, "quantizes"),
+        ("adapter", config.adapter, "takes_adapters"),
+    ):
+        if value is not None and not getattr(kind, ability):
+            able = " or ".join(name for name, each in ENGINES.items() if getattr(each, ability))
+            raise ConfigError(f"--{option} {value} needs --engine {able}.")
     if config.steps != StepsConfig() and engine_name(config) != "vllm":
         raise ConfigError("--step-tokens, --step-prompts and --eager are settings of vLLM: add --engine vllm.")
     if kind.runs_a_model:
         config = shipped_model(config)
-    if config.adapter is None:
-        return kind.find(config, needs_weights=needs_weights)
-    if not kind.takes_adapters:
-        able = " or ".join(name for name, each in ENGINES.items() if each.takes_adapters)
-        raise ConfigError(f"--adapter {config.adapter} needs --engine {able}.")
     source = kind.find(config, needs_weights=needs_weights)
+    if config.adapter is None:
+        return source
     adapter = find_adapter(config.adapter, source.name, () if source.quantization else weight_files(source.folder))
     return replace(source, adapter=adapter, adapters=(adapter,))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from evaluator.errors import PromptTooLongError
 from evaluator.models.fake_source import HIDDEN_SIZE, token_log_probs, uniform_hash
 from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
@@ -32,6 +33,18 @@ def longest_request(requests: Sequence[ContinuationRequest]) -> int:
     return max(
         (len(context) + max(map(len, continuations), default=0) for context, continuations in requests), default=0
     )
+
+
+def require_room(requests: Sequence[ContinuationRequest], limit: int | None, reason: str) -> None:
+    """Raise PromptTooLongError if a context with its longest continuation has more tokens than a limit.
+
+    Args:
+        requests: with contexts and continuations.
+        limit: None: there is none.
+        reason: whose limit it is, and what to do about it: the end of the message.
+    """
+    if limit is not None and (longest := longest_request(requests)) > limit:
+        raise PromptTooLongError(f"A prompt of {longest} tokens is longer than the {limit} that {reason}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from evaluator.tokens.boundary import n_shared
+
 Tokens = tuple[int, ...]
 
 MIN_GAIN_TOKENS = 4
@@ -97,14 +99,6 @@ class BlockIndex:
                 return best if best.n_tokens else None
             self.discard(best.block)
         return None
-
-
-def n_shared(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the number of leading tokens that two sequences share."""
-    for n, (one, other) in enumerate(zip(a, b, strict=False)):
-        if one != other:
-            return n
-    return min(len(a), len(b))
 
 
 _MIN_SAVED_TOKENS = 64  # saved by a prefix of its own; a request costs about as much

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, longest_request
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, require_room
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient, answer_all, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
-from evaluator.errors import ConfigError, ModelError, PromptTooLongError
+from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
 
@@ -69,12 +69,8 @@ class ServerEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        longest, limit = longest_request(requests), self._served.max_tokens
-        if limit is not None and longest > limit:
-            raise PromptTooLongError(
-                f"A prompt of {longest} tokens is longer than the {limit} that the server allows. Start it with a "
-                "larger --max-model-len, or use fewer demonstrations (--shots)."
-            )
+        hint = "Start it with a larger --max-model-len, or use fewer demonstrations (--shots)."
+        require_room(requests, self._served.max_tokens, f"the server allows. {hint}")
         left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
         # Prompts that are scored are never in flight together with other questions: vLLM mixes up their rows (its
         # issue 51789).

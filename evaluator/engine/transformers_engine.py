@@ -19,11 +19,11 @@ from evaluator.engine.base import (
     ContinuationScores,
     TokenCounts,
     first_sentence,
-    longest_request,
+    require_room,
     versions_for_transformers,
 )
 from evaluator.engine.devices import device_kind, head_dtype, return_freed_memory, this_machine
-from evaluator.errors import ModelError, PromptTooLongError
+from evaluator.errors import ModelError
 from evaluator.models.skeleton import auto_class, require_whole, without_progress
 from evaluator.models.source import ModelSource, scoring_dtype
 from evaluator.models.weights import Adapter
@@ -113,12 +113,8 @@ class TransformersEngine:
             return_freed_memory()
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
-        longest, limit = longest_request(requests), self._context_length
-        if limit is not None and longest > limit:
-            raise PromptTooLongError(
-                f"A prompt of {longest} tokens is longer than the {limit} that the model's context allows. Use fewer "
-                "demonstrations (--shots), or choose a model with a longer context."
-            )
+        hint = "Use fewer demonstrations (--shots), or choose a model with a longer context."
+        require_room(requests, self._context_length, f"the model's context allows. {hint}")
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
         """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first."""

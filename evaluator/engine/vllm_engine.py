@@ -21,12 +21,12 @@ from evaluator.engine.base import (
     ContinuationScores,
     TokenCounts,
     first_sentence,
-    longest_request,
+    require_room,
     versions_for_vllm,
     way_out,
 )
 from evaluator.engine.devices import device_kind, head_dtype, this_machine
-from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, n_shared, shared_prefixes
+from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, shared_prefixes
 from evaluator.engine.vllm_loading import add_adapters, empty_cache, shared_block_tokens, start_vllm, stopping_vllm
 from evaluator.engine.vllm_requests import (
     States,
@@ -40,10 +40,11 @@ from evaluator.engine.vllm_requests import (
     suffix_params,
 )
 from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
-from evaluator.errors import ModelError, PromptTooLongError
+from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, scoring_dtype
 from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
+from evaluator.tokens.boundary import n_shared
 
 _log = logging.getLogger(__name__)
 
@@ -169,14 +170,10 @@ class VllmEngine:
         self._log.unlink(missing_ok=True)
 
     def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
-        longest = longest_request(requests)
         self._warn_if_nothing_is_shared([request.context for request in requests])
-        limit = self._llm.llm_engine.model_config.max_model_len
-        if longest > limit:
-            raise PromptTooLongError(
-                f"A prompt of {longest} tokens is longer than the {limit} that the model's context and KV cache allow. "
-                "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
-            )
+        hint = "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
+        room = self._llm.llm_engine.model_config.max_model_len
+        require_room(requests, room, f"the model's context and KV cache allow. {hint}")
 
     def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
         """Warn once if vLLM's unit of sharing is longer than the longest prefix of any two neighbours."""

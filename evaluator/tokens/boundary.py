@@ -21,8 +21,6 @@ from evaluator.errors import LabelError, ModelError
 from evaluator.schemas import Ask
 from evaluator.tokens.tokenizer import TextTokenizer
 
-_PROMPTS_PER_BATCH = 4096  # limits memory; the tokens do not depend on it
-
 
 class PromptTokens(NamedTuple):
     """Tokens of prompts and their continuations, one row per prompt."""
@@ -67,18 +65,14 @@ def tokenise_prompts(
         rows = tokenizer.token_ids(texts, special_tokens=special_tokens)
         return [row[:-n_appended] for row in rows] if n_appended else rows
 
-    batches = [PromptTokens(pa.array([], _ROW), pa.array([], pa.list_(_ROW)))]
-    for start in range(0, len(prompts), _PROMPTS_PER_BATCH):
-        rows = slice(start, start + _PROMPTS_PER_BATCH)
-        contexts, rests = tokenize(tokenizer, as_text, prompts[rows], continuations[rows])
-        for row, (prompt, ask) in enumerate(zip(prompts[rows], asks[rows], strict=True)):
-            if ask == "text":
-                whole = contexts[row]
-                if len(whole) < 2:
-                    raise LabelError(f"The text {prompt[:60]!r} is one token, so it has no likelihood. Make it longer.")
-                contexts[row], rests[row] = whole[:1], [whole[1:]]
-        batches.append(PromptTokens(pa.array(contexts, _ROW), pa.array(rests, pa.list_(_ROW))))
-    return PromptTokens(*map(pa.concat_arrays, zip(*batches, strict=True)))
+    contexts, rests = tokenize(tokenizer, as_text, prompts, continuations)
+    for row, (prompt, ask) in enumerate(zip(prompts, asks, strict=True)):
+        if ask == "text":
+            whole = contexts[row]
+            if len(whole) < 2:
+                raise LabelError(f"The text {prompt[:60]!r} is one token, so it has no likelihood. Make it longer.")
+            contexts[row], rests[row] = whole[:1], [whole[1:]]
+    return PromptTokens(pa.array(contexts, _ROW), pa.array(rests, pa.list_(_ROW)))
 
 
 _ROW = pa.list_(pa.int32())
@@ -130,7 +124,7 @@ def _tokenise_merged(
     candidates = [list(islice(left, len(space))) for space in continuations]
     # In lexicographic order, all others share what the first and the last share.
     ends = [(min([prompt, *rows]), max([prompt, *rows])) for prompt, rows in zip(bare, candidates, strict=True)]
-    contexts = [first[: _common_length(first, last)] for first, last in ends]
+    contexts = [first[: n_shared(first, last)] for first, last in ends]
     _refuse_empty_contexts(prompts, contexts)
     rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
@@ -138,9 +132,12 @@ def _tokenise_merged(
     return contexts, rests
 
 
-def _common_length(a: Sequence[object], b: Sequence[object]) -> int:
-    """Return the number of tokens or characters that both have in common from their beginnings on."""
-    return next((n for n, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+def n_shared(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the number of leading tokens or characters that two sequences share."""
+    for n, (one, other) in enumerate(zip(a, b, strict=False)):
+        if one != other:
+            return n
+    return min(len(a), len(b))
 
 
 def _refuse_empty_contexts(prompts: Sequence[str], contexts: Sequence[Sequence[int]]) -> None:
@@ -271,13 +268,13 @@ class TextFaults:
             before = read.removesuffix(label)
             gains_space = len(before) - len(before.rstrip()) > len(text) - len(text.rstrip())
             if gains_space or not read.endswith(label):
-                start = max(_common_length(written, read) - SHOWN, 0)
+                start = max(n_shared(written, read) - SHOWN, 0)
                 pieces = self._tokenizer.pieces(label_ids)
                 return TextFault(kind="label", n_prompts=1, written=written[start:], read=read[start:], tokens=pieces)
         written, read = (_AROUND_MARKS.sub(r"\1", each) for each in (written, read))
         if written == read:
             return None
-        place = _common_length(written, read)
+        place = n_shared(written, read)
         part = slice(max(place - SHOWN, 0), place + SHOWN)
         return TextFault(kind="prompt", n_prompts=1, written=written[part], read=read[part], tokens=[])
 
