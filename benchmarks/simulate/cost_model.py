@@ -12,8 +12,9 @@ import numpy.typing as npt
 import polars as pl
 import scipy.optimize
 
-from evaluator.engine.prefixes import MIN_GAIN_TOKENS, n_shared
+from evaluator.engine.prefixes import MIN_GAIN_TOKENS
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, cut_shards, find_requests, request_starts
+from evaluator.tokens.boundary import n_shared
 from evaluator.tokens.rows import TokenRows
 
 

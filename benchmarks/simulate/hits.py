@@ -10,7 +10,7 @@ import polars as pl
 
 from benchmarks.simulate.cost_model import Cache, fed, shard_costs
 from benchmarks.simulate.scenarios import GPU_BLOCK_TOKENS, stores
-from evaluator.engine.prefixes import n_shared
+from evaluator.tokens.boundary import n_shared
 
 CACHES = (2_048, 32_768, 524_288)  # tokens
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.engine.prefixes import BlockIndex, Match, n_shared
+from evaluator.engine.prefixes import BlockIndex, Match
+from evaluator.tokens.boundary import n_shared
 
 tokens = st.lists(st.integers(0, 2), max_size=6).map(tuple)
 prefixes = st.sampled_from([b"", b"a"])
