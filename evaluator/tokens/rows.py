@@ -134,39 +134,26 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
         id_numbers("prompt_id"), n=pl.col("context").list.len().cast(pl.Int64)
     )
     requested = requests.select(id_numbers("prompt_id")).join(lengths, on="prompt_id").select(pl.col("n").sum())
+    floor, of_blocks = 0, dict.fromkeys(BLOCK_SIZES, 0)
     # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
-    passes = [_Floors(is_state=is_state) for is_state in (False, True)]
+    above = dict.fromkeys((False, True), pl.Series(dtype=TOKENS["context"]))  # the last row of each pass so far
     with fed_rows(tokens, folder) as fed:
         for rows in slices(fed, ROWS_COUNTED):
-            for of_pass in passes:
-                of_pass.add(rows)
+            for is_state, last in above.items():
+                # A row shares as much with the row above it as with any earlier row, so that one row above is enough.
+                with_above = pl.concat([last, rows.filter(is_state=is_state)["context"]])
+                in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
+                n_above = int(last.list.len().sum())
+                floor += token_floor(*in_order) - n_above
+                for size in BLOCK_SIZES:
+                    of_blocks[size] += block_floor(*in_order, size) - n_above
+                above[is_state] = with_above.tail(1)
     return TokenTotals(
         request_tokens=requested.collect(engine="streaming").item(),
         tokens=lengths.select(pl.col("n").sum()).collect(engine="streaming").item(),
-        floor_tokens=sum(of_pass.floor for of_pass in passes),
-        block_floor_tokens={str(size): sum(of_pass.of_blocks[size] for of_pass in passes) for size in BLOCK_SIZES},
+        floor_tokens=floor,
+        block_floor_tokens={str(size): n_tokens for size, n_tokens in of_blocks.items()},
     )
-
-
-class _Floors:
-    """The floors of one pass over a store, from rows that are added in prefix order."""
-
-    def __init__(self, *, is_state: bool) -> None:
-        self._is_state = is_state
-        self._above = pl.Series(dtype=TOKENS["context"])  # the last row so far
-        self.floor, self.of_blocks = 0, dict.fromkeys(BLOCK_SIZES, 0)
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Add rows of fed_rows."""
-        added = rows.filter(is_state=self._is_state)["context"]
-        # A row shares as much with the row above it as with any earlier row, so that one row above is enough.
-        with_above = pl.concat([self._above, added])
-        in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
-        n_above = int(self._above.list.len().sum())
-        self.floor += token_floor(*in_order) - n_above
-        for size in BLOCK_SIZES:
-            self.of_blocks[size] += block_floor(*in_order, size) - n_above
-        self._above = with_above.tail(1)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def tokenise_store(
         return existing
     faults = TextFaults(tokenizer)
     with ExitStack() as files:
-        rows = yield from _unsorted_tokens(store, tokenizer, boundary, chat, files, faults, last_tokens=last_tokens)
+        tokens_of = partial(tokenise, tokenizer, boundary=boundary, chat=chat, faults=faults)
+        rows = yield from _unsorted_tokens(store, tokens_of, files, last_tokens=last_tokens)
         tokens = files.enter_context(kept(in_prefix_order(rows), store.folder))
         manifest = TokenManifest(
             tokenizer=tokenizer_fingerprint,
@@ -109,14 +111,7 @@ def tokenise_store(
 
 
 def _unsorted_tokens(
-    store: PromptStore,
-    tokenizer: TextTokenizer,
-    boundary: LabelBoundary,
-    chat: ChatForm | None,
-    files: ExitStack,
-    faults: TextFaults,
-    *,
-    last_tokens: bool,
+    store: PromptStore, tokens_of: Callable[[pl.DataFrame], pl.DataFrame], files: ExitStack, *, last_tokens: bool
 ) -> Stage[pl.LazyFrame]:
     """Tokenise a store shard by shard, each into a temporary file, and return a scan of them."""
     total = store.prompts().select(pl.len()).collect().item()
@@ -125,7 +120,7 @@ def _unsorted_tokens(
         batches = []
         for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
             yield Progress(stage="Tokenising", done=done, total=total, unit="prompts")
-            batches.append(tokenise(tokenizer, rows, boundary, chat, faults))
+            batches.append(tokens_of(rows))
             done += rows.height
         tokens = pl.concat([TOKENS.to_frame(), *batches])
         tokens = with_last_tokens(tokens) if last_tokens else tokens
@@ -152,19 +147,11 @@ def tokenise(
     the prompts whose tokens say something else.
     """
     if chat is None:
-        texts, continuations = prompts["prompt"].to_list(), prompts["continuations"].to_list()
-        return _tokenised(tokenizer, prompts, texts, continuations, boundary, faults, special_tokens=True)
-    numbered = prompts.with_row_index("row")
-    asking = pl.col("spans").is_not_null()
-    conversations, plain = numbered.filter(asking), numbered.filter(~asking)
-    rows = chat_texts(chat, conversations)
-    # The template has written the special tokens.
-    tables = [
-        _tokenised(tokenizer, conversations, *rows, boundary, faults, special_tokens=False),
-        tokenise(tokenizer, plain, boundary, faults=faults),
-    ]
-    order = pl.concat([conversations["row"], plain["row"]]).arg_sort()
-    return pl.concat(tables)[order]
+        return _tokenised(tokenizer, prompts, boundary, None, faults)
+    numbered, asking = prompts.with_row_index("row"), pl.col("spans").is_not_null()
+    parts = [(numbered.filter(asking), chat), (numbered.filter(~asking), None)]
+    tables = [_tokenised(tokenizer, rows, boundary, form, faults) for rows, form in parts]
+    return pl.concat(tables)[pl.concat([rows["row"] for rows, _ in parts]).arg_sort()]
 
 
 def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
@@ -180,18 +167,19 @@ def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
 def _tokenised(
     tokenizer: TextTokenizer,
     prompts: pl.DataFrame,
-    texts: Sequence[str],
-    continuations: Sequence[Sequence[str]],
     boundary: LabelBoundary,
+    chat: ChatForm | None,
     faults: TextFaults | None,
-    *,
-    special_tokens: bool,
 ) -> pl.DataFrame:
-    """Tokenise texts, which stand for the prompts of some rows."""
-    asks = prompts["ask"].to_list()
-    rows = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=special_tokens)
+    """Tokenise prompts, all as conversations or all as they are."""
+    if chat is None:
+        texts, continuations = prompts["prompt"].to_list(), prompts["continuations"].to_list()
+    else:
+        texts, continuations = chat_texts(chat, prompts)
+    asks, is_plain = prompts["ask"].to_list(), chat is None  # a template has written the special tokens
+    rows = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=is_plain)
     if faults is not None:
-        n_front = tokens_around(tokenizer)[0] if special_tokens else 0
+        n_front = tokens_around(tokenizer)[0] if is_plain else 0
         faults.add(prompts, texts, continuations, rows, n_front)
     columns = {"prompt_id": prompts["prompt_id"], "ask": prompts["ask"], "context": pl.from_arrow(rows.contexts)}
     return with_token_ids(pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}))
