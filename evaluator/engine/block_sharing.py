@@ -91,7 +91,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         if not self._active:
             return 0, False
-        self._make_room(-(-request.num_tokens // self._block_tokens))
+        n_missing = -(-request.num_tokens // self._block_tokens) - self._pool.get_num_free_blocks()
+        self._release([*self._kept][: max(0, n_missing)])
         max_shared = _params(request).get(MAX_SHARED_TOKENS, request.num_tokens)
         # The last token is always computed: its output is what the request is for.
         sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens
@@ -142,9 +143,6 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         copies, self._copies = self._copies, []
         sources, targets = [source for source, _ in copies], [target for _, target in copies]
         return StepMetadata(self._engine_id, sources, targets)
-
-    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
         self._running.pop(request.request_id, None)
@@ -204,11 +202,6 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._pool.touch([self._pool.blocks[block]])
             self._kept[block] = None
             self._release([*self._kept][: max(0, len(self._kept) - max_kept_blocks(len(self._pool.blocks)))])
-
-    def _make_room(self, n_blocks: int) -> None:
-        missing = n_blocks - self._pool.get_num_free_blocks()
-        if missing > 0:
-            self._release([*self._kept][:missing])
 
     def _release(self, blocks: Iterable[int]) -> None:
         for block in blocks:

@@ -170,7 +170,7 @@ class ServerClient:
     def n_replicas(self) -> int:
         """Return the number of data-parallel replicas that a vLLM server's metrics list; 1 if it does not tell."""
         with suppress(UnavailableError, ModelError):
-            return len({*_REPLICA_METRIC.findall(self._content("/metrics"))}) or 1
+            return len({*_REPLICA_METRIC.findall(self.exchange("/metrics"))}) or 1
         return 1
 
     def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
@@ -196,26 +196,23 @@ class ServerClient:
                 raise BadAnswerError(f"{self.url} {fault}")
         return answers
 
-    def exchange(self, path: str, body: bytes) -> bytes:
-        """Return the answer to a body of JSON as it came, without the key.
-
-        Raises UnavailableError and ModelError as log_probs does; RefusedError for another status than 200.
-        """
-        return self._content(path, body)
-
     def close(self) -> None:
         self._pool.clear()
 
     def _request(self, path: str, kind: type[T], body: Body | None = None) -> T:
         """Return the answer to a body, or to no body, as an object of a type."""
-        data = self._content(path, None if body is None else msgspec.json.encode(body))
+        data = self.exchange(path, None if body is None else msgspec.json.encode(body))
         try:
             return msgspec.json.decode(data, type=kind)
         # Malformed JSON or other fields, bytes that are not UTF-8, lists nested too deeply.
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
 
-    def _content(self, path: str, body: bytes | None = None) -> bytes:
+    def exchange(self, path: str, body: bytes | None = None) -> bytes:
+        """Return the answer to a body of JSON, or to no body, as it came, without the key.
+
+        Raises UnavailableError and ModelError as log_probs does; RefusedError for another status than 200.
+        """
         try:
             response, data = _begun(partial(self._answer, path, body)).result(timeout=READ_S)
         except urllib3.exceptions.HTTPError as error:

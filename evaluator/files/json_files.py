@@ -124,7 +124,7 @@ def read_record(path: Path, kind: type[T], hint: str = "") -> T | None:
 def from_builtins(content: object, kind: type[T], *, where: str) -> T:
     """Convert values read from JSON to a dataclass. Raises StoreError, naming `where` and the field."""
     try:
-        return msgspec.convert(content, kind, dec_hook=_string_to_path)
+        return msgspec.convert(content, kind, dec_hook=lambda kind, value: kind(value))
     except (msgspec.ValidationError, RecursionError, EvaluatorError) as error:
         raise StoreError(f"{where} is damaged or of another version ({error}).") from error
 
@@ -145,9 +145,3 @@ def _path_to_string(value: object) -> str:
     if isinstance(value, Path):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")
-
-
-def _string_to_path(kind: type, value: object) -> Path:
-    if kind is Path:
-        return Path(str(value))
-    raise NotImplementedError(f"{kind.__name__} cannot be read from JSON")

@@ -105,14 +105,12 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     earlier = next((each for each in map(PlanKey.parse, table.manifest.plans) if each.has_rows_of(key)), None)
     if earlier:
         planned = table.manifest.plans[str(earlier)]
-        reused = _holders(ids, table, planned.reused)
+        reused, missing = _reuse(rows, ids, table, planned.reused)
         if reused.height == planned.expected_rows:
-            missing = _without(rows, ids, reused)
             return Plan(earlier, planned, missing, find_requests(missing))
         key = earlier._replace(version=earlier.version + 1)
     files = _other_shards(table, key)
-    reused = _holders(ids, table, files)
-    missing = _without(rows, ids, reused)
+    reused, missing = _reuse(rows, ids, table, files)
     requests = find_requests(missing)
     record = PlanRecord(
         reused={name: files[name] for name in reused["file"].cast(pl.String).unique().sort()},
@@ -126,8 +124,10 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     return Plan(key, record, missing, requests)
 
 
-def _holders(ids: pl.Series, table: ScoreTable, files: Collection[str]) -> pl.DataFrame:
-    """Return which file holds which row, token_id and file: the first file by name where several hold it."""
+def _reuse(
+    rows: TokenRows, ids: pl.Series, table: ScoreTable, files: Collection[str]
+) -> tuple[pl.DataFrame, TokenRows]:
+    """Return the ids of rows that files hold, each with the first such file by name, and the rows that none holds."""
     names = sorted(files)
     kind = pl.Enum(names)  # a number a row in memory, not a path
     scored = [pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind})]
@@ -135,12 +135,8 @@ def _holders(ids: pl.Series, table: ScoreTable, files: Collection[str]) -> pl.Da
         rows = scan_arrow(table.folder.parent / name)
         scored.append(rows.select(id_numbers("token_id"), file=pl.lit(name, kind)))
     held = pl.concat(scored).unique("token_id", keep="first", maintain_order=True)
-    return ids.to_frame().lazy().join(held, on="token_id").collect()
-
-
-def _without(rows: TokenRows, ids: pl.Series, reused: pl.DataFrame) -> TokenRows:
-    """Return the rows whose ids no file holds."""
-    return rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
+    reused = ids.to_frame().lazy().join(held, on="token_id").collect()
+    return reused, rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
 
 
 def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
