@@ -259,32 +259,20 @@ class ReplicaActor:
         use_cores_and_ports(settings)
         tune_process()
         time.sleep(seconds_before_start(settings))
-        clock = time.monotonic()
-        try:
-            # One engine at a time loads on a GPU: vLLM measures free memory before and after loading.
-            lock = Path(tempfile.gettempdir()) / f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
-            with filelock.FileLock(lock) if config.devices.engines_per_device > 1 else nullcontext():
-                here = found_here(source, config, settings)
-                self._engine = load_engine(here, config)
-        except Exception:
-            _log_line("the model was not loaded:")
-            traceback.print_exc()
-            raise
-        _log_line(f"loaded the model in {time.monotonic() - clock:.1f} s")
+        # One engine at a time loads on a GPU: vLLM measures free memory before and after loading.
+        lock = Path(tempfile.gettempdir()) / f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
+        alone = filelock.FileLock(lock) if config.devices.engines_per_device > 1 else nullcontext()
+        with _noting("loading the model", "loaded the model"), alone:
+            here = found_here(source, config, settings)
+            self._engine = load_engine(here, config)
         return Loaded(self._engine.facts, host, log, here.fingerprint)
 
     def run(self, replica: int, job: Job) -> Iterator[Any]:
         """Do a job and yield its results."""
         assert self._engine is not None, "load() comes first"
-        clock = time.monotonic()
         _log_line(f"began {job.name}")
-        try:
+        with _noting(job.name, f"finished {job.name}"):
             yield from job.work(self._engine, replica, *job.arguments)
-        except Exception:
-            _log_line(f"{job.name} failed:")
-            traceback.print_exc()
-            raise
-        _log_line(f"finished {job.name} in {time.monotonic() - clock:.1f} s")
 
 
 def use_cores_and_ports(settings: ReplicaSettings) -> None:
@@ -333,6 +321,19 @@ def log_file(settings: ReplicaSettings) -> Path:
     folder = Path(tempfile.gettempdir()) / LOGS_ELSEWHERE
     folder.mkdir(exist_ok=True)
     return folder / f"{settings.ports_of}-{path.name}"
+
+
+@contextmanager
+def _noting(work: str, done: str) -> Iterator[None]:
+    """Log how long a piece of work takes, or why it fails."""
+    clock = time.monotonic()
+    try:
+        yield
+    except Exception:
+        _log_line(f"{work} failed:")
+        traceback.print_exc()
+        raise
+    _log_line(f"{done} in {time.monotonic() - clock:.1f} s")
 
 
 def _log_line(text: str) -> None:

@@ -74,8 +74,7 @@ class TransformersEngine:
     def log_likelihoods(
         self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
     ) -> Iterator[ContinuationScores]:
-        self._adapter = adapter.fingerprint if adapter else None
-        self._check_lengths(requests)
+        self._begin(requests, adapter)
         texts = [text for index, request in enumerate(requests) for text in _texts_of(index, request)]
         n_continuations = [len(request.continuations) for request in requests]
         scores: dict[int, dict[int, list[float]]] = defaultdict(dict)  # request -> continuation -> log-probabilities
@@ -87,8 +86,7 @@ class TransformersEngine:
                     yield ContinuationScores(text.request, [by_place[place] for place in range(len(by_place))])
 
     def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
-        self._adapter = adapter.fingerprint if adapter else None
-        self._check_lengths([ContinuationRequest(text, []) for text in texts])
+        self._begin([ContinuationRequest(text, []) for text in texts], adapter)
         states = np.empty((len(texts), self._model.config.get_text_config().hidden_size), np.float32)
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
             with self._computing():
@@ -112,7 +110,9 @@ class TransformersEngine:
         else:
             return_freed_memory()
 
-    def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
+    def _begin(self, requests: Sequence[ContinuationRequest], adapter: Adapter | None) -> None:
+        """Begin a call with an adapter or with none. Raises PromptTooLongError."""
+        self._adapter = adapter.fingerprint if adapter else None
         hint = "Use fewer demonstrations (--shots), or choose a model with a longer context."
         require_room(requests, self._context_length, f"the model's context allows. {hint}")
 

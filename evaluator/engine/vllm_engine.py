@@ -117,9 +117,7 @@ class VllmEngine:
     def log_likelihoods(
         self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
     ) -> Iterator[ContinuationScores]:
-        self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
-        self._check_lengths(requests)
-        empty_cache(self._llm)  # calls do not depend on earlier ones
+        self._begin(requests, adapter)
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
         for some in self._windows(short):
@@ -129,9 +127,7 @@ class VllmEngine:
             yield from self._score_group(requests, group)
 
     def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
-        self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
-        self._check_lengths([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts])
-        empty_cache(self._llm)
+        self._begin([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts], adapter)
         states, params = States(), one_token_params()
         for window in self._windows(range(len(texts))):
             self._send_shared_prefixes([texts[index] for index in window])
@@ -169,11 +165,14 @@ class VllmEngine:
             del self._llm
         self._log.unlink(missing_ok=True)
 
-    def _check_lengths(self, requests: Sequence[ContinuationRequest]) -> None:
+    def _begin(self, requests: Sequence[ContinuationRequest], adapter: Adapter | None) -> None:
+        """Begin a call, which does not depend on earlier ones. Raises PromptTooLongError."""
+        self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._warn_if_nothing_is_shared([request.context for request in requests])
         hint = "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
         room = self._llm.llm_engine.model_config.max_model_len
         require_room(requests, room, f"the model's context and KV cache allow. {hint}")
+        empty_cache(self._llm)
 
     def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
         """Warn once if vLLM's unit of sharing is longer than the longest prefix of any two neighbours."""

@@ -314,27 +314,22 @@ class _Clock:
             replicas[update.replica] = replicas.get(update.replica, 0) + _sums(update)
         done, sent, computed, _ = sum(replicas.values(), np.zeros(4)).tolist()
         elapsed = time.monotonic() - self.started
+        now = Progress(stage=self.stage, done=self.done_before + int(done), total=self.total, unit="prompts")
         # The first results wait for a whole batch and say little about the speed of the rest.
-        timed = done > 0 and elapsed > 1
-        now = Progress(
-            stage=self.stage,
-            done=self.done_before + int(done),
-            total=self.total,
-            unit="prompts",
-            requests_per_s=done / elapsed if timed else None,
-            seconds_left=elapsed / done * (self.total - self.done_before - done) if timed else None,
-        )
+        if not done or elapsed <= 1:
+            return now
+        now = replace(now, requests_per_s=done / elapsed, seconds_left=elapsed / done * (self.total - now.done))
         if not self.counts_cached_tokens:
             return now
         rates = [tokens / seconds for _, _, tokens, seconds in replicas.values() if seconds]
-        flop_per_s = computed / elapsed * self.flop_per_token if timed and self.flop_per_token else None
+        flop_per_s = computed / elapsed * self.flop_per_token if self.flop_per_token else None
         return replace(
             now,
-            computed_tokens_per_s=computed / elapsed if timed else None,
-            cached_share=1 - computed / sent if sent else None,
+            computed_tokens_per_s=computed / elapsed,
+            cached_share=1 - computed / sent,
             flop_per_s=flop_per_s,
             peak_share=flop_per_s / self.peak_flop_per_s if flop_per_s and self.peak_flop_per_s else None,
-            slowest_replica_tokens_per_s=min(rates) if timed and len(rates) > 1 else None,
+            slowest_replica_tokens_per_s=min(rates) if len(rates) > 1 else None,
         )
 
 
