@@ -52,6 +52,7 @@ class ShardUpdate(NamedTuple):
     prompt_tokens: int
     cached_tokens: int
     elapsed_s: float
+    earlier: tuple[int, int] = (0, 0)  # of these prompts, and of the tokens computed: those of an interrupted command
     frame: pl.DataFrame | None = None  # schemas.TOKEN_SCORES or TOKEN_STATES of all rows, in the last update
     kept: Kept | None = None  # what the shard_job that goes on from here is given
 
@@ -119,7 +120,8 @@ class _Meter:
 
     def __init__(self, engine: Engine, replica: int, name: str, kept: Kept | None = None) -> None:
         self.engine, self.replica, self.name = engine, replica, name
-        spent = {"prompt_tokens": 0, "cached_tokens": 0, "elapsed_s": 0.0} | dict(kept or {})
+        spent = {"prompt_tokens": 0, "cached_tokens": 0, "elapsed_s": 0.0, "answers": []} | dict(kept or {})
+        self.earlier = len(spent["answers"]), spent["prompt_tokens"] - spent["cached_tokens"]
         self.started = time.monotonic() - spent["elapsed_s"]
         self.sent_before = engine.counts.prompt_tokens - spent["prompt_tokens"]
         self.cached_before = engine.counts.cached_tokens - spent["cached_tokens"]
@@ -130,7 +132,8 @@ class _Meter:
             "cached_tokens": self.engine.counts.cached_tokens - self.cached_before,
             "elapsed_s": seconds_since(self.started),
         }
-        return ShardUpdate(self.name, self.replica, prompts, **spent, frame=frame, kept=kept and {**kept, **spent})
+        kept = kept and {**kept, **spent}
+        return ShardUpdate(self.name, self.replica, prompts, **spent, earlier=self.earlier, frame=frame, kept=kept)
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:
@@ -312,20 +315,21 @@ class _Clock:
         replicas = self.finished.copy()
         for update in self.running.values():
             replicas[update.replica] = replicas.get(update.replica, 0) + _sums(update)
-        done, sent, computed, _ = sum(replicas.values(), np.zeros(4)).tolist()
+        done, sent, computed, _, *earlier = sum(replicas.values(), np.zeros(6)).tolist()
         elapsed = time.monotonic() - self.started
         now = Progress(stage=self.stage, done=self.done_before + int(done), total=self.total, unit="prompts")
+        done, newly_computed = done - earlier[0], computed - earlier[1]  # by this command
         # The first results wait for a whole batch and say little about the speed of the rest.
-        if not done or elapsed <= 1:
+        if done <= 0 or elapsed <= 1:
             return now
         now = replace(now, requests_per_s=done / elapsed, seconds_left=elapsed / done * (self.total - now.done))
         if not self.counts_cached_tokens:
             return now
-        rates = [tokens / seconds for _, _, tokens, seconds in replicas.values() if seconds]
-        flop_per_s = computed / elapsed * self.flop_per_token if self.flop_per_token else None
+        rates = [tokens / seconds for _, _, tokens, seconds, *_ in replicas.values() if seconds]
+        flop_per_s = newly_computed / elapsed * self.flop_per_token if self.flop_per_token else None
         return replace(
             now,
-            computed_tokens_per_s=computed / elapsed,
+            computed_tokens_per_s=newly_computed / elapsed,
             cached_share=1 - computed / sent,
             flop_per_s=flop_per_s,
             peak_share=flop_per_s / self.peak_flop_per_s if flop_per_s and self.peak_flop_per_s else None,
@@ -334,9 +338,9 @@ class _Clock:
 
 
 def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:
-    """Return prompts, tokens sent, tokens computed and seconds."""
+    """Return prompts, tokens sent, tokens computed and seconds; prompts and tokens computed by interrupted commands."""
     computed = update.prompt_tokens - update.cached_tokens
-    return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s])
+    return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s, *update.earlier])
 
 
 class ShardWriter:

@@ -42,3 +42,18 @@ def test_a_shard_that_another_replica_begins_again_counts_once(clock):
     assert now.done == 11
     assert now.computed_tokens_per_s == 25
     assert now.slowest_replica_tokens_per_s is None  # one is at work
+
+
+def test_answers_that_an_interrupted_command_has_kept_count_as_done_and_not_as_speed(clock):
+    clock.add(ShardUpdate("a", 0, prompts=8, prompt_tokens=800, cached_tokens=100, elapsed_s=9.0, earlier=(4, 300)))
+    now = clock.progress()
+    assert now.done == 18
+    assert now.requests_per_s == (8 - 4) / 4
+    assert now.seconds_left == 12  # at a prompt a second
+    assert now.computed_tokens_per_s == (700 - 300) / 4
+
+
+def test_before_a_command_has_answered_anything_itself_there_is_no_speed(clock):
+    clock.add(ShardUpdate("a", 0, prompts=4, prompt_tokens=400, cached_tokens=100, elapsed_s=9.0, earlier=(4, 300)))
+    now = clock.progress()
+    assert (now.done, now.requests_per_s, now.seconds_left) == (14, None, None)
