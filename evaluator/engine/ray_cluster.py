@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -94,24 +94,21 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 
     Raises ConfigError if it cannot start.
     """
-    ray, temporary = _import_ray(), tempfile.gettempdir()
+    temporary = tempfile.gettempdir()
     if len(temporary) > _MAX_TEMPORARY_PATH:
         temporary = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
+    options: dict[str, Any] = {
+        "num_cpus": n_cpus,
+        "num_gpus": n_gpus,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+        "_temp_dir": str(folder),
+    }
     try:
-        _connect(
-            ray,
-            address="local",
-            num_cpus=n_cpus,
-            num_gpus=n_gpus,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            _temp_dir=str(folder),
-        )
-        with _ended_if_killed(folder):
+        with _connected(address="local", **options) as ray, _ended_if_killed(folder):
             yield ray
     finally:
-        ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -119,12 +116,8 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
 def joined_cluster(address: str) -> Iterator[Any]:
     """Connect to a running cluster, and yield the module ray. Raises ConfigError if it does not answer."""
     require_answer(address)
-    ray = _import_ray()
-    try:
-        _connect(ray, address=address, runtime_env={"env_vars": environment_for_hosts(os.environ)})
+    with _connected(address=address, runtime_env={"env_vars": environment_for_hosts(os.environ)}) as ray:
         yield ray
-    finally:
-        ray.shutdown()
 
 
 _SENT = ("HF_", "HUGGING_FACE_", "TRANSFORMERS_", "VLLM_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_")
@@ -185,15 +178,20 @@ def _import_ray() -> Any:
     return ray
 
 
-def _connect(ray: Any, **options: Any) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **options)
-    except Exception as error:  # of any kind: ports, versions, memory
-        raise ConfigError(f"Ray cannot be started or reached: {first_sentence(error)}.") from error
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray's handler ends the process with its own exit code
+@contextmanager
+def _connected(**options: Any) -> Iterator[Any]:
+    """Start Ray or connect to it, yield the module ray, and leave the cluster at the end."""
+    ray, before = _import_ray(), signal.getsignal(signal.SIGTERM)
+    with ExitStack() as stack:
+        stack.callback(ray.shutdown)
+        try:
+            ray.init(log_to_driver=False, logging_level="ERROR", **options)
+        except Exception as error:  # of any kind: ports, versions, memory
+            raise ConfigError(f"Ray cannot be started or reached: {first_sentence(error)}.") from error
+        finally:
+            if before is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, before)  # Ray's handler ends the process with its own exit code
+        yield ray
 
 
 @contextmanager
