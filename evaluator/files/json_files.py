@@ -40,13 +40,12 @@ def read_object(
     """Return the object in a JSON file, which `decoder` reads. Raises `error`, ending in `hint`, for anything else."""
     try:
         content = parse_json(read_bytes(path), decoder)
+        if not isinstance(content, dict):
+            raise ValueError(f"an object was expected, got {type(content).__name__}")
     except OSError as cause:
         raise error(f"{path} cannot be read: {reason(cause)}. {hint}".rstrip()) from cause
     except ValueError as cause:
         raise error(f"{path} is damaged or not JSON: {cause}. {hint}".rstrip()) from cause
-    if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise error(f"{path} is damaged or not JSON: an object was expected, got {kind}. {hint}".rstrip())
     return content
 
 

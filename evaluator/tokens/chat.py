@@ -136,16 +136,12 @@ class ChatForm:
                 **_NO_THINKING,
             )
         except TemplateSyntaxError as error:
-            raise ModelError(
-                f"The chat template of {self.model} is no Jinja template: line {error.lineno}, {error.message}"
-            ) from error
+            raise self._fault(f"is no Jinja template: line {error.lineno}, {error.message}") from error
         except (UndefinedError, TypeError) as error:  # TypeError: of what is None here, such as tools
-            raise ModelError(
-                f"The chat template of {self.model} needs more than messages with a role and a text ({error})."
-            ) from error
+            raise self._fault(f"needs more than messages with a role and a text ({error}).") from error
         except Exception as error:  # templates are programs of others, and can raise anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ModelError(f"The chat template of {self.model} refuses a conversation: {reason}") from error
+            raise self._fault(f"refuses a conversation: {reason}") from error
         return text if text.startswith(self.bos) else self.bos + text
 
     def before_answer(self, messages: Sequence[Message]) -> str:
@@ -156,21 +152,16 @@ class ChatForm:
         whole = self.text([*messages, _message("assistant", _ANSWER)])
         before, answer, _ = whole.rpartition(_ANSWER)
         if not answer:
-            raise ModelError(
-                f"The chat template of {self.model} does not write an answer as it is given, so that no label can be "
-                "scored."
-            )
+            raise self._fault("does not write an answer as it is given, so that no label can be scored.")
         lost = _first_lost(messages, before)
         if lost is not None:
             # A template may write something, such as the system message, in the last question only.
             opened = self.text(messages, opens_answer=True)
             if _first_lost(messages, opened) is None:
                 return opened.rstrip(" ") + before[len(before.rstrip(" ")) :]
+            role, place = messages[lost]["role"], f"message {lost + 1} of {len(messages)}"
             content = shown(messages[lost]["content"])
-            raise ModelError(
-                f"The chat template of {self.model} leaves out a message of the {messages[lost]['role']} or changes "
-                f"it: message {lost + 1} of {len(messages)}, {content}"
-            )
+            raise self._fault(f"leaves out a message of the {role} or changes it: {place}, {content}")
         return before
 
     def check(self) -> None:
@@ -188,10 +179,7 @@ class ChatForm:
         if self.system_instruction == "":
             opening = self._opening(one)
             if "system" in opening and opening == self._opening(plain):
-                raise ModelError(
-                    f"The chat template of {self.model} writes its own system message also where an empty one is "
-                    f"given. {hint}"
-                )
+                raise self._fault(f"writes its own system message also where an empty one is given. {hint}")
         if self.demonstrations == "turns":
             _require(self, [*one, *more], "Choose --chat-demonstrations message.")
 
@@ -203,10 +191,10 @@ class ChatForm:
         try:
             run_limited(_RENDER, json.dumps(special | given).encode(), seconds=TEMPLATE_S)
         except ValueError as error:
-            raise ModelError(
-                f"The chat template of {self.model} does not end: for a short conversation {error}. Choose another "
-                "--chat-template, or none."
-            ) from error
+            raise self._fault(f"does not end: for a short conversation {error}. {TRY_ANOTHER}") from error
+
+    def _fault(self, what: str) -> ModelError:
+        return ModelError(f"The chat template of {self.model} {what}")
 
     def _opening(self, messages: Sequence[Message]) -> str:
         """Return the text of the template before that of the last message."""
