@@ -221,12 +221,10 @@ class ReplicaSettings:
     """What distinguishes a replica from others of the same model."""
 
     number: int
-    n_replicas: int
     place: int  # the number of its first device; differs among all replicas of a command
     cores: list[int] | None  # to compute on; None: those that Ray gives
     log: str  # file, used if its folder is on this host
     ports_of: int  # process id of the command: two commands begin with different ports
-    on_other_hosts: bool  # whether this may be another host than the command's
 
 
 class Loaded(NamedTuple):
@@ -252,7 +250,7 @@ class ReplicaActor:
         with log.open("a") as file:
             for output in (1, 2):
                 os.dup2(file.fileno(), output)
-        place = f"replica {settings.number} of {settings.n_replicas}, process {os.getpid()} on {host}"
+        place = f"replica {settings.number} of {n_replicas(config.devices)}, process {os.getpid()} on {host}"
         _log_line(f"started: {place}, cores {settings.cores or 'not chosen'}, GPUs {_visible_gpus() or 'none'}")
         use_cores_and_ports(settings)
         tune_process()
@@ -261,7 +259,7 @@ class ReplicaActor:
         lock = Path(tempfile.gettempdir()) / f"evaluator-{os.getuid()}-gpu-{'-'.join(_visible_gpus())}.lock"
         alone = filelock.FileLock(lock) if config.devices.engines_per_device > 1 else nullcontext()
         with _noting("loading the model", "loaded the model"), alone:
-            here = found_here(source, config, settings)
+            here = found_here(source, config)
             self._engine = load_engine(here, config)
         return Loaded(self._engine.facts, host, log, here.fingerprint)
 
@@ -294,9 +292,9 @@ def _visible_gpus() -> list[str]:
     return [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
 
 
-def found_here(source: ModelSource, config: ModelConfig, settings: ReplicaSettings) -> ModelSource:
+def found_here(source: ModelSource, config: ModelConfig) -> ModelSource:
     """Return the model as this host has it, not hashed yet. Raises ModelError if an adapter's weights differ."""
-    if not settings.on_other_hosts:
+    if not config.devices.ray_address:  # this is the command's host
         return source
     here = find_source(config)
     adapters = []

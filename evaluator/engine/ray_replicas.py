@@ -170,19 +170,16 @@ class RayReplicas:
         cores_of = None if on_gpus or devices.ray_address else [*split(of_model, self.n)[number]]
         settings = ReplicaSettings(
             number=number,
-            n_replicas=self.n,
             place=self._place.devices[0] * devices.engines_per_device + number,
             cores=cores_of,
             log=str(self._log(number)),
             ports_of=os.getpid(),
-            on_other_hosts=devices.ray_address is not None,
         )
         taken = self._devices_of_one()
         options = {"num_gpus": taken, "num_cpus": 0} if on_gpus else {"num_cpus": taken}
         actor = self._ray.remote(**options)(ReplicaActor).remote(settings)
-        config = replace(self._config, devices=replace(devices, ray_address=None))
         replica = _Replica(number, actor, actor.__ray_ready__.remote())
-        self._loading[actor.load.remote(self._source.to_send(), config)] = replica
+        self._loading[actor.load.remote(self._source.to_send(), self._config)] = replica
 
     def _devices_of_one(self) -> float:
         """Return the GPUs that Ray sets aside for a replica, or the cores where there is no GPU."""

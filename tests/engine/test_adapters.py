@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluator.config import ModelConfig
+from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.ray_cluster import ReplicaActor, ReplicaSettings, found_here
@@ -89,19 +89,19 @@ def test_each_adapter_and_the_base_score_as_models_of_their_own(
         np.testing.assert_allclose(got, expected(model, REQUESTS), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("on_other_hosts", [False, True])
+@pytest.mark.parametrize("ray_address", [None, "auto"])  # in the second case this may be another host
 def test_a_replica_computes_each_job_with_its_adapter(
     sources: dict[str, ModelSource],
     folders: dict[str, Path],
     tiny_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    on_other_hosts: bool,
+    ray_address: str | None,
 ) -> None:
     """The code of a replica's process, with everything that reaches it pickled, as Ray does it."""
     monkeypatch.setenv("VLLM_PORT", "20000")  # put back afterwards: a replica takes ports of its own
-    replica = ReplicaActor(replica_settings(tmp_path, on_other_hosts=on_other_hosts))
-    config = ModelConfig(model=str(tiny_model), adapter=str(folders["small"]), engine="transformers", dtype="float32")
+    replica = ReplicaActor(replica_settings(tmp_path))
+    config = replica_config(tiny_model, folders["small"], ray_address)
     replica.load(*pickle.loads(pickle.dumps((with_all_adapters(sources), config))))
     rows = {
         "prompt_id": [str(number) for number in range(len(REQUESTS))],
@@ -126,19 +126,18 @@ def test_a_replica_computes_each_job_with_its_adapter(
 def test_a_host_with_another_adapter_under_the_same_name_is_refused(
     sources: dict[str, ModelSource], folders: dict[str, Path], tiny_model: Path, tmp_path: Path
 ) -> None:
-    config = ModelConfig(model=str(tiny_model), adapter=str(folders["small"]), engine="transformers", dtype="float32")
+    config = replica_config(tiny_model, folders["small"], "auto")
     here = shutil.copytree(folders["large"], tmp_path / "here")
     source = with_all_adapters(sources)
     small, large = source.adapters
     moved = pickle.loads(pickle.dumps(replace(source, adapters=(small, replace(large, name=str(here))))))
-    settings = replica_settings(tmp_path, on_other_hosts=True)
-    assert [one.fingerprint for one in found_here(moved, config, settings).adapters] == [
+    assert [one.fingerprint for one in found_here(moved, config).adapters] == [
         small.fingerprint,
         large.fingerprint,
     ]
     there = replace(large, name=str(folders["small"]))  # where this name leads to the weights of another
     with pytest.raises(ModelError, match=f"{folders['small']} has other weights on "):
-        found_here(replace(source, adapters=(small, there)), config, settings)
+        found_here(replace(source, adapters=(small, there)), config)
 
 
 def with_all_adapters(sources: dict[str, ModelSource]) -> ModelSource:
@@ -146,12 +145,15 @@ def with_all_adapters(sources: dict[str, ModelSource]) -> ModelSource:
     return replace(sources["small"], adapters=adapters)
 
 
-def replica_settings(folder: Path, *, on_other_hosts: bool) -> ReplicaSettings:
+def replica_settings(folder: Path) -> ReplicaSettings:
     """Return the settings of a replica that takes this process as it is and writes to its terminal."""
     log = str(folder / "not there" / "replica-0.log")
-    return ReplicaSettings(
-        number=0, place=0, n_replicas=2, cores=None, log=log, ports_of=1, on_other_hosts=on_other_hosts
-    )
+    return ReplicaSettings(number=0, place=0, cores=None, log=log, ports_of=1)
+
+
+def replica_config(model: Path, adapter: Path, ray_address: str | None) -> ModelConfig:
+    devices = DevicesConfig(ray_address=ray_address)
+    return ModelConfig(model=str(model), adapter=str(adapter), engine="transformers", dtype="float32", devices=devices)
 
 
 def test_hidden_states_are_those_of_the_adapted_model(

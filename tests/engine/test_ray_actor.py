@@ -34,7 +34,7 @@ from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
 
-SETTINGS = ReplicaSettings(number=0, place=0, n_replicas=8, cores=None, log="", ports_of=1234, on_other_hosts=True)
+SETTINGS = ReplicaSettings(number=0, place=0, cores=None, log="", ports_of=1234)
 
 
 @pytest.fixture
