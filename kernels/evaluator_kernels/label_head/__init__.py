@@ -13,7 +13,7 @@ Shape legend: T rows or queries, A anchors, C centroids, V vocabulary, D hidden 
 
 import torch
 
-from evaluator_kernels.label_head import centroids, tiled
+from evaluator_kernels.label_head import tiled
 
 HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WEIGHT_TOLERANCE = 1e-5  # largest deviation of a row's sum from one; that of a thousand weights in fp32 is smaller
@@ -66,14 +66,7 @@ def centroid_divergences(
     _check_rows("anchors_AD", anchors_AD, head_VD)
     _check_weights(weights_CA, anchors_AD)
     with torch.no_grad():
-        query_lse_T, anchor_lse_A = _normalizers(queries_TD, head_VD), _normalizers(anchors_AD, head_VD)
-        return centroids.divergences(queries_TD, query_lse_T, anchors_AD, anchor_lse_A, weights_CA, head_VD)
-
-
-def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Return log-sum-exps of the rows that have a distribution, NaN for others."""
-    lse_T = log_sum_exp(hidden_TD, head_VD)
-    return torch.where(lse_T.isfinite(), lse_T, torch.nan)
+        return tiled.divergences(queries_TD, anchors_AD, weights_CA, head_VD)
 
 
 def _check_head(head_VD: torch.Tensor) -> None:
