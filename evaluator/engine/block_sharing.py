@@ -92,7 +92,8 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if not self._active:
             return 0, False
         n_missing = -(-request.num_tokens // self._block_tokens) - self._pool.get_num_free_blocks()
-        self._release([*self._kept][: max(0, n_missing)])
+        if n_missing > 0:
+            self._release([*self._kept][:n_missing])
         max_shared = _params(request).get(MAX_SHARED_TOKENS, request.num_tokens)
         # The last token is always computed: its output is what the request is for.
         sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens
