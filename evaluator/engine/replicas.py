@@ -111,7 +111,7 @@ class EngineLoader:
         Does nothing for an engine in this process. Raises ConfigError if Ray cannot be started or reached.
         """
         if self._replicas is None and not self.is_here:
-            yield from self._timed("Starting", self._start)
+            yield from self._timed("Starting", self._started)
 
     def replicas(self, longest: int = 0) -> Stage[Replicas]:
         """Return the replicas once one is loaded. Those that are loaded for shorter prompts are loaded again.
@@ -124,15 +124,13 @@ class EngineLoader:
         if longest > (self._config.max_prompt_tokens or 0):
             self.close()
             self._config = replace(self._config, max_prompt_tokens=longest)
-        is_new = not self._is_loaded
-        if is_new:
+        if not self._is_loaded:
             yield from self._timed("Loading", self._load)
-        assert self._replicas is not None, "loaded"
-        facts = self._replicas.facts
-        if is_new and facts.prefix_block_tokens:
-            line = f"{facts.name} shares the prefixes of prompts in blocks of {facts.prefix_block_tokens} tokens"
-            yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
-        return self._replicas
+            facts = self._started().facts
+            if facts.prefix_block_tokens:
+                line = f"{facts.name} shares the prefixes of prompts in blocks of {facts.prefix_block_tokens} tokens"
+                yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
+        return self._started()
 
     def take_waited_s(self) -> float:
         """Return the seconds that the command has waited for the model since this was last called."""
@@ -151,27 +149,26 @@ class EngineLoader:
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
 
-    def _timed(self, verb: str, step: Callable[[], None]) -> Stage[None]:
+    def _timed(self, verb: str, step: Callable[[], object]) -> Stage[None]:
         clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"
         yield Progress(stage=stage, done=0, total=1, unit="models")
         step()
         self._waited_s += time.monotonic() - clock
         yield Progress(stage=stage, done=1, total=1, unit="models")
 
-    def _start(self) -> None:
-        if self.is_here:
+    def _started(self) -> Replicas:
+        """Return the replicas, which begin to load if they have not begun."""
+        if self._replicas is None and self.is_here:
             self._replicas = OneReplica(load_engine(self._source, self._config))
-            return
-        from evaluator.engine.ray_replicas import RayReplicas
+        if self._replicas is None:
+            from evaluator.engine.ray_replicas import RayReplicas
 
-        self._logs.mkdir(parents=True, exist_ok=True)
-        self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs, self.place)
+            self._logs.mkdir(parents=True, exist_ok=True)
+            self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs, self.place)
+        return self._replicas
 
     def _load(self) -> None:
-        if self._replicas is None:
-            self._start()
-        assert self._replicas is not None, "started"
-        self._replicas.wait()
+        self._started().wait()
         self._is_loaded = True
 
 
