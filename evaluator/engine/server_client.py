@@ -9,7 +9,7 @@ import os
 import random
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -387,22 +387,14 @@ def answer_all(
             yield jobs[job], answer.result()
 
 
-@dataclass
-class _Failures:
-    """The failures of one job."""
-
-    first_s: float  # of a monotonic clock
-    total: int = 0
-    counted: int = 0  # failures that count against the job
-
-
 class _Work:
     """Jobs, by their place in the sequence, that are not with a server: in the queue of one, or waiting."""
 
     def __init__(self, n_jobs: int, n_servers: int) -> None:
         bounds = [n_jobs * part // n_servers for part in range(n_servers + 1)]
         self._queues = [deque(range(*part)) for part in pairwise(bounds)]
-        self._failures: dict[int, _Failures] = {}
+        self._first_failures_s: dict[int, float] = {}  # by job, in seconds of a monotonic clock
+        self._failures, self._counted = Counter[int](), Counter[int]()  # failures of a job, and those that count
         self._waiting: list[tuple[float, int]] = []  # heap of failed jobs, with the time from which they may be tried
         self.last_answers_s = [time.monotonic()] * n_servers
 
@@ -432,12 +424,11 @@ class _Work:
         if not isinstance(error, BadAnswerError | InternalError):
             self._queues[slot.server].appendleft(job)
         else:
-            failures = self._failures.setdefault(job, _Failures(now))
-            failures.total += 1
-            server_is_well = isinstance(error, BadAnswerError) or self.last_answers_s[slot.server] > failures.first_s
-            failures.counted += server_is_well
-            heapq.heappush(self._waiting, (now + _wait_s(failures.total), job))
-            if failures.counted >= MAX_BAD_ANSWERS:
+            first_s = self._first_failures_s.setdefault(job, now)
+            self._failures[job] += 1
+            self._counted[job] += isinstance(error, BadAnswerError) or self.last_answers_s[slot.server] > first_s
+            heapq.heappush(self._waiting, (now + _wait_s(self._failures[job]), job))
+            if self._counted[job] >= MAX_BAD_ANSWERS:
                 raise _given_up(error, f"{MAX_BAD_ANSWERS} times")
         if now - max(self.last_answers_s) > PATIENCE_S:
             raise _given_up(error, f"for {PATIENCE_S:.0f} s")
