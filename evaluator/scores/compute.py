@@ -120,14 +120,14 @@ class _Meter:
 
     def __init__(self, engine: Engine, replica: int, name: str, kept: Kept | None = None) -> None:
         self.engine, self.replica, self.name = engine, replica, name
-        spent = {"prompt_tokens": 0, "cached_tokens": 0, "elapsed_s": 0.0, "answers": []} | dict(kept or {})
+        spent: Kept = {"prompt_tokens": 0, "cached_tokens": 0, "elapsed_s": 0.0, "answers": []} | dict(kept or {})
         self.earlier = len(spent["answers"]), spent["prompt_tokens"] - spent["cached_tokens"]
         self.started = time.monotonic() - spent["elapsed_s"]
         self.sent_before = engine.counts.prompt_tokens - spent["prompt_tokens"]
         self.cached_before = engine.counts.cached_tokens - spent["cached_tokens"]
 
     def update(self, prompts: int, frame: pl.DataFrame | None = None, kept: Kept | None = None) -> ShardUpdate:
-        spent = {
+        spent: dict[str, Any] = {
             "prompt_tokens": self.engine.counts.prompt_tokens - self.sent_before,
             "cached_tokens": self.engine.counts.cached_tokens - self.cached_before,
             "elapsed_s": seconds_since(self.started),

@@ -132,8 +132,8 @@ def _reuse(
     kind = pl.Enum(names)  # a number a row in memory, not a path
     scored = [pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind})]
     for name in names:
-        rows = scan_arrow(table.folder.parent / name)
-        scored.append(rows.select(id_numbers("token_id"), file=pl.lit(name, kind)))
+        shard = scan_arrow(table.folder.parent / name)
+        scored.append(shard.select(id_numbers("token_id"), file=pl.lit(name, kind)))
     held = pl.concat(scored).unique("token_id", keep="first", maintain_order=True)
     reused = ids.to_frame().lazy().join(held, on="token_id").collect()
     return reused, rows.where(~ids.is_in(reused["token_id"].implode()).to_numpy()) if reused.height else rows
