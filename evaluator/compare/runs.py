@@ -63,10 +63,6 @@ class ComparedRun:
         """Read a table of the measure stage. Raises StoreError where it is missing."""
         return self.read_table(self.folder, name, self.record.tables)
 
-    @property
-    def definitions(self) -> list[str]:
-        """Return the measured definitions, sorted."""
-        return sorted(set(self.metrics["definition"]))
 
 
 def compared_runs(
@@ -95,23 +91,33 @@ def compared_runs(
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     for folder, record in zip(folders, records, strict=True):
         require_every_query(record, str(folder))
-    runs = []
-    for number, (folder, name, model, record) in enumerate(zip(folders, names, models, records, strict=True), 1):
-        metrics = read_table(folder, "metrics", record.tables)
-        runs.append(ComparedRun(number, folder, name, model, record, metrics, read_table))
+    runs = [
+        ComparedRun(number, folder, name, model, record, read_table(folder, "metrics", record.tables), read_table)
+        for number, (folder, name, model, record) in enumerate(zip(folders, names, models, records, strict=True), 1)
+    ]
     without = [run for run in runs if run.metrics.is_empty()]
     if without and (of_one_model or len(without) < len(runs)):
         suites = ", ".join(without[0].record.prompts.suites)
         raise StoreError(f"{without[0].folder} has no metrics to compare: {suites} measures none. Leave it out.")
     if not of_one_model:
         _require_different_runs(runs)
-    _require_as_many_queries(runs)
+    for run in runs:
+        n_first, n_queries = (each.record.prompts.n_queries or "all" for each in (runs[0], run))
+        if n_queries != n_first:
+            raise ConfigError(
+                f"The runs differ in their queries of each dataset: {n_first} in {runs[0].folder}, {n_queries} in "
+                f"{run.folder}. Models are compared on the same queries: run one of them again with the other's "
+                "--queries."
+            )
     if len(without) == len(runs):  # suites without metrics compare tables of their own
         return runs
-    common = set[str].intersection(*({*run.definitions} for run in runs))
+    definitions = [{*run.metrics["definition"]} for run in runs]
+    common = set[str].intersection(*definitions)
     if not common:
-        measured = "; ".join(f"{', '.join(run.definitions)} in {run.folder}" for run in runs)
-        raise ConfigError(f"The runs have no definition in common: {measured}. Measure one again (--definition).")
+        measured = (f"{', '.join(sorted(of))} in {run.folder}" for of, run in zip(definitions, runs, strict=True))
+        raise ConfigError(
+            f"The runs have no definition in common: {'; '.join(measured)}. Measure one again (--definition)."
+        )
     return [replace(run, metrics=run.metrics.filter(pl.col("definition").is_in(common))) for run in runs]
 
 
@@ -153,14 +159,3 @@ def _require_different_runs(runs: Sequence[ComparedRun]) -> None:
                 f"{run.record.engine.dtype}. There is nothing to compare. Leave one of them out."
             )
 
-
-def _require_as_many_queries(runs: Sequence[ComparedRun]) -> None:
-    numbers = [run.record.prompts.n_queries for run in runs]
-    words = ["all" if n is None else str(n) for n in numbers]
-    for run, word in zip(runs, words, strict=True):
-        if word != words[0]:
-            raise ConfigError(
-                f"The runs differ in their queries of each dataset: {words[0]} in {runs[0].folder}, {word} in "
-                f"{run.folder}. Models are compared on the same queries: run one of them again with the other's "
-                "--queries."
-            )

@@ -45,10 +45,10 @@ from evaluator.report.table import (
     metric_column,
     number,
     p_text,
+    percent,
     plural,
     probability,
 )
-from evaluator.report.thresholds import coverage_sections
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 TEXTS = texts("evaluator.report")
@@ -72,14 +72,14 @@ def classification_sections(
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
     groups = list(by_method(metrics))
+    has_other_parts = len({key[:2] for key, _ in groups}) > 1
     results = [
-        PartResults(suite, part, method, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
-        for number, ((suite, part, method), rows) in enumerate(groups, 1)
+        PartResults(*key, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
+        for number, (key, rows) in enumerate(groups, 1)
     ]
     # Consecutive results of one suite and part: its methods.
-    parts = [list(methods) for _, methods in groupby(results, key=lambda result: result.place)]
-    for methods in parts:
-        yield from _part_sections(run, methods, has_other_parts=len(parts) > 1)
+    for _, methods in groupby(results, key=lambda result: result.place):
+        yield from _part_sections(run, [*methods], has_other_parts=has_other_parts)
 
 
 def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str]) -> list[Section]:
@@ -119,14 +119,12 @@ def _part_sections(run: MeasuredRun, results: Sequence[PartResults], *, has_othe
 def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str = "") -> Iterator[Section]:
     """Yield the sections of one method; without navigation there are no figures of intervals."""
     datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
-    n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
     headlines, others = (results.texts.headlines(results.metrics, others=is_other) for is_other in (False, True))
     headline, further = (list(by_definition(metrics, datasets)) for metrics in (headlines, others))
     names = results.texts.in_order(headlines["metric"])
-    groups = definition_groups(
-        (name, _results(results, name, rows.join(n_labels, on="dataset", how="left", maintain_order="left"), names))
-        for name, rows in headline
-    )
+    n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
+    sized = ((name, rows.join(n_labels, on="dataset", how="left", maintain_order="left")) for name, rows in headline)
+    groups = definition_groups((name, _results(results, name, rows, names)) for name, rows in sized)
     blocks: list[Block] = [*groups] or [TEXTS["no_true_labels"]]
     yield Section(results.anchor, "Results", blocks, subtitle=results.subtitle, kind="results", navigation=navigation)
     if navigation and headline:
@@ -135,8 +133,12 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
     if bins.height:
         yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
     if "coverage" in run.record.tables:  # a run that an earlier version measured has none
-        tables = {name: in_group(run.table(name), results) for name in ("coverage", "thresholds", "risk_coverage")}
-        yield from coverage_sections(results.anchor, results.about, datasets, tables)
+        names_of_tables = ("coverage", "thresholds", "risk_coverage")
+        coverage, thresholds, curves = (
+            in_order(in_group(run.table(name), results), datasets) for name in names_of_tables
+        )
+        if coverage.height:  # the method has label probabilities
+            yield _coverage_section(results, coverage, thresholds, curves)
     if confusion.height:
         labels = dict(spaces.select("dataset", "label_names").iter_rows())
         by_dataset = in_order(confusion, datasets).group_by("dataset", maintain_order=True)
@@ -190,20 +192,17 @@ def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
     judged = [
         f"{mark} {verdict} on {of_datasets.filter(verdict=verdict).height}" for verdict, mark in VERDICT_MARKS.items()
     ]
-    text = f"{', '.join(judged)} of {plural(n_datasets, 'dataset')}".capitalize()
     tested = accuracies.filter(pl.col("p_holm").is_not_null())
-    if tested.height:
-        n_tests = plural(tested["n_tests"][0], "test")
-        text += f", at the {100 * TAIL_TO_TELL:g}% level after Holm's correction for {n_tests}"
-    text += "."
+    n_tests = plural(tested["n_tests"][0], "test")
+    text = f"{', '.join(judged)} of {plural(n_datasets, 'dataset')}".capitalize()
+    text += f", at the {100 * TAIL_TO_TELL:g}% level after Holm's correction for {n_tests}."
     no_better = of_datasets.filter(pl.col("value") <= pl.col("majority"))["dataset"].to_list()
     if no_better:
         named = ", ".join(no_better) if len(no_better) <= 3 else f"{len(no_better)} of them"
         named = "every dataset" if len(no_better) == n_datasets > 1 else named
         text += f" Always answering with the majority label is at least as accurate on {named}."
     yield Group([text], style="judged")
-    if tested.height:
-        yield Group([_tests_table(tested)], "Tests against guessing, and the queries they need", is_folded=True)
+    yield Group([_tests_table(tested)], "Tests against guessing, and the queries they need", is_folded=True)
 
 
 def _tests_table(tested: pl.DataFrame) -> Table:
@@ -296,6 +295,34 @@ def _reliability_section(results: PartResults, headline: Mapping[str, pl.DataFra
     panels = dataset_panels(bins, lambda of_dataset: [figures.reliability_figure(of_dataset)], errors)
     note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)
     return results.section("reliability", "Reliability", [note, Panels(panels)])
+
+
+def _coverage_section(
+    results: PartResults, coverage: pl.DataFrame, thresholds: pl.DataFrame, curves: pl.DataFrame
+) -> Section:
+    """Build the section of schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE of one method."""
+    area, excess, temperature = (
+        Column(title, name, interval=(f"{name}_low", f"{name}_high"))
+        for title, name in (("AURC", "aurc"), ("Excess AURC", "excess_aurc"), ("Temperature", "temperature"))
+    )
+    error = Column("Calibration error", "calibration_error", note="calibrated model", below="calibration_floor")
+    p, sets = Column("p", "calibration_p", show=p_text), Column("Set size", "set_size", note="90% coverage")
+    columns = [DATASET, Column("Accuracy", "accuracy"), area, excess, error, p, temperature, sets]
+    promised = [
+        DATASET,
+        Column("Target", "target", show=percent),
+        Column("Threshold", "threshold"),
+        Column("Used", "share", interval=("share_low", "share_high")),
+        Column("Accuracy of these", "value", interval=("value_low", "value_high")),
+        Column("Could be promised", "largest_target", show=percent),
+        Column("Answers", "n", note="needed", below="rows_needed"),
+    ]
+    blocks: list[Block] = [
+        Table(coverage, columns, caption=TEXTS["coverage_caption"]),
+        Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
+        Panels(dataset_panels(curves, lambda rows: [figures.risk_coverage_figure(rows)])),
+    ]
+    return replace(results.section("coverage", "Coverage and thresholds", blocks), subtitle=results.about)
 
 
 def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:

@@ -263,19 +263,8 @@ def noise_figure(points: pl.DataFrame, chance: float | None) -> Drawing:
     Args:
         points: noise_rate, accuracy and description of one dataset.
     """
-    # Each point has a transparent band, halfway to the next rates, that holds its description.
-    rate, reach = pl.col("noise_rate"), 0.5 / max(points.height - 1, 1)
-    banded = points.with_columns(low=(rate - reach).clip(0, 1), high=(rate + reach).clip(0, 1))
-    schema = {"noise_rate": pl.Float64(), "accuracy": pl.Float64()}
-    guess = pl.DataFrame({"noise_rate": [0.0, 1.0], "accuracy": [chance, chance]}, schema_overrides=schema)
-    at = ("noise_rate", "accuracy")
-    marks = [
-        Mark("line", *at, rows="guess", color=GREY, size=1, dash=(3, 3)),
-        Mark("line", *at),
-        Mark("point", *at, size=46),
-        Mark("band", "low", x2="high"),
-    ]
-    return panel(marks, NOISE, ACCURACY, data=points.with_columns(chance=pl.lit(chance)), rows=banded, guess=guess)
+    with_chance = points.with_columns(chance=pl.lit(chance, pl.Float64))
+    return _accuracy_curve(with_chance, NOISE, "noise_rate", "accuracy", 0.5 / max(points.height - 1, 1))
 
 
 def learning_curve_figure(points: pl.DataFrame) -> Drawing:
@@ -284,19 +273,29 @@ def learning_curve_figure(points: pl.DataFrame) -> Drawing:
     Args:
         points: n_shots, value, ci_low, ci_high, chance and description of one dataset.
     """
-    banded = points.with_columns(low=pl.col("n_shots") - 0.5, high=pl.col("n_shots") + 0.5)
     n_shots = max(points["n_shots"].to_list())
     # No more labels than there is room for.
     ticks = tuple(range(0, n_shots + 1, max(1, -(-n_shots // 8))))
     x = Axis(title="demonstrations before", domain=(-0.5, n_shots + 0.5), ticks=ticks, form="d", has_grid=False)
+    interval = Mark("rule", "n_shots", "ci_low", y2="ci_high", size=1.5, opacity=0.6)
+    return _accuracy_curve(points, x, "n_shots", "value", 0.5, interval)
+
+
+def _accuracy_curve(points: pl.DataFrame, x: Axis, at: str, value: str, reach: float, *more: Mark) -> Drawing:
+    """Draw accuracies over the column `at`, and chance as a dashed line from the first point to the last.
+
+    Each point has a transparent band, `reach` to both sides, that holds its description.
+    """
+    sides = {"low": pl.col(at) - reach, "high": pl.col(at) + reach}
+    banded = points.with_columns(side.clip(*(x.domain or ())).alias(name) for name, side in sides.items())
     marks = [
-        Mark("line", "n_shots", "chance", color=GREY, size=1, dash=(3, 3)),
-        Mark("rule", "n_shots", "ci_low", y2="ci_high", size=1.5, opacity=0.6),
-        Mark("line", "n_shots", "value"),
-        Mark("point", "n_shots", "value", size=46),
+        Mark("line", at, "chance", rows="guess", color=GREY, size=1, dash=(3, 3)),
+        *more,
+        Mark("line", at, value),
+        Mark("point", at, value, size=46),
         Mark("band", "low", x2="high"),
     ]
-    return panel(marks, x, ACCURACY, data=points, rows=banded)
+    return panel(marks, x, ACCURACY, data=points, rows=banded, guess=points.select(at, "chance")[[0, -1]])
 
 
 def throughput_figure(rates: Sequence[float], period_s: float, title: str) -> Drawing:

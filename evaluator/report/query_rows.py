@@ -86,39 +86,34 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
         n_answers: to all of these rows.
         later_parts: parts whose rows come after those of all queries of the others.
     """
-    marked = queries.with_columns(is_later=pl.col("part").is_in(later_parts))
-    # What a turn takes: every dataset's first query, then every dataset's second, and so on.
-    query = ["dataset", "query_id"]
-    of_queries = marked.with_columns(pl.col("dataset").cast(pl.Categorical)).group_by("is_later", *query)
-    sizes = of_queries.agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
+    is_later = pl.col("part").is_in(later_parts)
+    marked = queries.with_columns(pl.col("dataset").cast(pl.Categorical), is_later=is_later)
+    query, turn = ["is_later", "dataset", "query_id"], ["is_later", "turn"]
+    sizes = marked.group_by(query).agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
     by_query = sizes.collect(engine="streaming")
     n_rows = int(by_query["n_rows"].sum())
     n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
     # Of a dataset with millions of queries, the first are enough: a turn takes one number at least.
     limit = by_query.group_by("is_later", "dataset").agg(limit=pl.col("query_id").bottom_k(MAX_NUMBERS).max())
     by_query = by_query.join(limit, on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("limit"))
-    numbers = pl.col("n_labels") + pl.col("n_rows") * (2 * n_answers / max(n_rows, 1))
+    # What a turn takes: every dataset's first query, then every dataset's second, and so on.
+    of_answers = 2 * n_answers / max(n_rows, 1)
+    numbers = pl.col("n_labels") + pl.col("n_rows") * of_answers
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
-    turn = ["is_later", "turn"]
     by_turn = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
     # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
-    fits = by_turn.select(*turn, is_whole=pl.col("numbers").cum_sum() <= MAX_NUMBERS)
-    is_first = pl.int_range(pl.len()) == 0
-    shown = in_turn.join(fits.filter(pl.col("is_whole") | is_first), on=turn).drop("n_rows", "numbers", "limit")
-    last = shown.group_by("is_later", pl.col("dataset").cast(pl.String)).agg(pl.col("query_id").max())
+    fits = by_turn.filter((pl.col("numbers").cum_sum() <= MAX_NUMBERS) | (pl.int_range(pl.len()) == 0))
+    shown = in_turn.join(fits, on=turn, how="semi").select(*query, "turn").cast({"dataset": pl.String})
     # A condition, and no join, so that most rows are not even read.
-    is_in_later = pl.col("part").is_in(later_parts)
     of_datasets = [
-        (is_in_later == is_later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= query_id)
-        for is_later, dataset, query_id in last.iter_rows()
+        (is_later == later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= last)
+        for later, dataset, last in shown.group_by("is_later", "dataset").agg(pl.col("query_id").max()).iter_rows()
     ]
     is_known = pl.any_horizontal(pl.lit(False), *of_datasets)
-    rows = queries.filter(is_known).with_columns(is_later=is_in_later).collect(engine="streaming")
-    turns = shown.select(pl.col("dataset").cast(pl.String), "query_id", *turn, "is_whole")
-    ordered = rows.join(turns, on=["is_later", *query]).sort(*turn, "dataset", *QUERIES_KEY)
-    of_row = pl.col("label_names").list.len() + 2 * n_answers / max(n_rows, 1)
-    kept = ordered.filter(pl.col("is_whole") | (of_row.cum_sum() <= MAX_NUMBERS)).drop("is_whole")
-    return Chosen(kept, n_rows, n_queries, is_known)
+    rows = queries.filter(is_known).with_columns(is_later=is_later).collect(engine="streaming")
+    ordered = rows.join(shown, on=query).sort(*turn, "dataset", *QUERIES_KEY)
+    used = (pl.col("label_names").list.len() + of_answers).cum_sum()
+    return Chosen(ordered.filter(used <= MAX_NUMBERS), n_rows, n_queries, is_known)
 
 
 def shown_queries(
@@ -148,13 +143,9 @@ class _Pieces:
     """The prompts of a dataset as numbers of pieces: instruction, demonstrations and query, each of them kept once."""
 
     def __init__(self, texts: Mapping[str, tuple[str, list[int]]], budget: int) -> None:
-        self._texts, self._left, self._numbers = texts, budget, dict[str, int]()
+        self._texts, self._left = texts, budget
+        self.numbers: dict[str, int] = {}  # text of a piece -> its number, in order
         self.n_whole = 0
-
-    @property
-    def texts(self) -> list[str]:
-        """Return the text of each piece."""
-        return [*self._numbers]
 
     def of(self, prompt_id: str) -> list[int] | None:
         """Return the pieces of a prompt; None where it does not fit or is not known."""
@@ -163,7 +154,7 @@ class _Pieces:
         prompt, starts = self._texts[prompt_id]
         ends = [*starts[1:], len(prompt)]
         pieces = [prompt[: starts[0]], *(prompt[start:end] for start, end in zip(starts, ends, strict=True))]
-        new = sum(len(piece) for piece in {*pieces} if piece not in self._numbers)
+        new = sum(len(piece) for piece in {*pieces} if piece not in self.numbers)
         if new > self._left:
             return None
         self._left -= new
@@ -172,7 +163,7 @@ class _Pieces:
 
     def number(self, text: str) -> int:
         """Return the number of a piece."""
-        return self._numbers.setdefault(text, len(self._numbers))
+        return self.numbers.setdefault(text, len(self.numbers))
 
 
 def _dataset(
@@ -181,7 +172,11 @@ def _dataset(
     # Methods with prompts of their own show another text, and come after the first one where room is short.
     of_first = answers.filter(method=methods[0])["prompt_id"]
     rows = rows.sort(~pl.col("prompt_id").is_in(of_first.implode()), maintain_order=True)
-    rows = rows.with_columns(prompt=pl.Series([pieces.of(one) for one in rows["prompt_id"]], dtype=pl.List(pl.Int64)))
+    prompts = pl.Series([pieces.of(one) for one in rows["prompt_id"]], dtype=pl.List(pl.Int64))
+    number, log_likelihoods = pl.element(), pl.col("label_log_likelihoods")
+    rounded = log_likelihoods.list.eval(pl.when(number.is_finite()).then(number.round(_DECIMALS)))
+    is_of_labels = log_likelihoods.list.len() == pl.col("label_names").list.len()
+    rows = rows.with_columns(prompt=prompts, scores=pl.when(is_of_labels).then(rounded))
     queries = rows.unique("query_id", keep="first", maintain_order=True).sort("query_id")
     cut, shown = queries.select(cut_text(pl.col("query")).fill_null(""))["query"], queries["prompt"].to_list()
     spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
@@ -200,7 +195,7 @@ def _dataset(
             for key, of_run in rows.group_by(RUN, maintain_order=True)
             if (of_methods := {name: answered[*key, name] for name in methods if (*key, name) in answered})
         ],
-        "pieces": pieces.texts,
+        "pieces": [*pieces.numbers],
     }
 
 
@@ -213,7 +208,7 @@ def _run(
         method: ids.join(given.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
         for method, given in answers.items()
     }
-    usual = next((one["prompt_id"] for one in present.values()), pl.Series(dtype=pl.String))
+    usual = next(iter(present.values()))["prompt_id"]
     return {
         **_asked(queries, rows, usual),
         "methods": [
@@ -232,14 +227,9 @@ def _run(
 
 def _asked(queries: pl.DataFrame, rows: pl.DataFrame, prompt_ids: pl.Series) -> dict[str, Any]:
     """Return the pieces of each prompt, and the log-likelihoods of its labels."""
-    keys = queries.select("query_id", prompt_id=prompt_ids) if len(prompt_ids) else queries.select("query_id")
-    asked = keys.join(rows.unique([*keys.columns], keep="first"), on=keys.columns, how="left", maintain_order="left")
-    rounded = pl.col("label_log_likelihoods").list.eval(
-        pl.when(pl.element().is_finite()).then(pl.element().round(_DECIMALS))
-    )
-    is_of_labels = pl.col("label_log_likelihoods").list.len() == pl.col("label_names").list.len()
-    scores = asked.select(pl.when(is_of_labels).then(rounded)).to_series()
-    return {"prompt": asked["prompt"].to_list(), "scores": scores.to_list()}
+    key, asked = ["query_id", "prompt_id"], queries.select("query_id", prompt_id=prompt_ids)
+    asked = asked.join(rows.unique(key, keep="first"), on=key, how="left", maintain_order="left")
+    return asked.select("prompt", "scores").to_dict(as_series=False)
 
 
 def _run_names(rows: pl.DataFrame) -> dict[tuple[Any, ...], str]:

@@ -12,7 +12,7 @@ from evaluator.preflight.findings import detectable_text, label_text, template_t
 from evaluator.record import EngineRecord, MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report.figures import throughput_figure, time_line
 from evaluator.report.section import Block, Filled, Group, List, Panel, Panels, Section, texts
-from evaluator.report.table import Column, Row, Table, line, plural, significant, text_column
+from evaluator.report.table import DATASET, Column, Row, Table, line, plural, significant, text_column
 
 KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -206,10 +206,8 @@ def _tokens_section(record: MeasuredRecord) -> Section:
         Column("× floor", "times_floor"),
         Column("", "share", show=lambda share: bar.format(100 * share), style="bar"),
     )
-    counts, absent = token_counts(record), "Token counts were not recorded."
-    table = Table(counts, columns, style="metrics tokens", row_data={"count": "name"}, absent=absent)
-    summary = [] if counts.is_empty() else [token_summary(record)]
-    blocks: list[Block] = [*summary, table, *_throughput_sections(record.scores.throughput)]
+    table = Table(token_counts(record), columns, style="metrics tokens", row_data={"count": "name"})
+    blocks: list[Block] = [token_summary(record), table, *_throughput_sections(record.scores.throughput)]
     return Section("tokens", "Tokens computed", blocks, navigation="Tokens")
 
 
@@ -217,15 +215,14 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
     """Build the section with a row for each receipt: the drift when a sample of the prompts is scored again."""
     drifts = {"median_drift_nats": "Median drift", "p95_drift_nats": "95%", "p99_drift_nats": "99%"}
     drifts |= {"max_drift_nats": "Largest"}
-    counts = ("prompts", "batches", "flipped", "predictions", "verdicts")
+    recorded = ("prompts", "batches", "flipped", "predictions", "verdicts", "changed_verdicts", *drifts)
     rows = [
-        {"name": name, "determinism": determinism(receipt), "n_changed": len(receipt.changed_verdicts)}
-        | {column: getattr(receipt, column) for column in (*counts, *drifts)}
-        for name, receipt in receipts.items()
+        {"name": name, "determinism": determinism(one), **{column: getattr(one, column) for column in recorded}}
+        for name, one in receipts.items()
     ]
 
     def changed(row: Row) -> str:
-        return "not compared" if row["verdicts"] is None else str(row["n_changed"])
+        return "not compared" if row["verdicts"] is None else str(len(row["changed_verdicts"]))
 
     columns = (
         text_column("Scored again with", "name", below="determinism"),
@@ -234,7 +231,7 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
         Column("Flipped", "flipped", note="predictions", below=(line("predictions", "of {:,}".format),)),
         Column("Changed", cell=changed, note="verdicts", below=(line("verdicts", "of {}".format),)),
     )
-    shown = pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64})
+    shown = pl.DataFrame(rows, schema_overrides={"verdicts": pl.Int64, "changed_verdicts": pl.List(pl.String)})
     lines = (f"{name}: {'; '.join(one.changed_verdicts)}." for name, one in receipts.items() if one.changed_verdicts)
     return Section(
         "receipt",
@@ -272,10 +269,9 @@ def determinism(receipt: ReceiptRecord) -> str:
 
 def record_section(record: MeasuredRecord) -> Section:
     """Build the section of the command and all other facts of the record."""
-    blocks: list[Block] = ["The command was not recorded."]
-    if record.command:
-        blocks = [Filled("lines.html", {"lines": record.command})]
-    if chat := record.scores.chat:
+    command, chat = record.command, record.scores.chat
+    blocks: list[Block] = [Filled("lines.html", {"lines": command}) if command else "The command was not recorded."]
+    if chat:
         lines = Filled("lines.html", {"lines": chat.example})
         blocks.append(Group([lines], "A prompt with a label, as the model gets it"))
     blocks.append(
@@ -293,21 +289,23 @@ def _facts(rows: Facts) -> Filled:
 
 def _preflight_section(record: PreflightRecord) -> Section:
     """Build the folded section of findings, labels, classes and detectable differences."""
-    rows = []
-    for name, checked in record.datasets.items():
-        classes = ", ".join(f"{label} {n:,}" for label, n in checked.class_queries.items()) or "each query has its own"
-        about = {"classes": classes, "labels": ", ".join(map(label_text, checked.labels)) or None}
-        about["detectable"] = detectable_text(checked)
-        rows.append({"dataset": name, "queries": checked.queries, **about})
-    columns = (
-        text_column("Dataset", "dataset"),
-        Column("Queries", "queries"),
-        text_column("Classes", "classes", style="text"),
-        text_column("Tokens of the labels", "labels", style="text"),
-        text_column("Smallest detectable difference of two accuracies", "detectable", style="text"),
-    )
-    facts: Facts = {"Tokens in front of a prompt": str(record.tokens_in_front), "Chat template": template_text(record)}
-    facts["Context"] = context_text(record.context_tokens)
+    rows = [
+        (
+            name,
+            checked.queries,
+            ", ".join(f"{label} {n:,}" for label, n in checked.class_queries.items()) or "each query has its own",
+            ", ".join(map(label_text, checked.labels)) or None,
+            detectable_text(checked),
+        )
+        for name, checked in record.datasets.items()
+    ]
+    titles = ("Classes", "Tokens of the labels", "Smallest detectable difference of two accuracies")
+    columns = [DATASET, Column("Queries", "queries"), *(text_column(title, title, style="text") for title in titles)]
+    facts: Facts = {
+        "Tokens in front of a prompt": str(record.tokens_in_front),
+        "Chat template": template_text(record),
+        "Context": context_text(record.context_tokens),
+    }
     found = plural(len(record.findings), "finding") if record.findings else "nothing was found"
     return Section(
         "preflight",
@@ -315,7 +313,7 @@ def _preflight_section(record: PreflightRecord) -> Section:
         (
             _facts(facts),
             List([f"{one.level.capitalize()}, {one.name}: {one.about}" for one in record.findings]),
-            Table(pl.DataFrame(rows), columns),
+            Table(pl.DataFrame(rows, schema=["dataset", "queries", *titles], orient="row"), columns),
         ),
         subtitle=f"{found}; labels in place, classes, detectable differences",
         is_folded=True,

@@ -1,29 +1,10 @@
-"""Show coverage and thresholds: the lines of `evaluator threshold`, and the section of a run's page."""
+"""Write the lines of `evaluator threshold`: coverage, thresholds, checks and routing."""
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import polars as pl
+from collections.abc import Iterator
 
 from evaluator.metrics.thresholds import Threshold, ThresholdReport
-from evaluator.report import figures
-from evaluator.report.section import Block, Panels, Section, dataset_panels, texts
-from evaluator.report.table import (
-    DATASET,
-    Column,
-    Row,
-    Table,
-    count,
-    in_order,
-    interval,
-    number,
-    p_text,
-    percent,
-    plural,
-    signed_interval,
-)
+from evaluator.report.table import Row, count, interval, number, p_text, percent, plural, signed_interval
 from evaluator.statistics.selective import Routing
-
-TEXTS = texts("evaluator.report")
 
 MEASURED = {
     "accuracy": "of them are right",
@@ -110,39 +91,3 @@ def _routing_lines(routing: Routing) -> Iterator[str]:
     yield f"  {alone}, always large {routing.cost_large:.4g} ({large}), a perfect router {routing.cost_oracle:.4g}"
     right_small, right_large = percent(routing.accuracy_small), percent(routing.accuracy_large)
     yield f"  always small is right in {right_small}, always large in {right_large}"
-
-
-def coverage_sections(
-    anchor: str, about: str, datasets: Sequence[str], tables: Mapping[str, pl.DataFrame]
-) -> Iterator[Section]:
-    """Yield the section of coverage and thresholds of one method, unless it has no label probabilities.
-
-    Args:
-        anchor: of the method's results.
-        about: suite, part and method.
-        datasets: in the order of the page.
-        tables: schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE by name.
-    """
-    names = ("coverage", "thresholds", "risk_coverage")
-    coverage, thresholds, curves = (in_order(tables[name], datasets) for name in names)
-    if coverage.is_empty():
-        return
-    area, excess, temperature = (
-        Column(title, name, interval=(f"{name}_low", f"{name}_high"))
-        for title, name in (("AURC", "aurc"), ("Excess AURC", "excess_aurc"), ("Temperature", "temperature"))
-    )
-    error = Column("Calibration error", "calibration_error", note="calibrated model", below="calibration_floor")
-    p, sets = Column("p", "calibration_p", show=p_text), Column("Set size", "set_size", note="90% coverage")
-    columns = [DATASET, Column("Accuracy", "accuracy"), area, excess, error, p, temperature, sets]
-    target, named = Column("Target", "target", show=percent), Column("Threshold", "threshold")
-    used = Column("Used", "share", interval=("share_low", "share_high"))
-    right = Column("Accuracy of these", "value", interval=("value_low", "value_high"))
-    possible = Column("Could be promised", "largest_target", show=percent)
-    answers = Column("Answers", "n", note="needed", below="rows_needed")
-    promised = [DATASET, target, named, used, right, possible, answers]
-    blocks: list[Block] = [
-        Table(coverage, columns, caption=TEXTS["coverage_caption"]),
-        Table(thresholds, promised, caption=TEXTS["thresholds_caption"]),
-        Panels(dataset_panels(curves, lambda rows: [figures.risk_coverage_figure(rows)])),
-    ]
-    yield Section(f"{anchor}-coverage", "Coverage and thresholds", blocks, subtitle=about, kind="coverage")
