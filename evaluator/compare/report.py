@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from evaluator.compare.across_models import JUDGED_BY, MIN_COUNTS, with_measure
-from evaluator.compare.report_figures import improvement_panels, value_panels
+from evaluator.compare.report_figures import scaling_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
@@ -182,15 +182,18 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
-    large, small = _size_panels(vanilla, points, lines, titles)
+    values, gains = ([table.filter(of=of) for table in (points, lines)] for of in ("value", "improvement"))
+    large, small = _size_panels(vanilla, *values, titles)
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         scaling = Legend(SCALING_KEYS), marked(TEXTS["scaling_note"], data.over), large
         yield section("scaling", title, "after figure 4 of Cho & Inoue 2025", "By size", *scaling)
     for number, measure in enumerate(judged, 1):
         if over_vanilla := _against_vanilla(data, differences[measure]):
-            methods = [column.title for column in over_vanilla.columns[1:]]
-            panels = [improvement_panels(points, lines, measure, methods)] if has_sizes else []
+            named = {column.title: column.title for column in over_vanilla.columns[1:]}
+            points, lines = (table.filter(measure=measure) for table in gains)
+            zero = dict.fromkeys(named, 0.0)
+            panels = [scaling_panels(points, lines, "method", named, zero, on_one_scale=True)] if has_sizes else []
             about = "Methods against vanilla", f"{titles[measure]}, after figure 5", "Methods"
             yield section(f"over-vanilla-{number}", *about, over_vanilla, *panels)
     if small.panels:
@@ -242,8 +245,8 @@ def _size_panels(
     metric_of = dict(measures.select("measure", "metric").iter_rows())
     scaled = {name: titles[name] for metric in SCALED for name in titles if metric_of.get(name) == metric}
     others = {name: title for name, title in titles.items() if name not in scaled}
-    large = value_panels(points, lines, scaled, chances, are_large=True)
-    return large, value_panels(points, lines, others, chances)
+    large = scaling_panels(points, lines, "measure", scaled, chances, are_large=True)
+    return large, scaling_panels(points, lines, "measure", others, chances)
 
 
 def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:

@@ -37,53 +37,42 @@ OTHER_MARKS = (
 
 VALUES = ("n_parameters", "value", "ci_low", "ci_high")
 
+LINE = ("of", "measure", "method", "slope", "ci_low", "ci_high")
+"""Columns of schema.SCALING that are data attributes of a panel."""
+
 ABSENT = "No model has both a finite value and a recorded number of parameters."
 
 
-def value_panels(
+def scaling_panels(
     points: pl.DataFrame,
     lines: pl.DataFrame,
+    by: str,
     titles: Mapping[str, str],
     references: Mapping[str, float],
     *,
+    on_one_scale: bool = False,
     are_large: bool = False,
 ) -> Panels:
-    """Return a panel for each measure.
+    """Return a panel for each measure, or each method, that has a line.
 
     Args:
-        points: compare.across_models.scaling_points of one definition.
-        lines: schema.SCALING of that definition.
-        titles: of the measures to draw, in their order.
-        references: measure -> value to compare with, drawn as a dashed line.
+        points: compare.across_models.scaling_points of one definition and quantity.
+        lines: schema.SCALING of the same.
+        by: the column that panels differ in.
+        titles: value of that column -> title, in the order of panels.
+        references: value of that column -> a number to compare with, drawn as a dashed line.
     """
-    rows = {row["measure"]: row for row in lines.filter(of="value").iter_rows(named=True)}
+    rows = {row[by]: row for row in lines.iter_rows(named=True)}
+    drawn = {name: described_points(points.filter(pl.col(by) == name), titles[name]) for name in titles if name in rows}
+    ends = {name: line_ends(shown, rows[name]) for name, shown in drawn.items()}
+    limits = value_limits([*drawn.values(), *ends.values()], 0) if on_one_scale and drawn else None
     panels = []
-    for measure, title in titles.items():
-        if line := rows.get(measure):
-            drawn = described_points(points.filter(of="value", measure=measure), title)
-            panels.append(_panel(title, line, drawn, reference=references.get(measure), is_large=are_large))
-    return Panels(panels, style="scaling large" if are_large else "scaling", absent=ABSENT)
-
-
-def improvement_panels(points: pl.DataFrame, lines: pl.DataFrame, measure: str, methods: Sequence[str]) -> Panels:
-    """Return a panel for each method, all on one scale, with a line at 0. Arguments as for value_panels."""
-    rows = {row["method"]: row for row in lines.filter(of="improvement", measure=measure).iter_rows(named=True)}
-    drawn = {
-        method: described_points(points.filter(of="improvement", measure=measure, method=method), method)
-        for method in methods
-        if method in rows
-    }
-    if not drawn:
-        return Panels([], absent="")
-    limits = value_limits([*drawn.values(), *(line_ends(shown, rows[method]) for method, shown in drawn.items())], 0)
-    panels = [_panel(method, rows[method], shown, reference=0, limits=limits) for method, shown in drawn.items()]
-    return Panels(panels, style="scaling", absent=ABSENT)
-
-
-def _panel(title: str, line: Mapping[str, Any], points: pl.DataFrame, **more: Any) -> Panel:
-    drawings = [] if points.is_empty() else [scaling_figure(points, line_ends(points, line), **more)]
-    data = {name: line[name] for name in ("of", "measure", "method", "slope")}
-    return Panel(title, drawings, line_text(line), data={**data, "low": line["ci_low"], "high": line["ci_high"]})
+    for name, shown in drawn.items():
+        look: dict[str, Any] = {"reference": references.get(name), "limits": limits, "is_large": are_large}
+        drawings = [] if shown.is_empty() else [scaling_figure(shown, ends[name], **look)]
+        data = {column.removeprefix("ci_"): rows[name][column] for column in LINE}
+        panels.append(Panel(titles[name], drawings, line_text(rows[name]), data=data))
+    return Panels(panels, style="scaling large" if are_large else "scaling", absent=ABSENT if panels else "")
 
 
 def line_text(line: Mapping[str, Any]) -> str:

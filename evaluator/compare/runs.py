@@ -64,7 +64,6 @@ class ComparedRun:
         return self.read_table(self.folder, name, self.record.tables)
 
 
-
 def compared_runs(
     folders: Sequence[Path],
     records: Sequence[MeasuredRecord],
@@ -158,4 +157,3 @@ def _require_different_runs(runs: Sequence[ComparedRun]) -> None:
                 f"{first.folder} and {run.folder} are the same model in the same settings: weights {same[0]}, "
                 f"{run.record.engine.dtype}. There is nothing to compare. Leave one of them out."
             )
-

@@ -186,13 +186,15 @@ def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
     return cells.select(*key, cell=pl.struct(pl.exclude("metric", "dataset")))
 
 
-def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: object) -> pl.DataFrame:
+def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: int | None) -> pl.DataFrame:
     """Return a row for each method, with a column of structs for each dataset, named "on" and the dataset."""
     wide = cells.with_columns(pl.format("on {}", "dataset")).pivot(on="dataset", index="method", values="cell")
-    about = [
-        (one.method, one.anchor, f"{place:03}", method_summary(one.method), _labelled_examples(one.method, n_shots))
-        for place, one in enumerate(results, 1)
-    ]
+    about = []
+    for place, one in enumerate(results, 1):
+        known = METHODS.get(one.method)
+        # Those that it uses in addition to vanilla's; inf for all, null if unknown.
+        labelled = known.labelled_examples(n_shots) if known and n_shots is not None else None
+        about.append((one.method, one.anchor, f"{place:03}", method_summary(one.method), labelled))
     names = dict.fromkeys(("method", "anchor", "place", "summary"), pl.String) | {"labelled": pl.Float64}
     methods = pl.DataFrame(about, schema=names, orient="row")
     rows = methods.join(wide, on="method", how="left", maintain_order="left")
@@ -202,11 +204,15 @@ def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: ob
 
 def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
     """Return the columns of a table of methods: means, then each dataset."""
-    link = Markup('<a href="#{}">{}</a>')
+
+    def labelled_text(n: float) -> str:
+        return "all" if math.isinf(n) else f"{n:,.0f}"
+
+    def link(row: Row) -> str:
+        return marked('<a href="#{}">{}</a>', row["anchor"], row["method"])
+
     return [
-        text_column(
-            "Method", "place", cell=lambda row: link.format(row["anchor"], row["method"]), tip=itemgetter("summary")
-        ),
+        text_column("Method", "place", cell=link, tip=itemgetter("summary")),
         replace(_value_column("Mean", MEAN, "mean over datasets"), interval=("ci_low", "ci_high"), style="number mean"),
         difference_column("Minus vanilla", "minus"),
         *(
@@ -221,7 +227,7 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
             for name in datasets
             if f"on {name}" in rows.columns
         ),
-        Column("Labelled examples", "labelled", show=_labelled_text, style="number labelled"),
+        Column("Labelled examples", "labelled", show=labelled_text, style="number labelled"),
         Column("Requests", "n_requests", of=MEAN, note="queries", below="n_queries", style="number sizes"),
     ]
 
@@ -250,14 +256,3 @@ def _caption(metric: str, title: str, is_first: bool, has_best: bool) -> str:
     marks = ", ".join(f"{mark} {verdict}" for verdict, mark in VERDICT_MARKS.items())
     verdicts = f", with its verdict against guessing ({marks})" if metric == "accuracy" else ""
     return TEXTS["methods_caption"].format(title, verdicts, "" if has_best else "; here none is")
-
-
-def _labelled_text(n: float) -> str:
-    return "all" if math.isinf(n) else f"{n:,.0f}"
-
-
-def _labelled_examples(method: str, n_shots: object) -> float | None:
-    """Return the labelled examples that a method uses in addition to vanilla's; inf for all, None if unknown."""
-    if method not in METHODS or not isinstance(n_shots, int):
-        return None
-    return METHODS[method].labelled_examples(n_shots)

@@ -419,38 +419,32 @@ POSITION = Column(
 )
 """The column of where a best accuracy is among expected ones, which is no test; a reader sorts by the tail."""
 
-TESTED = Column(
-    title="Better than uniform guessing",
-    value="p_holm",
-    cell=lambda row: "yes" if row["better_than_uniform"] else "no",
-    note="after Holm",
-    below=(line("p_holm", lambda p: f"p {p_text(p)}"),),
-    tip=lambda row: (
-        f"p {row['p_value']}; {row['p_holm']} after Holm's correction for {plural(row['n_tests'], 'test')}."
-    ),
-    style="tested",
-    data={
-        "better": "better_than_uniform",
-        "p": "p_value",
-        "tests": "n_tests",
-        "lower": "accuracy_lower_bound",
-        "needed": "n_needed",
-    },
-)
+
+def _tested(title: str, p: str, p_holm: str, about: str, data: Mapping[str, str]) -> Column:
+    """Return a column of tests, which say yes at the 5% level after Holm's correction."""
+
+    def tip(row: Row) -> str:
+        return f"p {row[p]}{about}; {row[p_holm]} after Holm's correction for {plural(row['n_tests'], 'test')}."
+
+    return Column(
+        title,
+        p_holm,
+        cell=lambda row: "yes" if row[p_holm] <= TAIL_TO_TELL else "no",
+        note="after Holm",
+        below=(line(p_holm, lambda value: f"p {p_text(value)}"),),
+        tip=tip,
+        style="tested",
+        data=data,
+    )
+
+
+_OF_TEST = {"better": "better_than_uniform", "p": "p_value", "tests": "n_tests"}
+_OF_TEST |= {"lower": "accuracy_lower_bound", "needed": "n_needed"}
+TESTED = _tested("Better than uniform guessing", "p_value", "p_holm", "", _OF_TEST)
 """The column of tests of accuracies against uniform guessing."""
 
-MAJORITY_TESTED = replace(
-    TESTED,
-    title="Better than majority",
-    value="p_majority_holm",
-    cell=lambda row: "yes" if row["p_majority_holm"] <= TAIL_TO_TELL else "no",
-    below=(line("p_majority_holm", lambda p: f"p {p_text(p)}"),),
-    tip=lambda row: (
-        f"p {row['p_majority']}, paired, of the best constant answer; {row['p_majority_holm']} after Holm's correction "
-        f"for {plural(row['n_tests'], 'test')}."
-    ),
-    data={"p": "p_majority"},
-)
+_PAIRED = ", paired, of the best constant answer"
+MAJORITY_TESTED = _tested("Better than majority", "p_majority", "p_majority_holm", _PAIRED, {"p": "p_majority"})
 """The column of tests of mean accuracies against the majority label."""
 
 NEEDED = Column(
@@ -463,14 +457,6 @@ NEEDED = Column(
 )
 """The column of the queries that a test against guessing needs, with the lower bound of the true accuracy."""
 
-
-def _accuracy_tip(row: Row) -> str:
-    return (
-        f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries one random classifier "
-        f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
-    )
-
-
 BASELINES = [
     Column("Chance", "chance", of="accuracy", data={"chance": "chance", "random": "max_random"}),
     Column("Majority", "majority", of="accuracy", data={"majority": "majority"}),
@@ -480,7 +466,10 @@ BASELINES = [
         of="accuracy",
         cell=lambda row: f"{VERDICT_MARKS[row['verdict']]} {row['verdict']}",
         below=(line("log10_tail", lambda log10: Markup("tail {}").format(probability(log10))),),
-        tip=_accuracy_tip,
+        tip=lambda row: (
+            f"Accuracy {row['value']}, chance {row['chance']}. On {row['n_queries']:,} queries one random classifier "
+            f"gets at least this far with probability 10^{row['log10_tail']:.3f}."
+        ),
         data={"verdict": "verdict", "tries": "tries"},
     ),
     replace(TESTED, title="Uniform", of="accuracy"),
