@@ -109,7 +109,6 @@ def comparison_header(data: ComparisonData, answer: str = "") -> Header:
     n_shots = first.prompts.n_shots
     shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
     return Header(
-        kicker="In-context classification",
         heading=f"{len(data.runs)} models compared",
         answer=answer,
         subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",

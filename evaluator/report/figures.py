@@ -340,43 +340,36 @@ def _plot(marks: tuple[Mark, ...], x: Axis, y: Axis, size: Size) -> VegaSpec:
 
 
 def _layer(mark: Mark, x: Axis, y: Axis) -> VegaSpec:
-    shape: dict[str, Any] = {"aria": mark.is_described or mark.kind == "band"}
-    channels: dict[str, Any] = {}
-    if mark.color == "colour":
-        channels["color"] = _field("colour", "nominal", scale=None)
-    else:
-        shape["color"] = mark.color
-    channels |= {name: _channel(at, axis) for name, at, axis in (("x", mark.x, x), ("y", mark.y, y)) if at}
-    if mark.x2:
-        channels["x2"] = {"field": mark.x2}
-    if mark.y2 != "":
-        channels["y2"] = {"field" if isinstance(mark.y2, str) else "datum": mark.y2}
-    if mark.is_described or mark.kind == "band":
-        channels["description"] = _field("description", "nominal")
-    if mark.is_dashed:
-        scale = {"domain": list(DASHES), "range": list(DASHES.values())}
-        channels["strokeDash"] = _field("dash", "nominal", legend=None, scale=scale)
-        channels["detail"] = _field("description", "nominal")
-    if mark.order:
-        channels["order"] = _field(mark.order)
-    if mark.area:
-        channels["size"] = _field(mark.area, legend=None, scale={"domain": [0, 1], "range": [12, 420]})
-    if mark.kind in ("line", "rule"):
-        shape |= {"strokeWidth": mark.size, "opacity": mark.opacity}
-        shape |= {"strokeDash": list(mark.dash)} if mark.dash else {}
-        shape |= {"interpolate": "step-before"} if mark.steps else {}
-    elif mark.kind == "point":
-        shape |= {"filled": True, "opacity": mark.opacity} | ({} if mark.area else {"size": mark.size})
-    elif mark.kind == "text":
-        shape |= {name: {"expr": f"datum.{name}"} for name in ("dx", "dy")}
-        shape |= {"align": "left", "baseline": "alphabetic", "fontSize": mark.size}
-        channels["text"] = _field(mark.text, "nominal")
-    elif mark.kind == "band":
-        shape = {"color": "#ffffff", "fillOpacity": 0}
-    else:
-        shape["opacity"] = mark.opacity
+    is_described, of_column = mark.is_described or mark.kind == "band", mark.color == "colour"
+    dashes = {"domain": list(DASHES), "range": list(DASHES.values())}
+    channels = {
+        "x": mark.x and _channel(mark.x, x),
+        "y": mark.y and _channel(mark.y, y),
+        "x2": mark.x2 and {"field": mark.x2},
+        "y2": mark.y2 != "" and {"field" if isinstance(mark.y2, str) else "datum": mark.y2},
+        "color": of_column and _field("colour", "nominal", scale=None),
+        "description": is_described and _field("description", "nominal"),
+        "strokeDash": mark.is_dashed and _field("dash", "nominal", legend=None, scale=dashes),
+        "detail": mark.is_dashed and _field("description", "nominal"),
+        "order": mark.order and _field(mark.order),
+        "size": mark.area and _field(mark.area, legend=None, scale={"domain": [0, 1], "range": [12, 420]}),
+        "text": mark.text and _field(mark.text, "nominal"),
+    }
+    steps = "step-before" if mark.steps else None
+    stroke = {"strokeWidth": mark.size, "opacity": mark.opacity, "strokeDash": [*mark.dash] or None}
+    place = {name: {"expr": f"datum.{name}"} for name in ("dx", "dy")}
+    shapes: dict[str, VegaSpec] = {
+        "line": stroke | {"interpolate": steps},
+        "rule": stroke,
+        "point": {"filled": True, "opacity": mark.opacity, "size": None if mark.area else mark.size},
+        "text": place | {"align": "left", "baseline": "alphabetic", "fontSize": mark.size},
+        "band": {"color": "#ffffff", "fillOpacity": 0},
+        "bar": {"opacity": mark.opacity},
+    }
+    shape = {"aria": is_described, "color": None if of_column else mark.color} | shapes[mark.kind]
     kind = "rect" if mark.kind in ("bar", "band") else mark.kind
-    return _marks(kind, shape, channels, rows=mark.rows)
+    given = {name: value for name, value in shape.items() if value is not None}
+    return _marks(kind, given, {name: channel for name, channel in channels.items() if channel}, rows=mark.rows)
 
 
 def _marks(kind: str, shape: VegaSpec, channels: VegaSpec, rows: str = "rows") -> VegaSpec:

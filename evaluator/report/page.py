@@ -26,7 +26,7 @@ STYLE, THEME, SCRIPT = (f"evaluator.report:assets/{file}" for file in ("page.css
 class Header:
     """Head of a page."""
 
-    kicker: str
+    kicker: str = "In-context classification"
     heading: str
     subject: str
     answer: str = ""  # the result in a sentence or two
@@ -94,7 +94,7 @@ def write_board_page(path: Path, content: Mapping[str, Any]) -> Path:
     groups = {row["group"] for row in content["rows"] if row["rank"]}
     n_runs, n_rankings = plural(len(content["runs"]), "run"), plural(len(groups), "ranking")
     subject = f"{n_runs}, {n_rankings}: a run is ranked only among runs with the same prompts, method and definition"
-    header = Header(kicker="In-context classification", heading="Board", subject=subject)
+    header = Header(heading="Board", subject=subject)
     section = Section(
         "board",
         "Runs",

@@ -46,7 +46,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     warnings = [*record.decisions, *majority_warnings(run), *run_record.warnings(record)]
     warnings += [*run_record.accepted_warnings(record.preflight), *label_mass_warnings(run.table("metrics"))]
     subject, shown = _subject(record, run.table("metrics")), tuple(("", text) for text in warnings)
-    header = Header(kicker="In-context classification", heading=record.model.title, subject=subject, warnings=shown)
+    header = Header(heading=record.model.title, subject=subject, warnings=shown)
     sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
     # Only a suite with a run to itself has numbers of single queries.
     queries = query_section(run, families_of(record.prompts.suites)[0].query_numbers(run))
