@@ -20,7 +20,6 @@ from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
 from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder
 from evaluator.suites import SUITES, families_of, metric_texts
-from evaluator.suites.base import Comparison
 
 
 class Compared(NamedTuple):
@@ -59,7 +58,6 @@ def compare(
         [run.model for run in runs], answered, comparison, shared_sets_of(runs), is_against=base is not None
     )
     tested = differences.paired_differences(estimated)
-    answer = results.comparison_answer(runs, tested) if base is None else ""
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = texts.headlines(comparison)
     # Correlations and line fits count a model once, in the first of its settings.
@@ -74,24 +72,19 @@ def compare(
         own["against"] = differences.against_table([run.model for run in runs], answered, tested)
     tables = own | {name: table for added in suite_comparisons for name, table in added.tables.items()}
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
+    answer = results.comparison_answer(runs, tested) if base is None else ""
+    data = ComparisonData(runs=runs, headlines=headlines, tables=own, points=points, texts=texts)
+    # Sections of suites, then those of all suites; results before sections that are folded.
+    of_suites = (section for added in suite_comparisons for section in added.sections)
+    sections = (*of_suites, *comparison_sections(data), runs_section(data, notes))
     with writing_to(out):
         _write_tables(out, tables)
-        data = ComparisonData(runs=runs, headlines=headlines, tables=own, points=points, texts=texts)
-        page = _write_page(out, data, suite_comparisons, notes, answer)
+        header, page = comparison_header(data, answer), out / COMPARISON_PAGE
+        title = f"{header.heading}: in-context classification"
+        write_page(page, title, header, sorted(sections, key=lambda section: section.is_folded))
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
-
-
-def _write_page(
-    out: Path, data: ComparisonData, added: Sequence[Comparison], notes: Sequence[str], answer: str
-) -> Path:
-    """Write the page: sections of suites, then those of all suites; results before sections that are folded."""
-    of_suites = (section for each in added for section in each.sections)
-    every = (*of_suites, *comparison_sections(data), runs_section(data, notes))
-    sections = sorted(every, key=lambda section: section.is_folded)
-    title = f"{len(data.runs)} models compared: in-context classification"
-    return write_page(out / COMPARISON_PAGE, title, comparison_header(data, answer), sections)
 
 
 def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:
