@@ -181,6 +181,8 @@ def _dataset(
     cut, shown = queries.select(cut_text(pl.col("query")).fill_null(""))["query"], queries["prompt"].to_list()
     spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
     place = {space: number for number, space in enumerate(spaces)}
+    asked = rows.select(*QUERIES_KEY, "prompt", "scores")
+    answers = answers.join(asked, on=QUERIES_KEY, how="left", nulls_equal=True, maintain_order="left")
     answered = answers.partition_by([*RUN, "method"], as_dict=True)
     names = _run_names(rows)
     return {
@@ -191,26 +193,27 @@ def _dataset(
         "gold": queries["gold"].to_list(),
         "text": [prompt[-1] if prompt else pieces.number(text) for prompt, text in zip(shown, cut, strict=True)],
         "runs": [
-            {"name": names[key], **_run(queries, of_run, of_methods, numbers)}
-            for key, of_run in rows.group_by(RUN, maintain_order=True)
+            {"name": names[key], **_run(queries.select("query_id"), of_methods, numbers)}
+            for key in names
             if (of_methods := {name: answered[*key, name] for name in methods if (*key, name) in answered})
         ],
         "pieces": [*pieces.numbers],
     }
 
 
-def _run(
-    queries: pl.DataFrame, rows: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequence[str]
-) -> dict[str, Any]:
-    """Return the prompts of one kind, and the answers of each method; every list has one entry a query."""
-    ids = queries.select("query_id")  # an answer for each, in the order of the page; null where there is none
+def _run(ids: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequence[str]) -> dict[str, Any]:
+    """Return the prompts of one kind, with the log-likelihoods of their labels, and the answers of each method.
+
+    Every list has one entry a query, in the order of `ids`, which are those of the page; null where there is none.
+    """
     present = {
         method: ids.join(given.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
         for method, given in answers.items()
     }
-    usual = next(iter(present.values()))["prompt_id"]
+    prompts = {method: one.select("prompt", "scores").to_dict(as_series=False) for method, one in present.items()}
+    usual = next(iter(present))
     return {
-        **_asked(queries, rows, usual),
+        **prompts[usual],
         "methods": [
             {
                 "name": method,
@@ -218,18 +221,11 @@ def _run(
                 "true": one["true"].to_list(),
                 **{name.removeprefix("is_"): one[name].to_list() for name in numbers},
                 # Of a method with prompts of its own.
-                **({} if one["prompt_id"].equals(usual) else _asked(queries, rows, one["prompt_id"])),
+                **({} if one["prompt_id"].equals(present[usual]["prompt_id"]) else prompts[method]),
             }
             for method, one in present.items()
         ],
     }
-
-
-def _asked(queries: pl.DataFrame, rows: pl.DataFrame, prompt_ids: pl.Series) -> dict[str, Any]:
-    """Return the pieces of each prompt, and the log-likelihoods of its labels."""
-    key, asked = ["query_id", "prompt_id"], queries.select("query_id", prompt_id=prompt_ids)
-    asked = asked.join(rows.unique(key, keep="first"), on=key, how="left", maintain_order="left")
-    return asked.select("prompt", "scores").to_dict(as_series=False)
 
 
 def _run_names(rows: pl.DataFrame) -> dict[tuple[Any, ...], str]:
