@@ -1,6 +1,6 @@
 """Build the report sections of a comparison from its tables. Nothing is computed here."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -168,7 +168,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     for number, measure in enumerate(judged, 1):
         title, of_measure = data.title(measure), means.filter(measure=measure)
         methods = [*dict.fromkeys([REFERENCE_METHOD, *sorted(set(of_measure["method"]))])]
-        best = significantly_best(differences[measure]) if against is None else None
+        best = significantly_best(differences[measure]) if against is None else set()
         table = _model_table(data, of_measure, "method", {name: name for name in methods}, TEXTS["means_caption"], best)
         if against is not None:
             heading, compared = f"Against {data.runs[-1].model}", _against(against.filter(**places[measure]))
@@ -248,7 +248,7 @@ def _size_panels(
     return large, scaling_panels(points, lines, "measure", others, chances)
 
 
-def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
+def significantly_best(differences: pl.DataFrame) -> set[tuple[str, str]]:
     """Return `model` and `method` of the mean accuracies that are significantly above those of every other model.
 
     Args:
@@ -258,8 +258,8 @@ def significantly_best(differences: pl.DataFrame) -> pl.DataFrame:
     winner = pl.when(pl.col("difference") > 0).then("model_a").otherwise("model_b")
     is_win = (pl.col("p_holm") <= LEVEL) & (winner == pl.col("model"))
     sides = [means.with_columns(model=side, method="method_a") for side in ("model_a", "model_b")]
-    won = pl.concat(sides).group_by("model", "method").agg(is_win.all().alias("is_best"))
-    return won.filter("is_best").drop("is_best")
+    won = pl.concat(sides).group_by("model", "method").agg(is_best=is_win.all()).filter("is_best")
+    return {*won.select("model", "method").iter_rows()}
 
 
 def _model_table(
@@ -268,7 +268,7 @@ def _model_table(
     column: str,
     titles: Mapping[str, str],
     caption: str,
-    best: pl.DataFrame | None = None,
+    best: Collection[tuple[str, str]] = (),
 ) -> Table:
     """Return a table with a row for each model and a column for each method, dataset or measure that has values.
 
@@ -277,7 +277,6 @@ def _model_table(
         titles: value of `column` -> title, in the order of the columns.
         best: model and method of values in bold.
     """
-    wins = [] if best is None else best.select("model", "method").rows()
     shown = ("model", "method", "value", "ci_low", "ci_high", "n_queries", "n_requests")
     cells = rows.select("number", key=column, cell=pl.struct(*shown, column=column))
     wide = cells.pivot(on="key", index="number", values="cell") if cells.height else cells.select("number")
@@ -286,7 +285,7 @@ def _model_table(
         value="value",
         interval=("ci_low", "ci_high"),
         tip=value_tip,
-        bold=lambda cell: (cell["model"], cell["method"]) in wins,
+        bold=lambda cell: (cell["model"], cell["method"]) in best,
         style="number value",
         data={"model": "model", "column": "column"},
     )
