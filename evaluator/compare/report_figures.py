@@ -128,27 +128,19 @@ def scaling_figure(
     decimals = max(2, 1 + math.ceil(-math.log10(ends[1] - ends[0])))
     counts = [count for frame in frames for count in frame["n_parameters"]]
     x, y = parameter_axis(counts), Axis(domain=ends, form=f".{decimals}f")
-    shifts = _label_shifts(_pixels(points, _parameter_limits(counts), ends, size))
+    # Pixels from the top left corner.
+    (low, high), (bottom, top) = map(math.log, _parameter_limits(counts)), ends
+    across = size.width * (points["n_parameters"].log() - low) / (high - low)
+    down = size.height * (top - points["value"]) / (top - bottom)
+    shifts = _label_shifts([*zip(across, down, strict=True)])
     dx, dy = (pl.Series([shift[place] for shift in shifts], dtype=pl.Int64) for place in (0, 1))
     tables = {"models": points.with_columns(dx=dx, dy=dy), "line": line}
     if others is not None:
         data = pl.concat([others, points], how="diagonal").select("model", *VALUES)
         return panel((*OTHER_MARKS, *MODEL_MARKS[2:]), x, y, size=size, data=data, others=others, **tables)
-    across = pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64})
+    level = pl.DataFrame({"value": [] if reference is None else [reference]}, schema={"value": pl.Float64})
     data = stacked(models=points, line=line)
-    return panel(MODEL_MARKS, x, y, size=size, data=data, reference=across, **tables)
-
-
-def _pixels(
-    points: pl.DataFrame, counts: tuple[float, float], limits: tuple[float, float], size: Size
-) -> list[tuple[float, float]]:
-    """Return the positions of points, in pixels from the top left corner."""
-    low, high = map(math.log, counts)
-    bottom, top = limits
-    return [
-        (size.width * (math.log(n_parameters) - low) / (high - low), size.height * (top - value) / (top - bottom))
-        for n_parameters, value in points.select("n_parameters", "value").iter_rows()
-    ]
+    return panel(MODEL_MARKS, x, y, size=size, data=data, reference=level, **tables)
 
 
 def _label_shifts(points: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
