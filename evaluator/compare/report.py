@@ -181,7 +181,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
-    values, gains = ([table.filter(of=of) for table in (points, lines)] for of in ("value", "improvement"))
+    values, gains = ((points.filter(of=of), lines.filter(of=of)) for of in ("value", "improvement"))
     large, small = _size_panels(vanilla, *values, titles)
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"

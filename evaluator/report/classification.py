@@ -74,8 +74,8 @@ def classification_sections(
     groups = list(by_method(metrics))
     has_other_parts = len({key[:2] for key, _ in groups}) > 1
     results = [
-        PartResults(*key, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
-        for number, (key, rows) in enumerate(groups, 1)
+        PartResults(suite, part, method, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
+        for number, ((suite, part, method), rows) in enumerate(groups, 1)
     ]
     # Consecutive results of one suite and part: its methods.
     for _, methods in groupby(results, key=lambda result: result.place):
