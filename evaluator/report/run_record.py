@@ -299,8 +299,10 @@ def _preflight_section(record: PreflightRecord) -> Section:
         )
         for name, checked in record.datasets.items()
     ]
-    titles = ("Classes", "Tokens of the labels", "Smallest detectable difference of two accuracies")
-    columns = [DATASET, Column("Queries", "queries"), *(text_column(title, title, style="text") for title in titles)]
+    about = {"classes": "Classes", "labels": "Tokens of the labels"}
+    about |= {"detectable": "Smallest detectable difference of two accuracies"}
+    titled = (text_column(title, name, style="text") for name, title in about.items())
+    columns = [DATASET, Column("Queries", "queries"), *titled]
     facts: Facts = {
         "Tokens in front of a prompt": str(record.tokens_in_front),
         "Chat template": template_text(record),
@@ -313,7 +315,7 @@ def _preflight_section(record: PreflightRecord) -> Section:
         (
             _facts(facts),
             List([f"{one.level.capitalize()}, {one.name}: {one.about}" for one in record.findings]),
-            Table(pl.DataFrame(rows, schema=["dataset", "queries", *titles], orient="row"), columns),
+            Table(pl.DataFrame(rows, schema=["dataset", "queries", *about], orient="row"), columns),
         ),
         subtitle=f"{found}; labels in place, classes, detectable differences",
         is_folded=True,
