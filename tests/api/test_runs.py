@@ -15,7 +15,6 @@ from evaluator.compare.differences import against_lines
 from evaluator.errors import ConfigError, EvaluatorError, StoreError
 from evaluator.run.folders import read_run
 from tests.command_line import command, command_outputs
-from tests.compare.run_folders import four_runs
 
 FAKE = {"model": "fake", "engine": "fake", "progress": False}
 SMALL = {"datasets": ["sst5", "trec"], "queries": 4, **FAKE}
@@ -169,18 +168,17 @@ def test_rows_that_are_no_table_are_one_sentence(data, message):
         evaluator.evaluate("classify", data=data, **FAKE)
 
 
-def test_runs_in_folders_are_compared(tmp_path):
-    folders = four_runs(tmp_path / "runs")
-    comparison = evaluator.compare_runs(*folders, out=tmp_path / "out", margin=0.05, progress=False)
+def test_runs_in_folders_are_compared(run_folders, tmp_path):
+    comparison = evaluator.compare_runs(*run_folders, out=tmp_path / "out", margin=0.05, progress=False)
     assert {"comparison", "differences", "equivalence"} <= {*comparison.table_names}
     for name in comparison.table_names:
         assert_frame_equal(comparison.table(name), pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet"))
     assert comparison.differences.equals(comparison.table("differences"))
     assert comparison.page == tmp_path / "out" / "compare.html"
-    shown = command_outputs("compare", *folders, "--out", tmp_path / "again", "--margin", 0.05).out.splitlines()
+    shown = command_outputs("compare", *run_folders, "--out", tmp_path / "again", "--margin", 0.05).out.splitlines()
     assert str(comparison).splitlines()[-1] == shown[-1]
-    against = evaluator.compare_runs(*folders[1:], against=folders[0], progress=False)
-    assert str(against).splitlines()[-1] == [*against_lines(against.table("against"), folders[0].name)][-1]
+    against = evaluator.compare_runs(*run_folders[1:], against=run_folders[0], progress=False)
+    assert str(against).splitlines()[-1] == [*against_lines(against.table("against"), run_folders[0].name)][-1]
 
 
 def test_a_model_is_not_compared_with_itself(run):

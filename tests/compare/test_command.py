@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -31,16 +32,27 @@ def run_compare(folders: list[Path], out: Path, *more: str) -> str:
     return CliRunner().invoke(compare, words, catch_exceptions=False).output
 
 
-def test_it_leaves_four_tables_and_a_page_and_says_where(run_folders: list[Path], tmp_path: Path) -> None:
-    said = run_compare(run_folders, tmp_path / "out")
+class Compared(NamedTuple):
+    out: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def four(run_folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """All four runs; nothing may change the tables and the page."""
+    out = tmp_path_factory.mktemp("four") / "out"
+    return Compared(out, run_compare(run_folders, out))
+
+
+def test_it_leaves_four_tables_and_a_page_and_says_where(four: Compared) -> None:
     for name, schema in TABLES.items():
-        assert pl.read_parquet(tmp_path / "out" / "tables" / f"{name}.parquet").schema == schema
-    page = tmp_path / "out" / "compare.html"
+        assert pl.read_parquet(four.out / "tables" / f"{name}.parquet").schema == schema
+    page = four.out / "compare.html"
     assert page.read_text().startswith("<!doctype html>")
-    *_, places, where, answer = said.splitlines()
-    assert [places, where] == [f"Tables: {tmp_path / 'out' / 'tables'}", f"Page: {page}"]
+    *_, places, where, answer = four.said.splitlines()
+    assert [places, where] == [f"Tables: {four.out / 'tables'}", f"Page: {page}"]
     assert f'<h1>4 models compared</h1>\n  <p class="answer"><strong>{escape(answer)}' in page.read_text()
-    assert "Note:" not in said
+    assert "Note:" not in four.said
 
 
 def test_the_last_line_has_the_difference_its_interval_and_corrected_p_of_the_table(tmp_path: Path) -> None:
@@ -84,12 +96,11 @@ def test_figures_by_size_and_correlations_take_three_sizes(run_folders: list[Pat
 
 
 @pytest.mark.parametrize(("name", "file"), [("markdown", "comparison.md"), ("latex", "comparison.tex")])
-def test_several_runs_are_one_table_for_readers(run_folders: list[Path], tmp_path: Path, name: str, file: str) -> None:
-    run_compare(run_folders, tmp_path / "out")
-    (path,) = export(tmp_path / "out", name)
-    assert path == tmp_path / "out" / "exports" / file
+def test_several_runs_are_one_table_for_readers(four: Compared, name: str, file: str) -> None:
+    (path,) = export(four.out, name)
+    assert path == four.out / "exports" / file
     text = path.read_text()
-    comparison = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet")
+    comparison = pl.read_parquet(four.out / "tables" / "comparison.parquet")
     for row in comparison.filter(definition="paper", method="vanilla", metric="accuracy").iter_rows(named=True):
         (line,) = [line for line in text.split("vanilla")[1].split("topk")[0].splitlines() if row["model"] in line]
         assert f"{row['value']:.3f}" in line

@@ -12,7 +12,7 @@ from evaluator.metrics.classification import METRICS, STAICC_METRICS
 from evaluator.metrics.groups import SCORE_PARTS
 from evaluator.progress import finish
 from evaluator.run.compare import compare
-from tests.compare.run_folders import diagnostics, four_runs, predictions, write_run
+from tests.compare.run_folders import diagnostics, predictions, write_run
 from tests.report.reading import addresses_asked_by, open_fresh, unfold
 from tests.report.test_page import EVIL
 
@@ -42,10 +42,10 @@ VISIBLE_DEFINITIONS = """return [...document.querySelectorAll("section[data-defi
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("compared")
-    finish(compare(four_runs(folder / "runs"), folder / "out"))
-    return folder / "out"
+def compared(run_folders: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("compared") / "out"
+    finish(compare(run_folders, out))
+    return out
 
 
 @pytest.fixture

@@ -14,14 +14,13 @@ from selenium.webdriver.common.by import By
 
 from evaluator.runs.board import Answers, _rank
 from tests.command_line import command_outputs
-from tests.compare.run_folders import four_runs, predictions, put_table, write_run
+from tests.compare.run_folders import predictions, put_table, write_run
 from tests.report.reading import open_fresh
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    four_runs(tmp_path / "runs")
-    return tmp_path / "runs"
+def runs(run_folders: list[Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run_folders[0].parent, tmp_path / "runs"))
 
 
 def board(runs: Path, out: Path) -> dict[str, Any]:
