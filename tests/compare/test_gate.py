@@ -56,9 +56,10 @@ def decided(folder: Path, base: Path, exits: int, text: str = "margin = 0.05", n
     return json.loads(command_outputs(*words, exits=exits).out)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    return run(tmp_path, "base", mid=100, odd=100)
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nothing may write to it."""
+    return run(tmp_path_factory.mktemp("gate"), "base", mid=100, odd=100)
 
 
 def test_equal_answers_are_a_go_though_the_models_are_others(tmp_path, base):

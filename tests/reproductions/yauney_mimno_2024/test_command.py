@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -32,16 +33,27 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_the_command_writes_tables_and_a_page_and_prints_the_totals(tmp_path: Path) -> None:
-    said = command(
-        "reproduce", "yauney-mimno-2024", "--data", write_folder(tmp_path / "data"), "--out", tmp_path / "out"
-    )
+class Commanded(NamedTuple):
+    out: Path
+    said: str
+
+
+@pytest.fixture(scope="module")
+def commanded(tmp_path_factory: pytest.TempPathFactory) -> Commanded:
+    """The command on a folder with the same files as that of `out`."""
+    folder = tmp_path_factory.mktemp("commanded")
+    words = ("yauney-mimno-2024", "--data", write_folder(folder / "data"), "--out", folder / "out")
+    return Commanded(folder / "out", command("reproduce", *words))
+
+
+def test_the_command_writes_tables_and_a_page_and_prints_the_totals(commanded: Commanded) -> None:
+    out, said = commanded
     # By hand, below: one experiment is above both baselines, one between them.
     assert re.search(r"^released +2 +2 +1 +1 +50\.0%$", said, re.MULTILINE)
     assert re.search(r"^authors' splits, released +max +0\.75 +1\.00 +0\.50", said, re.MULTILINE)
-    assert (tmp_path / "out" / "report.html").is_file()
-    assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.parquet")) == TABLES
-    assert sorted(path.stem for path in (tmp_path / "out" / "tables").glob("*.csv")) == TABLES
+    assert (out / "report.html").is_file()
+    assert sorted(path.stem for path in (out / "tables").glob("*.parquet")) == TABLES
+    assert sorted(path.stem for path in (out / "tables").glob("*.csv")) == TABLES
 
 
 def test_experiments_are_judged_as_by_hand(out: Path) -> None:
@@ -88,11 +100,10 @@ def test_held_out_figures_are_those_of_the_trials(out: Path) -> None:
     assert scores["max tail"] == (None, None, None, 1)
 
 
-def test_a_second_run_gives_the_same_bytes(out: Path, tmp_path: Path) -> None:
-    recompute(write_folder(tmp_path / "data"), tmp_path / "out")
+def test_a_second_run_gives_the_same_bytes(out: Path, commanded: Commanded) -> None:
     names = ["report.html", *(f"tables/{name}.{kind}" for name in TABLES for kind in ("parquet", "csv"))]
     for name in names:
-        assert (tmp_path / "out" / name).read_bytes() == (out / name).read_bytes(), name
+        assert (commanded.out / name).read_bytes() == (out / name).read_bytes(), name
 
 
 def test_csv_and_parquet_hold_the_same(out: Path) -> None:
