@@ -81,7 +81,7 @@ def families_of(names: Iterable[str]) -> list[Family]:
 def _family(name: str) -> Family:
     if name != IMPORTED:
         return SUITES[name].family
-    from evaluator.suites.imported import IMPORTED_ANSWERS  # it imports decisions, which few runs have
+    from evaluator.suites.decide.suite import IMPORTED_ANSWERS  # it imports decisions, which few runs have
 
     return IMPORTED_ANSWERS
 

@@ -13,7 +13,6 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Bools, Ints
 from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
@@ -35,18 +34,19 @@ def variation_effect(group: PredictionGroup, part: str) -> dict[str, Measured]:
     variations, of questions with true options. order_first is the share of answers that name the option shown first:
     1/k for k options where order does not matter.
     """
-    rows = changes(group.rows).rename({name: f"{part}_{name}" for name in (FLIPS, DISTANCE)})
-    found = {name: rows.select("query_id", name) for name in rows.columns if name.startswith(f"{part}_")}
+    varied, pred = changes(group.rows), pl.col("pred")
+    measures = {FLIPS: (varied, pl.col("flips")), DISTANCE: (varied, pl.col("distance"))}
     if group.rows["gold"].null_count() == 0:
-        right = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
-        found[f"{part}_{ACCURACY}"] = group.rows.select("query_id", right.alias(f"{part}_{ACCURACY}"))
+        measures[ACCURACY] = (group.rows, pred == pl.col("gold"))
     if part == ORDER and group.n_labels <= MAX_ORDERS:
         first = default_order("yes-no" if group.label_names == [NO, YES] else "choice", group.n_labels)
         shown_first = pl.col("template").replace_strict(dict(enumerate(first)), return_dtype=pl.Int64)
-        named = (pl.col("pred") == shown_first).cast(pl.Float64)
-        found[f"{part}_{FIRST}"] = group.rows.select("query_id", named.alias(f"{part}_{FIRST}"))
-    measured = (metric_values(table, group.n_labels, {name: mean_metric(name)}) for name, table in found.items())
-    return {name: value for values in measured for name, value in values.items()}
+        measures[FIRST] = (group.rows, pred == shown_first)
+    found = dict[str, Measured]()
+    for measure, (rows, of) in measures.items():
+        name = f"{part}_{measure}"
+        found |= metric_values(rows, group.n_labels, {name: mean_metric(name, of)})
+    return found
 
 
 def changes(rows: pl.DataFrame) -> pl.DataFrame:
@@ -142,25 +142,28 @@ N_FOLDS = 5
 WORDS = "TF-IDF with logistic regression"
 
 
-def words_right(texts: list[str], gold: Ints, groups: Ints, seed: int) -> Bools | None:
+def words_right(rows: pl.DataFrame, seed: int) -> pl.DataFrame | None:
     """Return whether logistic regression on TF-IDF of words, fitted on the other folds, predicts each gold option.
 
     Args:
-        texts: inputs.
-        gold: [n].
-        groups: [n], rows that are in the same fold.
+        rows: query_id, gold, and `input` and `group` of INPUTS; rows of a group are in the same fold.
         seed: of the folds.
 
-    None for fewer than N_FOLDS groups, and where scikit-learn (extra `sklearn`) is missing.
+    Returns query_id and `right`; None for fewer than N_FOLDS groups, and where scikit-learn (extra `sklearn`) is
+    missing.
     """
-    if len(np.unique(groups)) < N_FOLDS or find_spec("sklearn") is None:
+    alone = pl.format("row {}", "query_id")  # a row without a group is a group of its own
+    named = rows.select(pl.coalesce(pl.format("group {}", "group"), alone)).to_series()
+    if named.n_unique() < N_FOLDS or find_spec("sklearn") is None:
         return None
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold
     from sklearn.pipeline import make_pipeline
 
-    inputs, pred = np.array(texts, dtype=object), np.full(len(gold), -1)
+    groups = np.unique(named.to_list(), return_inverse=True)[1]
+    inputs, gold = np.array(rows["input"].to_list(), dtype=object), rows["gold"].to_numpy()
+    pred = np.full(len(gold), -1)
     for train, test in GroupKFold(N_FOLDS, shuffle=True, random_state=seed).split(inputs, gold, groups):
         if len(np.unique(gold[train])) == 1:
             pred[test] = gold[train][0]
@@ -170,7 +173,7 @@ def words_right(texts: list[str], gold: Ints, groups: Ints, seed: int) -> Bools 
             simplefilter("ignore", UserWarning)
             model = make_pipeline(words, LogisticRegression(max_iter=1000)).fit(inputs[train], gold[train])
         pred[test] = model.predict(inputs[test])
-    return np.asarray(pred == gold)
+    return rows.select("query_id", right=pl.Series(pred == gold))
 
 
 class Baselines:
@@ -189,21 +192,17 @@ class Baselines:
             by_query = rows.group_by("query_id", maintain_order=True)
             self._groups.append((group.key, by_query.agg(pl.col("gold").first(), right=is_right)))
 
-    def _of_words(self, dataset: str, right: pl.DataFrame) -> pl.DataFrame | None:
-        rows = right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
-        own = pl.format("row {}", "query_id")  # a row without a group is a group of its own
-        group = rows.select(pl.coalesce(pl.format("group {}", "group"), own)).to_series()
-        groups = np.unique(group.to_list(), return_inverse=True)[1]
-        found = words_right(rows["input"].to_list(), rows["gold"].to_numpy(), groups, self._seed)
-        return None if found is None else rows.select("query_id", right=pl.Series(found))
-
     def table(self) -> pl.DataFrame:
         """Return BASELINES, sorted by its key."""
         zero_shot = {(key["dataset"], key["method"]): right for key, right in self._groups if key["part"] == ZERO_SHOT}
         answered = [(key, right) for key, right in self._groups if key["part"] != ZERO_SHOT]
         # The first answers to a question name its queries, which all methods answer.
         first = {key["dataset"]: right for key, right in reversed(answered)}
-        words = {dataset: self._of_words(dataset, right) for dataset, right in first.items()}
+        inputs = {
+            dataset: right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
+            for dataset, right in first.items()
+        }
+        words = {dataset: words_right(rows, self._seed) for dataset, rows in inputs.items()}
         found = []
         for key, right in answered:
             others = {WORDS: words[key["dataset"]], ZERO_SHOT: zero_shot.get((key["dataset"], key["method"]))}

@@ -238,10 +238,10 @@ def request_rows(
     """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
     for number, variation in enumerate(variations):
         as_form = variation.form or form
-        puts = partial(_put, dataset.question.kind, as_form, variation)
+        put = partial(_put, dataset.question.kind, as_form, variation)
         place = demonstration_set * len(variations) + number
         columns = _of_set(part, demonstration_set) | {"template": pl.lit(number, pl.Int64)}
-        yield from _frames(dataset, queries, as_form, puts, place, columns)
+        yield from _frames(dataset, queries, as_form, put, place, columns)
 
 
 def _of_set(part: str, number: int) -> dict[str, pl.Expr]:

@@ -13,25 +13,27 @@ from evaluator.report.total_error import total_error_sections
 from evaluator.statistics.selective import proportion_interval
 from evaluator.suites.base import classification_page
 from evaluator.suites.decide.consistency import ACCURACY, DISTANCE, FIRST, FLIPS, TITLES
-from evaluator.suites.staicc.learning_curve import PART
-from evaluator.suites.staicc.report import learning_curve_section
+from evaluator.suites.staicc.report import learning_curve_sections
 
 TEXTS = texts("evaluator.suites.decide")
 
 
 def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of decide."""
-    further = [*effects_sections(run)]
-    if run.record.prompts.n_shots and any(PART in parts for parts in run.record.prompts.parts.values()):
-        further.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
+    further = [*learning_curve_sections(run)]
     if not (rows := run.table("baselines")).is_empty():
         further.append(
             _section("baselines", "Cheap baselines", "Baselines", [TEXTS["baselines_note"]], rows, BASELINES)
         )
-    yield from classification_page(run, VARIED, [*further, *graded_sections(run)])
+    yield from answer_sections(run, further)
 
 
-def graded_sections(run: MeasuredRun) -> Iterator[Section]:
+def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterator[Section]:
+    """Yield the sections of answers to typed questions, wherever they come from, with `further` ones in between."""
+    yield from classification_page(run, VARIED, [*effects_sections(run), *further, *_graded_sections(run)])
+
+
+def _graded_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield a section on levels, distributions and labels, where there are any."""
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
@@ -91,13 +93,10 @@ def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFra
     measure, key = pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), ["dataset", "what", "method"]
     named = rows.filter(pl.col("dataset") != "mean").with_columns(what=pl.col("part").replace(TITLES))
     cells = named.select(*key, measure=measure, cell=pl.struct("value", "ci_low", "ci_high"))
-    wide = cells.pivot(on="measure", index=key, values="cell")
-    missing = [name for name in (FLIPS, DISTANCE, ACCURACY, FIRST) if name not in wide.columns]
-    empty = pl.lit(None, pl.Struct({"value": pl.Float64(), "ci_low": pl.Float64(), "ci_high": pl.Float64()}))
+    wide = cells.pivot(on="measure", on_columns=(FLIPS, DISTANCE, ACCURACY, FIRST), index=key, values="cell")
     of_accuracy = components.filter(~pl.col("part").is_in(VARIED))
     shares = of_accuracy.select("dataset", "method", "share", what=pl.col("component").replace(TITLES))
-    complete = wide.with_columns(empty.alias(name) for name in missing)
-    return complete.join(shares, on=key, how="left", maintain_order="left")
+    return wide.join(shares, on=key, how="left", maintain_order="left")
 
 
 def _share(title: str, of: str) -> Column:

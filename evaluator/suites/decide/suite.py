@@ -1,8 +1,11 @@
-"""Define the suite decide: typed questions about a table, by any model that answers with label probabilities."""
+"""Define the suite decide: typed questions about a table, by any model that answers with label probabilities.
+
+Measure and show answers from elsewhere: as classification, and where they are there, what should not matter.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial
 
 import polars as pl
 
@@ -11,16 +14,18 @@ from evaluator.datasets.conversions import as_decision
 from evaluator.decisions.forms import FORMS
 from evaluator.decisions.questions import REPEAT, VARIED
 from evaluator.errors import ConfigError
+from evaluator.imports.answers import IMPORTED, NUMBERS, WITH_REFUSALS
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import Method, MethodPrompts, ScoredRequests, label_score, softmax
 from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_scores
 from evaluator.metrics.groups import PredictionGroup
+from evaluator.metrics.total_error import crossed_cells
 from evaluator.report.section import MeasuredRun
 from evaluator.report.table import MetricText, interval, percent
-from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS
+from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, PREDICTIONS_KEY
 from evaluator.suites import base
 from evaluator.suites.decide import consistency, prompts
-from evaluator.suites.decide.report import decide_sections
+from evaluator.suites.decide.report import answer_sections, decide_sections
 from evaluator.suites.staicc.learning_curve import PART, learning_curve
 
 _QUERY = ["suite", "dataset", "query_id", "demonstration_set"]
@@ -141,10 +146,9 @@ class GradedAnswers:
 
     def _score_labels(self, groups: Sequence[PredictionGroup]) -> None:
         """Score the yes-or-no questions about a table as labels of the rows that have every true answer."""
-        named = [group.rows.rename({"gold": f"gold {n}", "yes": f"yes {n}"}) for n, group in enumerate(groups)]
-        rows = reduce(lambda left, right: left.join(right, on="query_id", maintain_order="left"), named)
-        yes, gold = (rows.select(f"{name} {n}" for n in range(len(groups))).to_numpy() for name in ("yes", "gold"))
-        if len(groups) > 1 and len(rows):
+        rows = pl.concat(group.rows.with_columns(question=n) for n, group in enumerate(groups))
+        yes, gold = (crossed_cells(rows, name, "question", None)[0][:, :, 0] for name in ("yes", "gold"))
+        if len(groups) > 1 and len(gold):
             datasets = " + ".join(group.key["dataset"] for group in groups)
             one_true = bool((gold.sum(axis=1) == 1).all())
             scores = multi_label_scores(yes, gold.astype(bool), one_true=one_true)
@@ -196,3 +200,53 @@ SUITES = {
         ),
     )
 }
+
+ANSWERED_METRICS = ("accuracy", "macro_f1")
+"""Metrics of predicted labels alone, without probabilities."""
+
+OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")
+"""Tables that mean nothing where labels alone are known."""
+
+
+def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
+    """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
+    imported = run.store.table(IMPORTED, NUMBERS).collect()
+    numbers = imported["numbers"][0]
+    kept = {
+        "log-likelihoods": pl.lit(True),
+        "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
+        "labels": pl.col("metric").is_in(ANSWERED_METRICS),
+    }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
+    graded, errors = GradedAnswers(run, [IMPORTED]), consistency.total_errors(IMPORTED)
+    readers = [graded.add, errors.add]
+    changed = partial(_with_floored, imported=imported)
+    for name, table in base.classification_tables(run, consistency.DIAGNOSTICS, further=readers, changed=changed):
+        if name == "metrics":
+            table = table.filter(kept)
+        elif name in OF_PROBABILITIES:
+            table = table.clear() if numbers == "labels" else table.filter(pl.col("part") != WITH_REFUSALS)
+        yield name, table
+    yield "graded", graded.table()
+    if {*VARIED} & {*run.scored.parts}:
+        yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
+
+
+def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:
+    """Add predictions under the definition `floored`, if a dataset has a reported zero: none is below the floor."""
+    floored = imported.filter(~pl.col("part").is_in(VARIED)).with_columns(pl.col("floor").fill_null(0.0))
+    floors = floored.partition_by("floor", as_dict=True)
+    if not {*floors} - {(0.0,)}:
+        return predictions
+    tables = [predictions]
+    for (floor,), datasets in floors.items():
+        raised = pl.max_horizontal(pl.element(), pl.lit(floor))
+        of_datasets = predictions.join(datasets.select("dataset", "part").lazy(), on=["dataset", "part"], how="semi")
+        probs = pl.col("label_probs").list.eval(raised / raised.sum())
+        tables.append(of_datasets.with_columns(label_probs=probs, definition=pl.lit("floored")))
+    return pl.concat(tables).sort(PREDICTIONS_KEY)
+
+
+IMPORTED_ANSWERS = base.Family(
+    measure=imported_tables, sections=answer_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
+)
+"""How answers that were read are measured and shown."""
