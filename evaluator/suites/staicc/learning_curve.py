@@ -19,7 +19,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_over_datasets, with_intervals
-from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts, variations
+from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY
 from evaluator.suites.base import declared
 
@@ -40,10 +40,8 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
 
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
     ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
-    template = replace(dataset.template, query_prefix="")
-
-    def columns(n_before: int) -> dict[str, pl.Expr | pl.Series]:
-        """Return the columns of the prompts that are cut after `n_before` demonstrations."""
+    template, n_prompts = replace(dataset.template, query_prefix=""), n_sets(dataset) * dataset.test.height
+    for n_before in range(n_shots):
         asked = ids[:, n_before]
         prompts = classification_prompts(
             template,
@@ -52,17 +50,15 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
             demonstrations=dataset.demonstration,
             demonstration_ids=ids[:, :n_before],
         )
-        return {
-            **prompts.to_dict(),
-            "query_id": pl.lit(None, pl.Int64),
-            "n_shots": pl.lit(n_before, pl.Int64),
-            "demonstration_ids": pl.col("demonstration_ids").list.head(n_before),
-            "training_row": pl.Series(asked),
-            "gold": dataset.demonstration["gold"].gather(asked),
-        }
-
-    n_prompts = n_sets(dataset) * dataset.test.height
-    return variations(((columns(n_before), [whole]) for n_before in range(n_shots)), n_prompts)
+        yield whole.with_columns(
+            *prompts,
+            position=pl.col("position") + n_before * n_prompts,
+            query_id=pl.lit(None, pl.Int64),
+            n_shots=pl.lit(n_before, pl.Int64),
+            demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
+            training_row=pl.Series(asked),
+            gold=dataset.demonstration["gold"].gather(asked),
+        )
 
 
 def learning_curve(scored: ScoredRequests, definitions: Sequence[Definition], whole: str = "normal") -> pl.DataFrame:

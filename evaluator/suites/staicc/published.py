@@ -246,10 +246,9 @@ def standing_lines(run: Measured) -> Iterator[str]:
     placed, parts = standings(run), []
     for metric, title in SHOWN.items():
         for row in placed.filter(metric=metric, method=REFERENCE_METHOD).iter_rows(named=True):
-            is_usual = row["low"] <= row["value"] <= row["high"]
-            limits = f"{row['low']:.2f} to {row['high']:.2f}"
-            parts.append(f"{title} {row['value']:.2f}, models of {size_text(row['n_parameters'])}: {limits}")
-            parts[-1] += "" if is_usual else " (not usual at this size)"
+            usual = f"models of {size_text(row['n_parameters'])}: {row['low']:.2f} to {row['high']:.2f}"
+            note = "" if row["low"] <= row["value"] <= row["high"] else " (not usual at this size)"
+            parts.append(f"{title} {row['value']:.2f}, {usual}{note}")
     nearest = neighbours(run.record.model.n_parameters or 0).head(3)
     named = ", ".join(f"{model} {value:.2f}" for model, value in nearest.select("model", "accuracy").rows())
     yield f"Among StaICC's published models: {'; '.join(parts)}. Nearest in size, by accuracy: {named}."

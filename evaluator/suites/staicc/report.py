@@ -60,8 +60,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     ]
     classified = classification.classification_sections(run, texts=TITLES, without_parts=DIAGNOSTIC_PARTS)
     sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
-    if any("learning_curve" in parts for parts in run.record.prompts.parts.values()):
-        sections.append(learning_curve_section(run.table("learning_curve"), datasets_of(run)))
+    sections += learning_curve_sections(run)
     if published := published_section([(run, "", run.record.model.title)]):
         sections.append(published)
         standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
@@ -112,11 +111,13 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     datasets, is_headline = datasets_of(run), pl.col("metric").is_in([*HEADLINES, *AS_PRINTED])
     chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
     headlines = metrics.filter(is_headline)
+    table = partial(Table, is_mean_last=True, style="metrics diagnostics", data={"method": method})
     for definition, rows in by_definition(headlines, datasets):
         names = TITLES.in_order(headlines["metric"])
         caption = _caption(definition, rows.columns, has_absent=not run.table("absent_labels").is_empty())
-        columns = [replace(_column(name), note=_reading(name, definition)) for name in names]
-        content: list[Block] = [_table(rows, columns, method, caption)]
+        readings = (AS_PRINTED.get(name) or HEADLINES[name].readings[definition] for name in names)
+        columns = [replace(_column(name), note=reading) for name, reading in zip(names, readings, strict=True)]
+        content: list[Block] = [table(rows, [DATASET, *columns], caption=caption)]
         noisy = varied.filter(definition=definition, part="gler", metric="accuracy")
         if noisy.height:
             gler = rows.select("dataset", pl.col("gler").struct["value"]).rows() if "gler" in rows.columns else []
@@ -129,8 +130,8 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     for definition, rows in by_definition(others, datasets):
         columns = [_column(name) for name in TITLES.in_order(others["metric"])]
         caption = marked(TEXTS["others_note"], definition)
-        table = _table(rows, columns, method, caption)
-        folded = Group([table], "Other metrics of these parts", is_folded=True)
+        others_table = table(rows, [DATASET, *columns], caption=caption)
+        folded = Group([others_table], "Other metrics of these parts", is_folded=True)
         strips = list(_strip_panels(varied.filter(definition=definition), rows))
         content = [Group([STRIP_LEGEND, Panels(strips, style="pair")], STRIP_TITLE)] if strips else []
         yield Group([*content, folded], definition=definition, style="definition")
@@ -142,17 +143,6 @@ STRIP_LEGEND = Legend({"value": "mean and its 95% interval", "one": "one level: 
 
 def _column(metric: str) -> Column:
     return replace(metric_column(metric, TITLES), style="number diagnostic")
-
-
-def _reading(metric: str, definition: Any) -> tuple[str, str]:
-    """Return the unit and the direction of a headline metric."""
-    reading = AS_PRINTED.get(metric) or HEADLINES[metric].readings[definition]
-    return reading.unit, reading.meaning
-
-
-def _table(rows: pl.DataFrame, columns: Sequence[Column], method: str, caption: Markup) -> Table:
-    data, style = {"method": method}, "metrics diagnostics"
-    return Table(rows, [DATASET, *columns], is_mean_last=True, caption=caption, style=style, data=data)
 
 
 def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Markup:
@@ -195,9 +185,12 @@ def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Pane
             yield Panel(title, [figures.interval_rows(rows.with_columns(classification.described(rows, text)), dots)])
 
 
-def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Section:
-    """Build the section from schemas.LEARNING_CURVE; `datasets` is the order of panels and rows."""
-    groups = []
+def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
+    """Yield the section of schemas.LEARNING_CURVE, where the run has demonstrations and asks for their labels."""
+    prompts = run.record.prompts
+    if not prompts.n_shots or not any("learning_curve" in parts for parts in prompts.parts.values()):
+        return
+    curve, datasets, groups = run.table("learning_curve"), datasets_of(run), []
     for definition in (name for name in DEFINITIONS if name in set(curve["definition"])):
         rows = in_order(curve.filter(definition=definition), datasets, "n_shots")
         panels = dataset_panels(rows.filter(metric="accuracy"), _curve_figure)
@@ -209,7 +202,7 @@ def learning_curve_section(curve: pl.DataFrame, datasets: Sequence[str]) -> Sect
         folded = Group(tables, "The numbers of the learning curve", is_folded=True)
         content: list[Block] = [Panels(panels, style="panels noise"), folded]
         groups.append(Group(content, definition=definition, style="definition"))
-    return Section(
+    yield Section(
         "learning-curve",
         "Learning curve",
         [TEXTS["curve_note"], *groups],
