@@ -73,9 +73,6 @@ RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
 MAX_SD = math.sqrt(0.5)
 """Largest standard deviation of numbers in [0, 1]: that of one 0 and one 1."""
 
-CONSISTENCY = mean_metric("agreeing")
-"""Mean share of the most frequent label among the answers to the variations of one prompt; a row is such a prompt."""
-
 
 def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield the queries in each template; under `released` the first hundred, after one demonstration set."""
@@ -171,9 +168,7 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3; StaICC 0.1.1, util/functional.py, consistency.
     """
-    require_complete_grid(group, "template")
-    prompts = _agreement(group.repeated_requests, ["query_id", "demonstration_set"])
-    return metric_values(prompts, group.n_labels, {"template_consistency": CONSISTENCY})
+    return _consistency(group, "template", ["query_id", "demonstration_set"])
 
 
 def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
@@ -185,17 +180,23 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises and sources as template_consistency.
     """
-    require_complete_grid(group, "demonstration_set")
-    requests = group.repeated_requests
-    agreement = metric_values(_agreement(requests, ["query_id"]), group.n_labels, {"sampling_consistency": CONSISTENCY})
-    return agreement | metric_values(requests, group.n_labels, {"accuracy_mean_over_demonstration_sets": ACCURACY})
+    accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
+    consistency = _consistency(group, "demonstration_set", ["query_id"])
+    return consistency | metric_values(group.repeated_requests, group.n_labels, accuracy)
 
 
-def _agreement(requests: pl.DataFrame, prompt: list[str]) -> pl.DataFrame:
-    """Return the columns `prompt` and `agreeing`, the share of the most frequent answer, one row a prompt."""
-    counts = requests.group_by(*prompt, "pred").len()
+def _consistency(group: PredictionGroup, varied: str, prompt: list[str]) -> dict[str, Measured]:
+    """Measure PART_consistency, the share of the most frequent answer to a prompt's variations, averaged over prompts.
+
+    Args:
+        varied: column of the variations.
+        prompt: columns that identify a prompt.
+    """
+    require_complete_grid(group, varied)
+    counts = group.repeated_requests.group_by(*prompt, "pred").len()
     share = pl.col("len").max() / pl.col("len").sum()
-    return counts.group_by(prompt).agg(agreeing=share).sort(prompt)
+    prompts = counts.group_by(prompt).agg(agreeing=share).sort(prompt)
+    return metric_values(prompts, group.n_labels, {f"{group.key['part']}_consistency": mean_metric("agreeing")})
 
 
 def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:

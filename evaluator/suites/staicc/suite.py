@@ -3,8 +3,9 @@
 Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 import polars as pl
@@ -83,31 +84,6 @@ STAICC = base.Family(
 )
 
 
-def staicc_suite(
-    *,
-    summary: str,
-    parts: Mapping[str, base.Part],
-    requests: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
-    methods: tuple[str, ...] = ("vanilla",),
-    plan: base.Plan | None = None,
-    options: type | None = None,
-) -> base.Suite:
-    """Return a suite with the given fields, and with the fields that all suites of StaICC share."""
-    return base.Suite(
-        summary=summary,
-        parts=parts,
-        methods=methods,
-        default_datasets=tuple(SOURCES),
-        take=completed,
-        requests=lambda dataset, config: base.Requests(requests(dataset, config)),
-        plan=plan or base.Plan(check=_check_demonstrations),
-        options=options,
-        joins_others=True,
-        describe=_describe,
-        family=STAICC,
-    )
-
-
 def _describe(config: RunConfig) -> base.Described:
     seed = config.options_of(DemonstrationOptions).seed
     seeds = {"splits and demonstrations": SEED} if seed == SEED else {"splits": SEED, "demonstrations": seed}
@@ -128,6 +104,24 @@ def _check_demonstrations(config: RunConfig) -> None:
 SUITES_OF_OWN_DATA = {"staicc-normal", "staicc-learning-curve"}
 """Suites that take DemonstrationOptions."""
 
+staicc_suite = partial(
+    base.Suite,
+    default_datasets=tuple(SOURCES),
+    take=completed,
+    joins_others=True,
+    plan=base.Plan(check=_check_demonstrations),
+    describe=_describe,
+    family=STAICC,
+)
+"""Returns a suite with the given fields, and with those that all suites of StaICC share."""
+
+
+def _only_rows(
+    build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
+) -> Callable[[ClassificationDataset, RunConfig], base.Requests]:
+    """Return a function for Suite.requests, of a suite without side tables."""
+    return lambda dataset, config: base.Requests(build(dataset, config))
+
 
 def _normal_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield every test query after two demonstration sets drawn for it, as the part `normal`."""
@@ -139,12 +133,13 @@ def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> I
 
     The paper (section 3.3) does not mention the limits that `released` has in templates and demonstration sets.
     """
-    build = {
-        "gler": robustness.label_noise_requests,
-        "template": robustness.template_requests,
-        "sampling": robustness.sampling_requests,
-    }
-    return of_parts({part: requests(dataset, config) for part, requests in build.items()})
+    return of_parts(
+        {
+            "gler": robustness.label_noise_requests(dataset, config),
+            "template": robustness.template_requests(dataset, config),
+            "sampling": robustness.sampling_requests(dataset, config),
+        }
+    )
 
 
 def _demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -166,7 +161,7 @@ SUITES = {
     "staicc-normal": staicc_suite(
         summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
         parts={"normal": base.Part()},
-        requests=_normal_requests,
+        requests=_only_rows(_normal_requests),
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
     ),
@@ -177,28 +172,28 @@ SUITES = {
             "contextual": base.Part(kind="diagnostic"),
             "domain": base.Part(kind="diagnostic", prompts_differ=True),
         },
-        requests=bias_requests,
+        requests=_only_rows(bias_requests),
         methods=INFERENCE_METHODS,
     ),
     "staicc-robustness": staicc_suite(
         summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
         parts={name: base.Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
-        requests=_robustness_requests,
+        requests=_only_rows(_robustness_requests),
     ),
     "staicc-variables": staicc_suite(
         summary="Macro-F1 over eight connectors, verbalizers, demonstration orders and splits, as in figure 2.",
         parts={name: base.Part(kind="diagnostic") for name in robustness.VARIABLES},
-        requests=robustness.variable_requests,
+        requests=_only_rows(robustness.variable_requests),
     ),
     "staicc-demonstrations": staicc_suite(
         summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
         parts={name: base.Part(prompts_differ=True) for name in LABEL_DOMAINS},
-        requests=_demonstration_requests,
+        requests=_only_rows(_demonstration_requests),
     ),
     "staicc-learning-curve": staicc_suite(
         summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
         parts={"normal": base.Part(), PART: base.Part(kind="null")},
-        requests=learning_curve_requests,
+        requests=_only_rows(learning_curve_requests),
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
         plan=base.Plan(check=_require_shots),
