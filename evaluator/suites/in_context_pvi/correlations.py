@@ -34,25 +34,23 @@ COEFFICIENTS = ("pearson", "spearman")
 _RUN = ["n_shots", "demonstration_set"]
 
 
-def correlations(
-    rows: pl.DataFrame, *, across: str, by: Sequence[str], value: str = "pvi_bits", query: str = "query_id"
-) -> pl.DataFrame:
+def correlations(rows: pl.DataFrame, *, across: str, by: Sequence[str], value: str = "pvi_bits") -> pl.DataFrame:
     """Correlate every two levels of `across` over the queries they share, within each group `by`.
 
     Args:
-        rows: `by`, `across`, `query` and `value`, a float, with one row for each `by`, `across` and `query`. Values
+        rows: `by`, `across`, query_id and `value`, a float, with one row for each `by`, `across` and query. Values
             that are not finite are left out.
         across: column of levels, as "demonstration_set", "n_shots" or "model".
 
     Returns the columns `by` and the columns of schema.PVI_CORRELATIONS, sorted by group and levels. In Spearman's, ties
     get the mean of their ranks. Raises MetricError if a query is in one group and level twice.
     """
-    key = [*by, across, query]
+    key = [*by, across, "query_id"]
     require_one_each(rows, key)
     finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
     other = pl.col(f"{value}_other")
     # Join the rows of one query and group to each other, and keep each pair of levels once.
-    joined = finite.join(finite, on=[*by, query], suffix="_other", maintain_order="left")
+    joined = finite.join(finite, on=[*by, "query_id"], suffix="_other", maintain_order="left")
     pairs = joined.filter(pl.col(across) < pl.col(f"{across}_other"))
     groups = [*by, across, f"{across}_other"]
     # Of equal values, whose mean is rounded, pl.corr returns a small number.

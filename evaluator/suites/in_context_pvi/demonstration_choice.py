@@ -319,15 +319,13 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
     if candidates.is_empty():
         return schema.PVI_CHOSEN.to_frame()
     # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
-    sets = pl.concat(
-        scored.rows.filter(part=prompts.null_part(method)).select(
-            *_GROUP,
-            "demonstration_set",
-            demonstrations=pl.lit(order),
-            training_row="demonstration_ids",
-            place=pl.int_ranges(pl.col("demonstration_ids").list.len()),
-        )
-        for method, order in schema.CHOSEN.items()
+    orders = {prompts.null_part(method): order for method, order in schema.CHOSEN.items()}
+    sets = scored.rows.filter(pl.col("part").is_in([*orders])).select(
+        *_GROUP,
+        "demonstration_set",
+        demonstrations=pl.col("part").replace_strict(orders),
+        training_row="demonstration_ids",
+        place=pl.int_ranges(pl.col("demonstration_ids").list.len()),
     )
     rows = sets.explode("training_row", "place").collect()
     table = rows.join(measured, on=[*_GROUP, "training_row"], how="left")
@@ -337,15 +335,13 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
 
 def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield a record for each source of one dataset and number of shots, without intervals and baselines."""
-    sources = rows["demonstrations"].unique().sort().to_list()
-    (reference,) = set(sources) - {*schema.PVI_ORDERS}  # the source of the suite's sets
     right, bits = (_values_by_set(rows, value) for value in ("correct", "pvi_bits"))
+    (reference,) = right.keys() - {*schema.PVI_ORDERS}  # the source of the suite's sets
     answered = rows.filter(pl.col("correct").is_not_null().all().over("query_id"))
     gold = answered.unique("query_id").sort("query_id")["gold"].to_numpy()
     n_rows = rows["query_id"].n_unique()
-    for source in sources:
+    for source in sorted(right):
         n_queries, n_sets = right[source].shape
-        is_reference = source == reference
         yield {
             "demonstrations": source,
             "n_sets": n_sets,
@@ -354,27 +350,28 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
             "n_measured": len(bits[source]),
             "accuracy": _mean(right[source]),
             "v_information": _mean(bits[source]),
-            "n_correct": int(right[source].sum(axis=0).max()) if n_queries else None,
-            "best_accuracy": float(right[source].mean(axis=0).max()) if n_queries else None,
-            **(_majority(right[source], gold) if n_queries else {"majority": None, "p_majority": None}),
-            **_difference("accuracy", right[source], right[reference], is_reference=is_reference),
-            **_difference("v_information", bits[source], bits[reference], is_reference=is_reference),
+            **_best(right[source], gold),
+            **_difference("accuracy", right[source], right[reference]),
+            **_difference("v_information", bits[source], bits[reference]),
         }
 
 
-def _majority(right: Floats, gold: Ints) -> dict[str, float]:
-    """Test the best set of [query, set] against the majority label."""
-    best = right[:, right.sum(axis=0).argmax()] == 1
-    return majority_test(best, np.unique(gold)[:, None] == gold)
+def _best(right: Floats, gold: Ints) -> dict[str, float | None]:
+    """Return the accuracy of the best set of [query, set], and its test against the majority label."""
+    if not len(right):
+        return dict.fromkeys(("n_correct", "best_accuracy", "majority", "p_majority"))
+    n_right = right.sum(axis=0)
+    tested = majority_test(right[:, n_right.argmax()] == 1, np.unique(gold)[:, None] == gold)
+    return {"n_correct": int(n_right.max()), "best_accuracy": float(right.mean(axis=0).max()), **tested}
 
 
-def _difference(name: str, chosen: Floats, reference: Floats, *, is_reference: bool) -> dict[str, float | None]:
+def _difference(name: str, chosen: Floats, reference: Floats) -> dict[str, float | None]:
     """Return a difference from the suite's sets and both its intervals; all None for these sets, and without queries.
 
     The interval over queries of an accuracy is that of all paired differences of accuracies.
     """
     columns = [f"{name}_{end}" for end in ("difference", "low", "high", "two_way_low", "two_way_high")]
-    if is_reference or not len(reference):
+    if chosen is reference or not len(reference):
         return dict.fromkeys(columns)
     found = difference_from_draws(chosen, reference, _LIMITS[name])
     rows = [measured._asdict() | {"n_queries": len(chosen)} for measured in found]

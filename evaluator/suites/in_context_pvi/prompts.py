@@ -32,7 +32,6 @@ from evaluator.prompts.rows import (
     asks_labels,
     prompt_spans,
     render_prompts,
-    variations,
     with_query_span,
 )
 from evaluator.schemas import PROMPTS
@@ -122,6 +121,11 @@ class DemonstrationSet(NamedTuple):
     null_text: str  # the same with every input removed
     spans: list[dict[str, int]]  # as in schemas.PROMPTS, of the demonstrations in the text; empty for published texts
     null_spans: list[dict[str, int]]  # the same in the null text
+
+    @property
+    def without_inputs(self) -> "DemonstrationSet":
+        """Return the set with the null text as its text."""
+        return self._replace(text=self.null_text, spans=self.null_spans)
 
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
@@ -214,35 +218,19 @@ def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Rand
 
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
     """Return a demonstration set: rows of the demonstration split, rendered in the given order."""
-    template, label_text = dataset.template, dataset.verbalizer.text(pl.col("gold"))
-    label_prefix = pl.lit(template.label_prefix)
-    shown = dataset.demonstration[rows].select(
-        text=template.demonstration(pl.col("texts"), label_text),
-        label=template.before_label(pl.col("texts")).str.len_chars(),
-    )
-    without_inputs = dataset.demonstration[rows].select(
-        text=pl.concat_str(label_prefix, label_text, pl.lit(template.label_affix)),
-        label=label_prefix.str.len_chars(),
-    )
+    template, rendered = dataset.template, list[pl.DataFrame]()
+    for before_label in (template.before_label(pl.col("texts")), pl.lit(template.label_prefix)):
+        parts = (before_label, dataset.verbalizer.text(pl.col("gold")), pl.lit(template.label_affix))
+        columns = {"text": pl.concat_str(parts), "label": before_label.str.len_chars()}
+        rendered.append(dataset.demonstration[rows].select(**columns))
     in_order = np.arange(len(rows))[None, :]
-    texts = [render_prompts(template.instruction, one["text"], in_order).item() for one in (shown, without_inputs)]
-    spans = [prompt_spans(template.instruction, one, in_order).to_list()[0] for one in (shown, without_inputs)]
+    texts = [render_prompts(template.instruction, shown["text"], in_order).item() for shown in rendered]
+    spans = [prompt_spans(template.instruction, shown, in_order).to_list()[0] for shown in rendered]
     return DemonstrationSet(len(rows), number, rows, *texts, *spans)
 
 
 INPUT, NULL = "input", "null"
 """Parts: queries after demonstrations, and the same without any input."""
-
-_SETS = {
-    "n_shots": pl.Int64(),
-    "demonstration_set": pl.Int64(),
-    "demonstration_ids": pl.List(pl.Int64()),
-    "text": pl.String(),
-    "null_text": pl.String(),
-    "spans": PROMPTS["spans"],
-    "null_spans": PROMPTS["spans"],
-}
-"""Columns of a table of demonstration sets: the fields of DemonstrationSet."""
 
 
 def null_part(method: str) -> str:
@@ -285,40 +273,33 @@ def queries_after(
         queries: rows of as_queries.
         n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
     """
-    prompt = pl.concat_str("text", "query")
-
-    def after(prefix: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    for place, shown in enumerate(sets):
         for some in queries.iter_slices(ROWS_PER_FRAME):
-            rows = prefix.join(some, how="cross", maintain_order="left_right").with_columns(
-                position="query_id",
-                prompt=prompt,
-                spans=with_query_span(pl.col("spans"), pl.col("text"), prompt, prompt),
-            )
-            yield _as_requests(dataset, rows, part)
-
-    prefixes = pl.DataFrame(sets, schema=_SETS, orient="row").iter_slices(1)
-    return variations((({}, after(prefix)) for prefix in prefixes), n_rows)
+            yield _after(dataset, shown, some, part, place * n_rows)
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
     """Build request rows of the prompt without any input of each set; `position` numbers the sets."""
-    label_prefix = dataset.template.label_prefix.removesuffix(LABEL_SPACE)
-    prompt = pl.concat_str("null_text", pl.lit(dataset.template.query_prefix + label_prefix))
-    rows = pl.DataFrame(sets, schema=_SETS, orient="row").with_columns(
-        position=pl.int_range(pl.len()),
-        query_id=pl.lit(None, pl.Int64),
-        gold=pl.lit(None, pl.Int64),
+    end = dataset.template.query_prefix + dataset.template.label_prefix.removesuffix(LABEL_SPACE)
+    types = {"query_id": pl.Int64(), "gold": pl.Int64(), "query": pl.String()}
+    no_query = pl.DataFrame([(None, None, end)], schema=types, orient="row")
+    return pl.concat(_after(dataset, shown.without_inputs, no_query, part, place) for place, shown in enumerate(sets))
+
+
+def _after(
+    dataset: ClassificationDataset, shown: DemonstrationSet, queries: pl.DataFrame, part: str, first: int
+) -> pl.DataFrame:
+    """Build request rows of queries after a set of demonstrations; positions of rows of the split begin at `first`."""
+    before, prompt, labels = pl.lit(shown.text), pl.lit(shown.text) + pl.col("query"), asks_labels(dataset)
+    return queries.select(
+        "query_id",
+        "gold",
+        position=pl.col("query_id").fill_null(0) + first,
+        n_shots=pl.lit(shown.n_shots, pl.Int64),
+        demonstration_ids=pl.lit(shown.rows, pl.List(pl.Int64)),
         prompt=prompt,
-        spans=with_query_span(pl.col("null_spans"), pl.col("null_text"), prompt, prompt),
-    )
-    return _as_requests(dataset, rows, part)
-
-
-def _as_requests(dataset: ClassificationDataset, rows: pl.DataFrame, part: str) -> pl.DataFrame:
-    labels = asks_labels(dataset)
-    return rows.select(
-        *("position", "query_id", "n_shots", "demonstration_ids", "gold", "prompt", "spans"),
-        **NOT_VARIED | {"demonstration_set": pl.col("demonstration_set")},
+        spans=with_query_span(pl.lit(shown.spans, PROMPTS["spans"]), before, prompt, prompt),
+        **NOT_VARIED | {"demonstration_set": pl.lit(shown.number, pl.Int64)},
         **labels | {"continuations": continuations(labels["label_names"])},
         part=pl.lit(part),
     )

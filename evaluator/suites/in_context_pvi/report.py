@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import polars as pl
 
@@ -90,17 +91,18 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     """
     tables = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
     datasets = dataset_order(tables["pvi_summary"], run.record.prompts.datasets)
-    several = figures.has_several(tables["pvi"])
+    run_names = figures.run_names(several=figures.has_several(tables["pvi"]))
     tables = {name: _ordered(table, datasets) for name, table in tables.items()}
     for name in ("pvi_summary", "pvi_annotators"):
         parts = (["demonstrations"] if figures.has_several(tables[name]) else []) + ["demonstration_set"]
         tables[name] = tables[name].with_columns(set_name=pl.concat_str(parts, separator=" "))
-    drawn = {name: table.filter(definition=DRAWN) for name, table in tables.items()}
     labels = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
-    present = [name for name in PVI_DEFINITIONS if name in tables["pvi_summary"]["definition"]]
     by_definition: dict[PviDefinition, Tables] = {
-        name: {key: table.filter(definition=name) for key, table in tables.items()} for name in present
+        name: {key: table.filter(definition=name) for key, table in tables.items()}
+        for name in PVI_DEFINITIONS
+        if name in tables["pvi_summary"]["definition"]
     }
+    drawn = by_definition[DRAWN]
     sources = {*drawn["pvi_demonstrations"]["demonstrations"]} - {*PVI_ORDERS}
     suite_source = "" if drawn["pvi_chosen"].is_empty() else next(iter(sources))
     summaries = definition_groups(
@@ -119,8 +121,8 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     if suite_source:
         yield _demonstrations_section(drawn, labels, suite_source)
     yield from total_error_sections(run, datasets)
-    yield _densities_section(drawn, datasets, several=several)
-    yield _deciles_section(drawn, suite_source, several=several)
+    yield _densities_section(drawn, datasets, run_names)
+    yield _deciles_section(drawn, suite_source, run_names)
     yield _stability_section(drawn["pvi_pairs"], by_definition)
     if tables["pvi_annotators"].height:
         yield _annotators_section(by_definition)
@@ -160,16 +162,10 @@ def _positive(column: str) -> Callable[[Row], str]:
     return lambda row: count(row[column]) if row[column] else ""
 
 
-def _of_end(title: str, end: str) -> Column:
-    """Return the column of the accuracy among the queries of lowest or highest PVI."""
-    return Column(title, f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
-
-
 def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
     """Return the table of mean PVI and accuracy, one row for each demonstration set; `rows` are PVI_SUMMARY."""
     is_sampled = definition == "released"  # predictions are drawn, not the most probable labels
     accuracy = TEXTS[f"summary_caption_{'sampled' if is_sampled else 'predicted'}"].format(rows["seed"][0])
-    ends = [f"{side} {part}" for part in ("fifth", "half") for side in ("lowest", "highest")]
     note, below = ("other tokens", "n_other_token") if is_sampled else ("tied labels", "n_tied")
 
     def threshold(row: Row) -> str:
@@ -184,7 +180,11 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
             SET,
             Column("V-information", "v_information", note="bits", interval=("ci_low", "ci_high")),
             Column("Accuracy", "accuracy", note=note, below=(_positive(below),)),
-            *(_of_end(end.capitalize(), end.replace(" ", "_")) for end in ends),
+            *(
+                Column(f"{side} {part}", f"{end}_accuracy", note="tied", below=(_positive(f"{end}_tied"),))
+                for part, side in product(("fifth", "half"), ("Lowest", "Highest"))
+                for end in [f"{side.lower()}_{part}"]
+            ),
             Column("Right", "right_pvi", note="bits"),
             Column("Wrong", "wrong_pvi", note="bits"),
             Column(
@@ -205,17 +205,16 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
 
 def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Section:
     """Build the section that compares demonstrations chosen by PVI with those of the suite, and lists them."""
-    chosen = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text")))
-    lists = []
+    chosen, lists = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text"))), []
     for (dataset,), of_dataset in chosen.group_by("dataset", maintain_order=True):
         in_runs = of_dataset.sort(figures.BY_SOURCE, "n_shots", "demonstration_set", "place")
         groups, names = [], labels[str(dataset)]
-        for (source, n_shots, place), rows in in_runs.group_by(figures.RUN, maintain_order=True):
+        for (run,), rows in in_runs.group_by(figures.run_names(several=True), maintain_order=True):
             items = [
                 (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
                 for row in rows.iter_rows(named=True)
             ]
-            groups.append(_listed(figures.run_name(n_shots, source, place, several=True), items))
+            groups.append(_listed(str(run), items))
         title = f"{dataset}: chosen demonstrations"
         lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
     table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
@@ -262,33 +261,29 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
     )
 
 
-def _densities_section(drawn: Tables, datasets: Sequence[str], *, several: bool) -> Section:
+def _densities_section(drawn: Tables, datasets: Sequence[str], run_names: pl.Expr) -> Section:
     """Build the section of the histograms of right and wrong predictions."""
-    ends = drawn["pvi_summary"].select("dataset", *figures.RUN, "threshold").iter_rows()
-    thresholds = {tuple(key): threshold for *key, threshold in ends}
+    run, thresholds = ["dataset", *figures.RUN], drawn["pvi_summary"].select("dataset", *figures.RUN, "threshold")
+    densities = drawn["pvi_densities"].join(thresholds, on=run, how="left", maintain_order="left")
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
     content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
     for dataset in datasets:
-        rows, panels = drawn["pvi_densities"].filter(dataset=dataset), []
-        for (source, n_shots, place), densities in rows.group_by(figures.RUN, maintain_order=True):
-            threshold = thresholds[dataset, source, n_shots, place]
-            name, about = figures.run_name(n_shots, source, place, several=several), figures.threshold_text(threshold)
-            panels.append(Panel(name, [figures.density_figure(densities, threshold)], about))
+        panels = [
+            Panel(str(name), [figures.density_figure(rows)], figures.threshold_text(rows["threshold"][0]))
+            for (name,), rows in densities.filter(dataset=dataset).group_by(run_names, maintain_order=True)
+        ]
         drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
         content.append(Group([drawings], dataset, dataset=dataset))
     return Section("densities", "Right and wrong predictions by PVI", content, navigation="Right and wrong")
 
 
-def _deciles_section(drawn: Tables, suite_source: str, *, several: bool) -> Section:
+def _deciles_section(drawn: Tables, suite_source: str, run_names: pl.Expr) -> Section:
     """Build the section of the accuracies by decile."""
     sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
-    keys = {
-        "line": f"{suite_source} demonstrations",
-        **{f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources},
-    }
-    panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows, several=several)])
-    note, legend = TEXTS["deciles_note"].format(DRAWN), [Legend(keys)] if sources else []
-    content: list[Block] = [note, *legend, Panels(panels, style="curves", absent="")]
+    colours = {f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources}
+    panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows, run_names)])
+    legend = [Legend({"line": f"{suite_source} demonstrations", **colours})] if sources else []
+    content: list[Block] = [TEXTS["deciles_note"].format(DRAWN), *legend, Panels(panels, style="curves", absent="")]
     return Section("deciles", "Accuracy by PVI deciles", content, navigation="Deciles")
 
 

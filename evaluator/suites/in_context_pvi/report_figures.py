@@ -5,6 +5,7 @@ The name of a run includes the source of its demonstrations only if the page has
 
 import math
 from dataclasses import replace
+from itertools import cycle
 from typing import get_args
 
 import polars as pl
@@ -37,9 +38,9 @@ def has_several(rows: pl.DataFrame) -> bool:
     return rows["demonstrations"].n_unique() > 1
 
 
-def run_name(n_shots: object, source: object, number: object, *, several: bool) -> str:
-    """Return the name of a run, as "4-shot, hardest 0" or "4-shot, set 0"."""
-    return f"{n_shots}-shot, {source if several else 'set'} {number}"
+def run_names(*, several: bool) -> pl.Expr:
+    """Return the names of runs, as "4-shot, hardest 0" or "4-shot, set 0"."""
+    return pl.format("{}-shot, {} {}", "n_shots", "demonstrations" if several else pl.lit("set"), "demonstration_set")
 
 
 def threshold_text(threshold: float | None) -> str:
@@ -51,14 +52,14 @@ def threshold_text(threshold: float | None) -> str:
     return f"at least half are right from {threshold:.3f} {UNIT} up"
 
 
-def density_figure(densities: pl.DataFrame, threshold: float | None) -> figures.Drawing:
+def density_figure(densities: pl.DataFrame) -> figures.Drawing:
     """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
 
     Args:
-        densities: PVI_DENSITIES of one run; the two outer bins are drawn no wider than the others.
-        threshold: of PVI_SUMMARY; not drawn where it is None or outside the axis.
+        densities: PVI_DENSITIES of one run, the two outer bins of which are drawn no wider than the others, and
+            `threshold` of PVI_SUMMARY, which is not drawn where it is null or outside the axis.
     """
-    inner = densities.filter(pl.col("bin") == 1).row(0, named=True)
+    inner, threshold = densities.filter(bin=1).row(0, named=True), densities["threshold"][0]
     step = inner["bin_high"] - inner["bin_low"]
     low, high = inner["bin_low"] - step, float(densities["bin_low"].to_numpy().max() + step)
     bars = densities.filter(pl.col("n") > 0).select(
@@ -80,37 +81,30 @@ def density_figure(densities: pl.DataFrame, threshold: float | None) -> figures.
         figures.Axis(title=f"PVI, {UNIT}", domain=(low, high), form="~r"),
         figures.Axis(ticks=3, form="~r"),
         size=DENSITY,
-        data=densities.with_columns(threshold=pl.lit(threshold, pl.Float64)),
+        data=densities,
         bars=bars,
         threshold=pl.DataFrame({"low": at}, schema={"low": pl.Float64}),
         whole=pl.DataFrame({"low": [low], "high": [high], "description": [description]}),
     )
 
 
-def decile_figure(deciles: pl.DataFrame, *, several: bool) -> figures.Drawing:
+def decile_figure(deciles: pl.DataFrame, names: pl.Expr) -> figures.Drawing:
     """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
         deciles: PVI_DECILES of one dataset and definition.
-        several: whether names of runs include their sources.
+        names: of runs.
     """
-    dashes = list(figures.DASHES)
-    dash = {n: dashes[place % len(dashes)] for place, n in enumerate(deciles["n_shots"].unique().sort())}
-    in_order = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile")
-    lines = pl.concat(
-        run.select(
-            x="decile",
-            y="accuracy",
-            colour=pl.lit(SOURCE_COLOURS.get(str(source), (figures.BLUE, ""))[0]),
-            dash=pl.lit(dash[n_shots]),
-            description=pl.format(
-                "{}: accuracy {} in the lowest decile, {} in the highest",
-                pl.lit(run_name(n_shots, source, number, several=several)),
-                pl.lit(f"{run['accuracy'][0]:.3f}"),
-                pl.lit(f"{run['accuracy'][-1]:.3f}"),
-            ),
-        )
-        for (source, n_shots, number), run in in_order.group_by(RUN, maintain_order=True)
+    dashes = dict(zip(deciles["n_shots"].unique().sort(), cycle(figures.DASHES), strict=False))
+    colours = {source: colour for source, (colour, _) in SOURCE_COLOURS.items()}
+    accuracy = pl.col("accuracy").round(3).sort_by("decile")
+    ends = (accuracy.first().over(RUN), accuracy.last().over(RUN))
+    lines = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").select(
+        x="decile",
+        y="accuracy",
+        colour=pl.col("demonstrations").replace_strict(colours, default=figures.BLUE),
+        dash=pl.col("n_shots").replace_strict(dashes, return_dtype=pl.String),
+        description=pl.format("{}: accuracy {} in the lowest decile, {} in the highest", names, *ends),
     )
     half = figures.Mark("rule", y="half", rows="halves", color=figures.GREY, size=1, dash=(3, 3))
     return figures.panel(

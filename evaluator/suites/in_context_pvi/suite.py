@@ -43,10 +43,8 @@ def describe(config: RunConfig) -> base.Described:
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of all classification suites, then the tables of PVI."""
     yield from base.classification_tables(run, shared="demonstration sets")
-    queries, candidates = (
-        run.store.table(name, schema).collect()
-        for name, schema in (("pvi_queries", PVI_QUERIES), ("pvi_candidates", PVI_CANDIDATES))
-    )
+    queries = run.store.table("pvi_queries", PVI_QUERIES).collect()
+    candidates = run.store.table("pvi_candidates", PVI_CANDIDATES).collect()
     options = run.config.options_of(prompts.PviOptions)
     annotations = run.options_of(prompts.PviMeasureOptions).annotations
     yield from pvi_measures(run.scored, queries, annotations, options=options, candidates=candidates).items()

@@ -11,6 +11,7 @@ section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run
 """
 
 import math
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -59,8 +60,8 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     counts = counts.with_columns(pl.when(is_drawn).then(value).alias(name) for name, value in if_drawn.items())
     value, correct = pl.col("pvi_bits"), pl.col("correct")
     means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
-    by_correctness = judged.group_by(PVI_RUN, maintain_order=True).agg(**means)
-    for table in (by_correctness, _ends(judged), _v_information(pvi), thresholds(judged)):
+    by_pvi = judged.group_by(PVI_RUN, maintain_order=True).agg(**means, **_ends())
+    for table in (by_pvi, _v_information(pvi), thresholds(judged)):
         counts = counts.join(table, on=PVI_RUN, how="left")
     counts = counts.with_columns(
         (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
@@ -121,42 +122,23 @@ def _threshold(values: Floats, correct: Bools) -> tuple[float, float]:
     return math.inf if gain < 0 else between, float((~correct).sum() + 2 * max(gain, 0.0)) / len(values)
 
 
-def _ends(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of the lowest and highest fifths and halves of each run."""
-    rows = []
-    for key, run in judged.group_by(PVI_RUN, maintain_order=True):
-        row: dict[str, object] = dict(zip(PVI_RUN, key, strict=True))
-        of_end = _beyond_quantile if row["definition"] == "released" else _by_rank
-        for name, parts in SHARES.items():
-            for end, sign in (("lowest", 1), ("highest", -1)):
-                found = of_end(run["pvi_bits"].to_numpy(), run["correct"].to_numpy(), parts, sign)
-                row |= dict(zip((f"{end}_{name}_{column}" for column in ("accuracy", "tied", "n")), found, strict=True))
-        rows.append(row)
-    return pl.DataFrame(rows, schema={name: PVI_SUMMARY[name] for name in (*PVI_RUN, *_OF_ENDS)})
-
-
-_OF_ENDS = [name for name in PVI_SUMMARY if name.startswith(("lowest_", "highest_"))]
-
-_End = tuple[float | None, int, int]
-"""Accuracy of the queries of lowest or highest PVI, how many tie at the border, and their number."""
-
-
-def _by_rank(values: Floats, correct: Bools, parts: int, sign: int) -> _End:
-    """Return the same of the lowest 1 / parts of sign * values, of which there is at least one."""
-    values, size = sign * values, max(len(values) // parts, 1)
-    # Queries inside the border all count; queries that tie at it share the remaining ranks.
-    border = np.sort(values)[size - 1]
-    inside, tied = values < border, values == border
-    places_left = size - int(inside.sum())
-    n_right = int(correct[inside].sum()) + places_left * float(correct[tied].mean())
-    return n_right / size, int(tied.sum()) if tied.sum() > places_left else 0, size
-
-
-def _beyond_quantile(values: Floats, correct: Bools, parts: int, sign: int) -> _End:
-    """Return the same of the values strictly beyond a quantile."""
-    border = np.quantile(values, 1 / parts if sign > 0 else 1 - 1 / parts)
-    inside = sign * values < sign * border
-    return float(correct[inside].mean()) if inside.any() else None, int((values == border).sum()), int(inside.sum())
+def _ends() -> dict[str, pl.Expr]:
+    """Return the columns of the lowest and highest fifths and halves of a run, from its judged queries."""
+    is_released, correct, columns = pl.col("definition").first() == "released", pl.col("correct"), dict[str, pl.Expr]()
+    for (name, parts), (end, sign) in product(SHARES.items(), {"lowest": 1, "highest": -1}.items()):
+        value, size = sign * pl.col("pvi_bits"), pl.max_horizontal(pl.len() // parts, 1).cast(pl.Int64)
+        # Queries inside the border all count; queries that tie at it share the remaining ranks.
+        border = value.sort().get(size - 1)
+        inside, tied = value < border, value == border
+        places_left = size - inside.sum()
+        n_right = correct.filter(inside).sum() + places_left * correct.filter(tied).mean()
+        by_rank = (n_right / size, pl.when(tied.sum() > places_left).then(tied.sum()).otherwise(0), size)
+        quantile = sign * pl.col("pvi_bits").quantile(1 / parts if sign > 0 else 1 - 1 / parts, "linear")
+        beyond = value < quantile
+        by_quantile = (correct.filter(beyond).mean(), (value == quantile).sum(), beyond.sum())
+        for column, ranked, released in zip(("accuracy", "tied", "n"), by_rank, by_quantile, strict=True):
+            columns[f"{end}_{name}_{column}"] = pl.when(is_released).then(released).otherwise(ranked)
+    return columns
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
