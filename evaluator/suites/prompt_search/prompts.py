@@ -206,59 +206,52 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:
     """Return the requests for every query with each demonstration set of `tries`, set by set."""
-    n_tries = len(tries.demonstrations)
     # One row for each pair of a demonstration set and a query.
-    number, place = (index.ravel() for index in np.indices((n_tries, len(queries))))
-    texts = dataset.examples[queries].select(
+    number, place = (index.ravel() for index in np.indices((len(tries.demonstrations), len(queries))))
+    rows = dataset.examples[queries].select(
         inputs=tries.template.inputs(pl.col("input"), pl.col("shown_choices")),
         continuations=continuations(pl.col("choices")),
         label_names="choices",
         gold=pl.col("correct").list.first(),
-    )
-    rows = texts.select(pl.all().gather(place))
-    opening, shown, shown_rows = _demonstrations(dataset, tries, number)
-    prompts = render_prompts(opening, shown["text"], shown_rows, rows["inputs"])
-    spans = prompt_spans(opening, shown, shown_rows, rows["inputs"])
+    )[place]
     demonstration_set = pl.lit(pl.Series(number + tries.first_set))
     demonstration_ids = pl.Series(tries.demonstrations[number], dtype=pl.Array(pl.Int64, tries.n_shots))
     return rows.drop("inputs").with_columns(
+        *_prompts(dataset, tries, number, rows["inputs"]),
         part=pl.lit(tries.part),
         query_id=pl.Series(queries[place]),
         **NOT_VARIED | {"demonstration_set": demonstration_set, "template": pl.lit(tries.template_number, pl.Int64)},
         n_shots=pl.lit(tries.n_shots, pl.Int64),
         demonstration_ids=demonstration_ids.cast(pl.List(pl.Int64)),
-        prompt=prompts,
-        spans=spans,
         ask=pl.lit("labels"),
     )
 
 
-def _demonstrations(dataset: MultipleChoiceDataset, tries: Tries, number: Ints) -> tuple[str, pl.DataFrame, Ints]:
-    """Return the first arguments of prompt_spans: opening, demonstrations, and their rows for sets `number`."""
-    first_correct = pl.col("choices").list.get(pl.col("correct").list.first())
+def _prompts(
+    dataset: MultipleChoiceDataset, tries: Tries, number: Ints, queries: pl.Series
+) -> tuple[pl.Series, pl.Series]:
+    """Return `prompt` and `spans` of the queries, rendered, after the demonstration sets `number`."""
+    template, first_correct = tries.template, pl.col("choices").list.get(pl.col("correct").list.first())
     # A demonstration is rendered again for every set that contains it, because few are in more than one.
-    rendered = dataset.shown[tries.demonstrations.ravel()].select(
-        text=tries.template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct),
-        label=tries.template.inputs(pl.col("input"), pl.col("shown_choices")).str.len_chars(),
+    shown = dataset.shown[tries.demonstrations.ravel()].select(
+        text=template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct),
+        label=template.inputs(pl.col("input"), pl.col("shown_choices")).str.len_chars(),
     )
-    rows = np.arange(tries.demonstrations.size).reshape(tries.demonstrations.shape)
-    return tries.template.opening, rendered, rows[number]
+    rows = np.arange(tries.demonstrations.size).reshape(tries.demonstrations.shape)[number]
+    opening = template.opening
+    return render_prompts(opening, shown["text"], rows, queries), prompt_spans(opening, shown, rows, queries)
 
 
 def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
     """Return the candidate prompts with placeholders in place of a query's input and choices."""
-    n_tries = len(tries.demonstrations)
+    number, ids = np.arange(len(tries.demonstrations)), dataset.shown["example_id"].to_numpy()[tries.demonstrations]
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()
-    queries = query.new_from_index(0, n_tries)
-    rows = tries.demonstrations
-    opening, shown, shown_rows = _demonstrations(dataset, tries, np.arange(n_tries))
-    ids = dataset.shown["example_id"].gather(rows.ravel()).to_numpy().reshape(rows.shape)
     return pl.DataFrame(
         {
             "part": tries.part,
             "n_shots": tries.n_shots,
-            "prompt_number": np.arange(n_tries) + tries.template_number,
+            "prompt_number": number + tries.template_number,
             "demonstrations": pl.Series(ids.tolist(), dtype=pl.List(pl.String)),
-            "text": render_prompts(opening, shown["text"], shown_rows, queries),
+            "text": _prompts(dataset, tries, number, query.new_from_index(0, len(number)))[0],
         }
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import Literal
 
 import polars as pl
@@ -275,13 +276,12 @@ def tail_figure(rows: pl.DataFrame, column: str, title: str) -> Drawing:
 
 def _drawn(rows: pl.DataFrame, by: Lines) -> pl.DataFrame:
     """Add `x`, the colour of each definition, the dashes of each line, and its description."""
-    dashes, lines = list(DASHES), rows[by].unique().sort().to_list()
-    dash = {line: dashes[place % len(dashes)] for place, line in enumerate(lines)}
+    dashes = dict(zip(rows[by].unique().sort(), cycle(DASHES), strict=False))
     end = [pl.col(name).sort_by("tries").last().over(by, "definition") for name in ENDS]
     return rows.with_columns(
         x="tries",
         colour=pl.col("definition").replace_strict({"paper": BLUE, "distinct": GREEN}),
-        dash=pl.col(by).replace_strict(dash, return_dtype=pl.String),
+        dash=pl.col(by).replace_strict(dashes, return_dtype=pl.String),
         description=pl.format(
             LINE_NAMES[by] + ", {}: the best of {} prompts has accuracy {}, the best of as many random classifiers {} "
             "(reached with probability {}), chance {} ({})",
