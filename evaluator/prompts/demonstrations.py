@@ -19,6 +19,7 @@ LabelDomain = Literal["in_domain", "out_of_domain"]
 """Whether the demonstrations of a prompt must show the query's gold label, or must not."""
 
 REJECTION_BATCH = 2**16  # samples
+SEARCHED = 2**8  # samples among which the next that fits is searched at a time
 MAX_REJECTION_DRAWS = 2**26  # demonstrations drawn for one dataset: seconds here, hours in the toolkit
 
 
@@ -35,8 +36,9 @@ def sample_demonstrations(
     Raises TemplateError if there are fewer demonstrations than shots. (The toolkit draws with repetition in that case,
     and reports zeros.)
     """
-    shape = (n_demonstration_sets, n_queries, n_shots)
-    return _sample(Lcg(), n_shots, n_demonstrations, n_demonstration_sets * n_queries).reshape(shape)
+    _require_enough(n_shots, n_demonstrations)
+    drawn = Lcg().samples(n_demonstration_sets * n_queries, n_shots, n_demonstrations)
+    return drawn.reshape(n_demonstration_sets, n_queries, n_shots)
 
 
 def own_demonstrations(
@@ -119,8 +121,9 @@ def domain_demonstrations(
     """
     labels = dataset.demonstration["gold"].to_numpy()
     gold = np.tile(dataset.test["gold"].to_numpy(), N_DEMONSTRATION_SETS)
+    _require_enough(n_shots, len(labels))
     random = Lcg()
-    sampled = _sample(random, n_shots, len(labels), len(gold))
+    sampled = random.samples(len(gold), n_shots, len(labels))
     shows_gold = (labels[sampled] == gold[:, None]).any(axis=1)
     unfit = np.flatnonzero(shows_gold == (label_domain == "out_of_domain"))
     by_label = {label: unfit[gold[unfit] == label] for label in np.unique(gold[unfit]).tolist()}
@@ -138,11 +141,6 @@ def domain_demonstrations(
             place = random.samples(len(prompts), 1, n_shots)[:, 0]
             sampled[prompts, place] = rows[random.samples(len(prompts), 1, len(rows))[:, 0]]
     return sampled
-
-
-def _sample(random: Lcg, n_shots: int, n_demonstrations: int, n_prompts: int) -> Ints:
-    _require_enough(n_shots, n_demonstrations)
-    return random.samples(n_prompts, n_shots, n_demonstrations)
 
 
 def _require_enough(n_shots: int, n_demonstrations: int) -> None:
@@ -177,38 +175,28 @@ def _rejection_samples(
     dataset: ClassificationDataset, label_domain: LabelDomain, random: Lcg, gold: Ints, n_shots: int
 ) -> Ints:
     """Draw samples until each label of `gold` [n], in turn, has one that fits it; return them, [n, n_shots]."""
-    labels = dataset.demonstration["gold"].to_numpy()
-    samples: list[Ints] = []
-    n_drawn = 0
-    while len(samples) < len(gold):
-        if n_drawn * n_shots >= MAX_REJECTION_DRAWS:
-            raise TemplateError(
-                f"{dataset.name}: after {n_drawn:,} samples of {n_shots} demonstrations {len(gold) - len(samples)} of "
-                f"{len(gold)} prompts still lack one that is {label_domain.replace('_', '-')}, first one for the label "
-                f"{dataset.verbalizer.label_names[gold[len(samples)]]!r}. Choose fewer --shots, or --definition paper, "
-                "which draws none in vain."
-            )
-        drawn = random.samples(REJECTION_BATCH, n_shots, len(labels))
-        n_drawn += REJECTION_BATCH
-        samples.extend(drawn[_first_fitting(labels[drawn], gold[len(samples) :], label_domain)])
-    return np.array(samples, dtype=np.int64).reshape(len(gold), n_shots)
-
-
-def _first_fitting(shown: Ints, gold: Ints, label_domain: LabelDomain) -> list[int]:
-    """Return for each label of `gold` the next row of `shown` [n_samples, n_shots] that fits it, while there is one."""
-    fitting = {
-        label: np.flatnonzero((shown == label).any(axis=1) == (label_domain == "in_domain"))
-        for label in np.unique(gold).tolist()
-    }
-    taken: list[int] = []
-    # One prompt after the other, because each search starts after the row that the prompt before it took.
+    labels, is_in_domain = dataset.demonstration["gold"].to_numpy(), label_domain == "in_domain"
+    samples, drawn, n_drawn, place = list[Ints](), np.empty((0, n_shots), np.int64), 0, 0
+    # One prompt after the other, because each search starts after the sample that the prompt before it took.
     for label in gold.tolist():
-        rows = fitting[label]
-        nearest = np.searchsorted(rows, taken[-1] + 1 if taken else 0)
-        if nearest == len(rows):
-            break
-        taken.append(int(rows[nearest]))
-    return taken
+        is_found = False
+        while not is_found:
+            if place == len(drawn):
+                if n_drawn * n_shots >= MAX_REJECTION_DRAWS:
+                    raise TemplateError(
+                        f"{dataset.name}: after {n_drawn:,} samples of {n_shots} demonstrations "
+                        f"{len(gold) - len(samples)} of {len(gold)} prompts still lack one that is "
+                        f"{label_domain.replace('_', '-')}, first one for the label "
+                        f"{dataset.verbalizer.label_names[label]!r}. Choose fewer --shots, or --definition paper, "
+                        "which draws none in vain."
+                    )
+                drawn, place = random.samples(REJECTION_BATCH, n_shots, len(labels)), 0
+                n_drawn += REJECTION_BATCH
+            fits = (labels[drawn[place : place + SEARCHED]] == label).any(axis=1) == is_in_domain
+            is_found = bool(fits.any())
+            place += int(fits.argmax()) + 1 if is_found else len(fits)
+        samples.append(drawn[place - 1])
+    return np.array(samples, dtype=np.int64).reshape(len(gold), n_shots)
 
 
 MAX_LISTED = 2**16  # up to this number all sequences are shuffled; beyond it, numbers are drawn until enough differ

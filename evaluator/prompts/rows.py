@@ -216,39 +216,31 @@ def requests(
     if n_queries is not None and n_queries > n_test:
         raise ConfigError(f"--queries {n_queries}: the test split of {dataset.name} has {n_test}. Ask for no more.")
     dataset.template.require_fields(dataset.text_fields)
-    prompts = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
-    for first in range(0, len(prompts), ROWS_PER_FRAME):
-        chosen = prompts[first : first + ROWS_PER_FRAME]
-        some = PromptPlan(**{name: values[chosen] for name, values in vars(plan).items()})
-        labels = None if shown_labels is None else shown_labels[chosen]
-        yield _rows(dataset, some, labels, None if queries is None else queries.gather(chosen))
-
-
-def _rows(
-    dataset: ClassificationDataset, plan: PromptPlan, shown_labels: Ints | None, queries: pl.Series | None
-) -> pl.DataFrame:
-    text = classification_prompts(
-        dataset.template,
-        dataset.verbalizer,
-        queries=dataset.test["texts"].gather(plan.query_id) if queries is None else queries,
-        demonstrations=dataset.demonstration,
-        demonstration_ids=plan.demonstration_ids,
-        shown_labels=shown_labels,
-    )
-    return pl.DataFrame(
-        {
-            "position": plan.query_id + plan.demonstration_set * dataset.test.height,
-            "query_id": plan.query_id,
-            "demonstration_set": plan.demonstration_set,
-            "demonstration_ids": pl.Series(plan.demonstration_ids).cast(pl.List(pl.Int64)),
-            "gold": dataset.test["gold"].gather(plan.query_id),
-            **text.to_dict(),
-        }
-    ).with_columns(
-        **{name: value for name, value in NOT_VARIED.items() if name != "demonstration_set"},
-        n_shots=pl.lit(plan.demonstration_ids.shape[1], pl.Int64),
-        **asks_labels(dataset),
-    )
+    chosen = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
+    for first in range(0, len(chosen), ROWS_PER_FRAME):
+        some = chosen[first : first + ROWS_PER_FRAME]
+        query_id, demonstration_set, shown = (
+            plan.query_id[some],
+            plan.demonstration_set[some],
+            plan.demonstration_ids[some],
+        )
+        prompts = classification_prompts(
+            dataset.template,
+            dataset.verbalizer,
+            queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(some),
+            demonstrations=dataset.demonstration,
+            demonstration_ids=shown,
+            shown_labels=None if shown_labels is None else shown_labels[some],
+        )
+        yield prompts.with_columns(
+            **NOT_VARIED | {"demonstration_set": pl.lit(pl.Series(demonstration_set))},
+            **asks_labels(dataset),
+            position=pl.Series(query_id + demonstration_set * n_test),
+            query_id=pl.Series(query_id),
+            n_shots=pl.lit(shown.shape[1], pl.Int64),
+            demonstration_ids=pl.Series(shown).cast(pl.List(pl.Int64)),
+            gold=dataset.test["gold"].gather(query_id),
+        )
 
 
 def of_parts(parts: Mapping[str, Iterable[pl.DataFrame]]) -> Iterator[pl.DataFrame]:
