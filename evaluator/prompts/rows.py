@@ -6,7 +6,6 @@ Join rendered demonstrations and queries to prompts. (Templates render single ex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -248,17 +247,3 @@ def of_parts(parts: Mapping[str, Iterable[pl.DataFrame]]) -> Iterator[pl.DataFra
     for part, frames in parts.items():
         for rows in frames:
             yield rows.with_columns(part=pl.lit(part))
-
-
-def variations(
-    variants: Iterable[tuple[Mapping[str, Any], Iterable[pl.DataFrame]]], n_positions: int
-) -> Iterator[pl.DataFrame]:
-    """Yield the frames of each variation of the same prompts; `position` continues from one variation to the next.
-
-    Args:
-        variants: the columns that a variation sets, and its frames.
-        n_positions: number of positions of one variation; its frames have positions from 0 to n_positions - 1.
-    """
-    for number, (columns, frames) in enumerate(variants):
-        for rows in frames:
-            yield rows.with_columns(**columns, position=pl.col("position") + number * n_positions)

@@ -101,7 +101,7 @@ def import_answers(
 
 
 def _prompts_record(built: Built, datasets: Sequence[ImportedDataset], digest: str) -> PromptsRecord:
-    described = Described(shots="unknown", n_shots=None, queries="those of the files", seeds={})
+    described = Described(["unknown"], "those of the files")
     return replace(
         stage_records.prompts_record(built, described),
         datasets=list(built.config.datasets),

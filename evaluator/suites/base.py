@@ -58,34 +58,15 @@ class Requests(NamedTuple):
 class Described(NamedTuple):
     """The settings of a run, as its report states them."""
 
-    shots: str
-    n_shots: int | None  # None if prompts have different numbers of demonstrations
-    queries: str
-    seeds: Mapping[str, int]
+    shots: Sequence[int | str]  # numbers of demonstrations, or words for them
+    every_query: str = "all"  # words for the queries of a run without --queries
+    seeds: Mapping[str, int] = {}  # by what they draw
 
-
-def described(
-    config: RunConfig,
-    *,
-    shots: Sequence[int | str] = (),
-    every_query: str = "all",
-    seeds: Mapping[str, int] = {},
-) -> Described:
-    """Return the settings of a run.
-
-    Args:
-        shots: the numbers of demonstrations, or words for them; empty: the one of the configuration.
-        every_query: words for the queries of a run without --queries.
-        seeds: by what they draw.
-    """
-    shots = shots or (config.n_shots,)
-    only = shots[0] if len(shots) == 1 else None
-    return Described(
-        shots=", ".join(map(str, shots)),
-        n_shots=only if isinstance(only, int) else None,
-        queries=f"{config.n_queries:,}" if config.n_queries else every_query,
-        seeds=seeds,
-    )
+    @property
+    def n_shots(self) -> int | None:
+        """Return the number of demonstrations; None if prompts have different numbers, or none is known."""
+        only = self.shots[0] if len(self.shots) == 1 else None
+        return only if isinstance(only, int) else None
 
 
 class Comparison(NamedTuple):
@@ -200,7 +181,7 @@ class Suite:
     definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
     measure_options: type | None = None  # dataclass of options, as `options`, of `evaluator measure`
 
-    describe: Callable[[RunConfig], Described] = described
+    describe: Callable[[RunConfig], Described] = lambda config: Described((config.n_shots,))
     """Return the settings of a run for its report."""
 
     @property

@@ -93,8 +93,7 @@ def check(config: RunConfig) -> None:
 
 def describe(config: RunConfig) -> base.Described:
     options = config.options_of(prompts.DecideOptions)
-    seeds = {"demonstrations and orders of options": options.seed}
-    return base.described(config, shots=options.shots, every_query="every row", seeds=seeds)
+    return base.Described(options.shots, "every row", {"demonstrations and orders of options": options.seed})
 
 
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:

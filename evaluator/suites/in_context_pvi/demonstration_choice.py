@@ -25,7 +25,6 @@ from evaluator.metrics.classification import Limits, Measured
 from evaluator.metrics.guessing import GUESSES, majority_test, prompts_tried, with_baselines, with_both_tests
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
-from evaluator.prompts.rows import variations
 from evaluator.statistics.paired import paired_interval
 from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import prompts, schema
@@ -54,12 +53,11 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     dataset, pvi = context.classification, prompts.resolved_options(context.config)
     n_rows = dataset.demonstration.height
     numbered = {"training_row": pl.col("query_id"), "query_id": pl.lit(None, pl.Int64)}
-    variants = []
-    for first in first_sets(dataset, pvi):
-        rows = candidates_for_set(dataset, pvi, first)
-        variants.append((numbered, prompts.queries_after(dataset, [first], rows, part=TRAINING, n_rows=n_rows)))
-    for rows in variations(variants, n_rows):
-        yield rows.select(context.columns)
+    for number, first in enumerate(first_sets(dataset, pvi)):
+        chosen = candidates_for_set(dataset, pvi, first)
+        for rows in prompts.queries_after(dataset, [first], chosen, part=TRAINING, n_rows=n_rows):
+            position = pl.col("position") + number * n_rows
+            yield rows.with_columns(**numbered, position=position).select(context.columns)
 
 
 def training_pvi(scored: ScoredRequests) -> pl.DataFrame:

@@ -37,7 +37,7 @@ def describe(config: RunConfig) -> base.Described:
     """Return the numbers of shots, the queries and the seed of a run."""
     options = config.options_of(prompts.PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
-    return base.described(config, shots=shots, seeds={"demonstrations": options.seed})
+    return base.Described(shots, seeds={"demonstrations": options.seed})
 
 
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:

@@ -190,7 +190,7 @@ def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> base.Requests
 def describe(config: RunConfig) -> base.Described:
     options = config.options_of(SearchOptions)
     seeds = {"queries, demonstrations and ties": options.seed}
-    return base.described(config, shots=options.shots, every_query=f"at most {MAX_QUERIES}", seeds=seeds)
+    return base.Described(options.shots, f"at most {MAX_QUERIES}", seeds)
 
 
 def check(config: RunConfig) -> None:

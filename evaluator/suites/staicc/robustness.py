@@ -30,7 +30,6 @@ from evaluator.metrics.classification import (
     REQUEST_COLUMNS,
     STAICC_METRICS,
     Measured,
-    Metric,
     jackknifed,
     mean_metric,
     metric_values,
@@ -40,7 +39,7 @@ from evaluator.metrics.groups import Measure, PredictionGroup
 from evaluator.metrics.intervals import two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, Design, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
-from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests, variations
+from evaluator.prompts.rows import benchmark_plan, normal_requests, requests
 from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
 
 logger = logging.getLogger(__name__)
@@ -84,11 +83,11 @@ def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     n_sets = N_DEMONSTRATION_SETS
     if config.prompt_definition == "released":
         dataset, n_sets = _first_queries(dataset, RELEASED_TEMPLATE_QUERIES), 1
-    variants = (
-        ({"template": pl.lit(number, pl.Int64)}, _normal(replace(dataset, template=template), config, n_sets))
-        for number, template in enumerate(dataset.alternative_templates)
-    )
-    yield from variations(variants, n_sets * dataset.test.height)
+    n_prompts = n_sets * dataset.test.height
+    for number, template in enumerate(dataset.alternative_templates):
+        for rows in _normal(replace(dataset, template=template), config, n_sets):
+            position = pl.col("position") + number * n_prompts
+            yield rows.with_columns(template=pl.lit(number, pl.Int64), position=position)
 
 
 def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -122,20 +121,18 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
         "order": [dataset] * N_LEVELS,
         "split": [_split(dataset, seed) for seed in range(N_LEVELS)],
     }
-    yield from of_parts({part: _variable(part, datasets, config) for part, datasets in levels.items()})
-
-
-def _variable(part: str, datasets: Sequence[ClassificationDataset], config: RunConfig) -> Iterator[pl.DataFrame]:
-    n_test, variants = datasets[0].test.height, []
-    for level, dataset in enumerate(datasets):
-        plan = benchmark_plan(dataset, n_shots=config.n_shots, n_demonstration_sets=1)
-        if part == "order" and level:
-            shuffled = np.random.default_rng(level).permuted(plan.demonstration_ids, axis=1)
-            plan = replace(plan, demonstration_ids=shuffled)
-        first_id = level * n_test if part == "split" else 0
-        columns = {VARIABLES[part]: pl.lit(level, pl.Int64), "query_id": pl.col("query_id") + first_id}
-        variants.append((columns, requests(dataset, plan, n_queries=config.n_queries)))
-    return variations(variants, n_test)
+    n_test = dataset.test.height
+    for part, datasets in levels.items():
+        for level, varied in enumerate(datasets):
+            plan = benchmark_plan(varied, n_shots=config.n_shots, n_demonstration_sets=1)
+            if part == "order" and level:
+                shuffled = np.random.default_rng(level).permuted(plan.demonstration_ids, axis=1)
+                plan = replace(plan, demonstration_ids=shuffled)
+            first_id = level * n_test if part == "split" else 0
+            columns = {VARIABLES[part]: pl.lit(level, pl.Int64), "query_id": pl.col("query_id") + first_id}
+            for rows in requests(varied, plan, n_queries=config.n_queries):
+                position = pl.col("position") + level * n_test
+                yield rows.with_columns(**columns, part=pl.lit(part), position=position)
 
 
 def _split(dataset: ClassificationDataset, seed: int) -> ClassificationDataset:
@@ -232,7 +229,7 @@ def level_spread(levels: str, column: str) -> Measure:
     """
 
     def measure(group: PredictionGroup) -> dict[str, Measured]:
-        values, without_one = level_values(group, METRICS["macro_f1"], column)
+        values, without_one = level_values(group, "macro_f1", column)
         sd = jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), "symmetric", (0.0, MAX_SD))
         mean = jackknifed(float(values.mean()), without_one.mean(axis=1), "symmetric", (0.0, 1.0))
         return {f"macro_f1_mean_over_{levels}": mean, f"macro_f1_sd_over_{levels}": sd}
@@ -240,10 +237,10 @@ def level_spread(levels: str, column: str) -> Measure:
     return measure
 
 
-def level_values(group: PredictionGroup, metric: Metric, column: str) -> tuple[Floats, Floats]:
+def level_values(group: PredictionGroup, metric: str, column: str) -> tuple[Floats, Floats]:
     """Return a metric at each level of a column, [level], and the same without each query in turn, [query, level]."""
-    key, value = ["query_id", column], metric.value(group.n_labels)
-    sums = statistic_sums(group.repeated_requests, group.n_labels, {"": metric}, key)
+    key, value = ["query_id", column], METRICS[metric].value(group.n_labels)
+    sums = statistic_sums(group.repeated_requests, group.n_labels, {metric: METRICS[metric]}, key)
     statistics = [name for name in sums.columns if name not in key]
     totals = sums.group_by(column).agg(pl.col(statistics).sum()).sort(column)
     every = sums.select("query_id").unique().sort("query_id").join(totals, how="cross", maintain_order="left_right")
@@ -318,11 +315,10 @@ def label_noise_requests(dataset: ClassificationDataset, config: RunConfig) -> I
         shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
         shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=0) for count in n_wrong]
-    variants = []
-    for rate, count, labels in zip(NOISE_RATES, n_wrong, shown, strict=True):
+    for number, (rate, count, labels) in enumerate(zip(NOISE_RATES, n_wrong, shown, strict=True)):
         columns = {"noise_rate": pl.lit(rate), "n_wrong_labels": pl.lit(count, pl.Int64)}
-        variants.append((columns, requests(dataset, plan, shown_labels=labels, n_queries=config.n_queries)))
-    yield from variations(variants, len(true_labels))
+        for rows in requests(dataset, plan, shown_labels=labels, n_queries=config.n_queries):
+            yield rows.with_columns(**columns, position=pl.col("position") + number * len(true_labels))
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
@@ -389,7 +385,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
         weights = scale * np.array(slope_weights(axis))
-        values, without_one = level_values(group, METRICS[metric], "noise_rate")
+        values, without_one = level_values(group, metric, "noise_rate")
         largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
         return jackknifed(float(values @ weights), without_one @ weights, "symmetric", (-largest, largest))
 

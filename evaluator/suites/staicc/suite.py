@@ -87,7 +87,7 @@ STAICC = base.Family(
 def _describe(config: RunConfig) -> base.Described:
     seed = config.options_of(DemonstrationOptions).seed
     seeds = {"splits and demonstrations": SEED} if seed == SEED else {"splits": SEED, "demonstrations": seed}
-    return base.described(config, every_query="the whole test split", seeds=seeds)
+    return base.Described((config.n_shots,), "the whole test split", seeds)
 
 
 def _check_demonstrations(config: RunConfig) -> None:
