@@ -6,7 +6,6 @@ Compare accuracies with cheap baselines: a classifier of words, and the question
 """
 
 from collections.abc import Collection, Iterator
-from functools import partial
 from importlib.util import find_spec
 from warnings import catch_warnings, simplefilter
 
@@ -26,7 +25,7 @@ FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"
 """Measures, in the names of metrics after the part: `order_flips`."""
 
 
-def variation_effect(group: PredictionGroup, part: str) -> dict[str, Measured]:
+def variation_effect(group: PredictionGroup) -> dict[str, Measured]:
     """Measure a part of VARIED, with intervals over queries.
 
     PART_flips is the share of variations with another answer than the question as it is, PART_distance the mean total
@@ -34,7 +33,7 @@ def variation_effect(group: PredictionGroup, part: str) -> dict[str, Measured]:
     variations, of questions with true options. order_first is the share of answers that name the option shown first:
     1/k for k options where order does not matter.
     """
-    varied, pred = changes(group.rows), pl.col("pred")
+    part, varied, pred = group.key["part"], changes(group.rows), pl.col("pred")
     measures = {FLIPS: (varied, pl.col("flips")), DISTANCE: (varied, pl.col("distance"))}
     if group.rows["gold"].null_count() == 0:
         measures[ACCURACY] = (group.rows, pred == pl.col("gold"))
@@ -80,7 +79,7 @@ TITLES = {
 DIAGNOSTICS = tuple(
     Diagnostic(
         part=part,
-        measure=partial(variation_effect, part=part),
+        measure=variation_effect,
         metric=f"{part}_{FLIPS}",
         title=f"{title}: other answers",
         lower_is_better=True,

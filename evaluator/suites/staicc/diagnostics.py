@@ -78,7 +78,7 @@ DIAGNOSTICS: tuple[Diagnostic, ...] = (
     *(
         Diagnostic(
             part=part,
-            measure=robustness.level_spread(f"{part}s", column),
+            measure=robustness.level_spread,
             titles={
                 f"macro_f1_mean_over_{part}s": f"Macro-F1, mean of {part}s",
                 f"macro_f1_sd_over_{part}s": f"Macro-F1, SD of {part}s",

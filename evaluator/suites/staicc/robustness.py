@@ -35,7 +35,7 @@ from evaluator.metrics.classification import (
     metric_values,
     statistic_sums,
 )
-from evaluator.metrics.groups import Measure, PredictionGroup
+from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import two_way_standard_error
 from evaluator.metrics.total_error import CrossedAnswers, Design, TotalErrors, crossed_cells
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS
@@ -222,19 +222,16 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     return {"accuracy_mean_over_templates": mean, "accuracy_sd_over_templates": sd}
 
 
-def level_spread(levels: str, column: str) -> Measure:
-    """Return a measure of macro_f1_mean_over_LEVELS and macro_f1_sd_over_LEVELS (n - 1 in the denominator).
+def level_spread(group: PredictionGroup) -> dict[str, Measured]:
+    """Measure macro_f1_mean_over_PARTs and macro_f1_sd_over_PARTs (n - 1 in the denominator), of a part of VARIABLES.
 
     Their intervals are over queries, for these levels. Source: Cho & Inoue 2025, figure 2, which draws macro-F1.
     """
-
-    def measure(group: PredictionGroup) -> dict[str, Measured]:
-        values, without_one = level_values(group, "macro_f1", column)
-        sd = jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), "symmetric", (0.0, MAX_SD))
-        mean = jackknifed(float(values.mean()), without_one.mean(axis=1), "symmetric", (0.0, 1.0))
-        return {f"macro_f1_mean_over_{levels}": mean, f"macro_f1_sd_over_{levels}": sd}
-
-    return measure
+    part = group.key["part"]
+    values, without_one = level_values(group, "macro_f1", VARIABLES[part])
+    sd = jackknifed(float(values.std(ddof=1)), without_one.std(axis=1, ddof=1), "symmetric", (0.0, MAX_SD))
+    mean = jackknifed(float(values.mean()), without_one.mean(axis=1), "symmetric", (0.0, 1.0))
+    return {f"macro_f1_mean_over_{part}s": mean, f"macro_f1_sd_over_{part}s": sd}
 
 
 def level_values(group: PredictionGroup, metric: str, column: str) -> tuple[Floats, Floats]:
