@@ -65,7 +65,7 @@ MEANINGS: dict[PviDefinition, str] = {
 }
 """Definition -> one line for the reader, in the order of the page's choice of definitions."""
 
-DRAWN = "paper"
+DRAWN: PviDefinition = "paper"
 """The definition of figures, lists and the table of queries, whichever one the reader chooses for the other tables."""
 
 N_LISTED = 5

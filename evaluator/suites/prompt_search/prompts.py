@@ -208,7 +208,7 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
     """Return the requests for every query with each demonstration set of `tries`, set by set."""
     # One row for each pair of a demonstration set and a query.
     number, place = (index.ravel() for index in np.indices((len(tries.demonstrations), len(queries))))
-    rows = dataset.examples[queries].select(
+    rows: pl.DataFrame = dataset.examples[queries].select(
         inputs=tries.template.inputs(pl.col("input"), pl.col("shown_choices")),
         continuations=continuations(pl.col("choices")),
         label_names="choices",

@@ -9,6 +9,7 @@ import polars as pl
 from markupsafe import Markup
 
 from evaluator.metrics.classification import REQUEST_COLUMNS
+from evaluator.metrics.groups import Reading
 from evaluator.report import classification, figures
 from evaluator.report.methods import datasets_of, method_order
 from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
@@ -115,8 +116,7 @@ def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
     for definition, rows in by_definition(headlines, datasets):
         names = TITLES.in_order(headlines["metric"])
         caption = _caption(definition, rows.columns, has_absent=not run.table("absent_labels").is_empty())
-        readings = (AS_PRINTED.get(name) or HEADLINES[name].readings[definition] for name in names)
-        columns = [replace(_column(name), note=reading) for name, reading in zip(names, readings, strict=True)]
+        columns = [replace(_column(name), note=_reading(name, definition)) for name in names]
         content: list[Block] = [table(rows, [DATASET, *columns], caption=caption)]
         noisy = varied.filter(definition=definition, part="gler", metric="accuracy")
         if noisy.height:
@@ -143,6 +143,11 @@ STRIP_LEGEND = Legend({"value": "mean and its 95% interval", "one": "one level: 
 
 def _column(metric: str) -> Column:
     return replace(metric_column(metric, TITLES), style="number diagnostic")
+
+
+def _reading(metric: str, definition: Any) -> Reading:
+    """Return the unit and the direction of a headline metric."""
+    return AS_PRINTED.get(metric) or HEADLINES[metric].readings[definition]
 
 
 def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Markup:
