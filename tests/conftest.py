@@ -98,7 +98,6 @@ def _validated_charts() -> Iterator[None]:
 
 WITHOUT_FIGURES = {
     "api",
-    "compare",
     "datasets",
     "decide",
     "decisions",
@@ -108,10 +107,9 @@ WITHOUT_FIGURES = {
     "methods",
     "run",
     "runs",
-    "suites",
 }
 """Folders whose tests run much and read no figure of a page, but for some modules."""
-WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search", "test_report", "test_report_figures"}
+WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search"}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -61,6 +61,7 @@ SCALING_KEYS = {
     "reference": "chance",
 }
 PAIRS_NOTE = TEXTS["pairs_note"].format(POWER)
+DATASETS_CAPTION = "A column is a dataset; below each value its 95% interval, clustered by query."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +172,12 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         best = significantly_best(differences[measure]) if against is None else set()
         table = _model_table(data, of_measure, "method", {name: name for name in methods}, TEXTS["means_caption"], best)
         if against is not None:
-            heading, compared = f"Against {data.runs[-1].model}", _against(against.filter(**places[measure]))
-            yield section(f"against-{number}", heading, title, "Against", TEXTS["against_note"], compared)
+            content = TEXTS["against_note"], _against(against.filter(**places[measure]))
+            yield section(f"against-{number}", f"Against {data.runs[-1].model}", title, "Against", *content)
         yield section(f"means-{number}", title, data.over, title, table)
         if len(data.datasets) > 1:
-            caption = "A column is a dataset; below each value its 95% interval, clustered by query."
             of_measure, names = by_dataset.filter(measure=measure), {name: name for name in data.datasets}
-            table = _model_table(data, of_measure, "dataset", names, caption)
+            table = _model_table(data, of_measure, "dataset", names, DATASETS_CAPTION)
             yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
     titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
@@ -206,8 +206,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
         yield section("ranks", "Rank correlations", "after figure 8", "Rank correlations", *ranks)
     title = "Model against model"
     for number, measure in enumerate(judged if against is None else [], 1):
-        pairs = _pairs(data, differences[measure])
-        yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *pairs)
+        yield section(f"pairs-{number}", title, titles[measure], title, PAIRS_NOTE, *_pairs(data, differences[measure]))
     if "equivalence" in tables and not tables["equivalence"].is_empty():
         blocks = _equivalence(tables["equivalence"].filter(dataset=MEAN_OVER_DATASETS))
         yield section("equivalence", "No worse, and equivalent", "two one-sided tests", "Margin", *blocks)

@@ -31,7 +31,7 @@ from evaluator.metrics.classification import DEFINITIONS, per_request_columns
 from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord
+from evaluator.record import EngineRecord, ModelRecord
 from evaluator.run.build import Built, method_contexts, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
@@ -227,8 +227,7 @@ def score_run(
 ) -> Stage[Scored]:
     """Score a store's prompts with a model, then the prompts of the second round.
 
-    Scores that are in the data folder already, from any run, are used again. The model is loaded only if some are
-    missing.
+    Scores of any run in the data folder are used again. The model is loaded only if some are missing.
 
     A dataset whose prompts are too long for the model, or whose labels it cannot tell apart, is left out as long as
     others are left.
@@ -246,10 +245,7 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    model = resolved.record
-    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
-    arithmetic = Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
-    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=arithmetic)
+    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=_arithmetic(resolved.record))
     run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         store: PromptStore | None = built.store
@@ -281,6 +277,11 @@ def score_run(
         stores[0] = yield from write_distances(run, stores[0], head, loader)
     took_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
     return Scored(run, stores, left_out, _engine_facts(stores), took_s)
+
+
+def _arithmetic(model: ModelRecord) -> Arithmetic | None:
+    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
+    return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
