@@ -222,5 +222,6 @@ def test_names_of_datasets_cannot_end_the_element_that_holds_them():
 
 
 def test_a_run_in_which_nothing_was_answered_has_no_such_table(run, monkeypatch):
-    monkeypatch.setitem(run._measured._tables, "queries", QUERIES.to_frame())
+    tables = {"queries": QUERIES.to_frame().lazy(), "predictions": run._measured.scan("predictions")}
+    monkeypatch.setattr(run._measured, "scan", tables.__getitem__)
     assert query_section(run._measured) is None
