@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -22,7 +21,7 @@ from evaluator.reproductions.lu_2023.recompute import (
     Published,
     judged_cells,
 )
-from tests.command_line import command_outputs
+from tests.reproductions.commanded import Commanded, reproduce_by_command
 from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
 
 SCHEMAS = {
@@ -53,26 +52,19 @@ def cell(out: Path, table: str, row: str, column: str) -> dict[str, object]:
     )
 
 
-class Commanded(NamedTuple):
-    out: Path
-    said: str
-
-
 @pytest.fixture(scope="module")
 def commanded(tmp_path_factory: pytest.TempPathFactory) -> Commanded:
     """The command on a folder with the same files as that of `out`."""
-    folder = tmp_path_factory.mktemp("commanded")
-    words = ("lu-2023", "--data", write_folder(folder / "data"), "--out", folder / "out")
-    return Commanded(folder / "out", command_outputs("reproduce", *words).out)
+    return reproduce_by_command("lu-2023", write_folder, tmp_path_factory.mktemp("commanded"))
 
 
 def test_the_command_writes_tables_and_a_page_and_says_how_many_cells_are_equal(commanded: Commanded) -> None:
-    out, said = commanded
-    assert re.search(r"^14\(a\) +35 +", said, re.MULTILINE)
+    out, printed = commanded
+    assert re.search(r"^14\(a\) +35 +", printed, re.MULTILINE)
     # Accuracies of CoLA in tables 1 and 14(a) and of BoolQ in 14(a), sizes of both, PVI for TRUE of table 1 (1.1640)
     # and Shots' mean, .44 = (.7 + .74 - .12) / 3: of these last, the mean alone and no median (.7 is not .74).
-    assert "7 of 218 cells are equal to the paper's, to the printed decimals." in said
-    assert "Table 14(a), CoLA, acc. low PVI: 0.2500, printed 0.3374. Fitted, the paper does not say it" in said
+    assert "7 of 218 cells are equal to the paper's, to the printed decimals." in printed
+    assert "Table 14(a), CoLA, acc. low PVI: 0.2500, printed 0.3374. Fitted, the paper does not say it" in printed
     assert (out / "report.html").is_file()
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
@@ -15,7 +14,8 @@ from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.yauney_mimno_2024.held_out import PUBLISHED_HELD_OUT
 from evaluator.reproductions.yauney_mimno_2024.recompute import PUBLISHED_EXPERIMENTS
 from evaluator.reproductions.yauney_mimno_2024.rules import PUBLISHED_TOTALS
-from tests.command_line import command, command_outputs
+from tests.command_line import command_outputs
+from tests.reproductions.commanded import Commanded, reproduce_by_command
 from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
 
 TABLES = ["baselines", "cells", "curves", "experiments", "held_out", "held_out_spread", "identical_models"]
@@ -33,24 +33,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-class Commanded(NamedTuple):
-    out: Path
-    said: str
-
-
 @pytest.fixture(scope="module")
 def commanded(tmp_path_factory: pytest.TempPathFactory) -> Commanded:
     """The command on a folder with the same files as that of `out`."""
-    folder = tmp_path_factory.mktemp("commanded")
-    words = ("yauney-mimno-2024", "--data", write_folder(folder / "data"), "--out", folder / "out")
-    return Commanded(folder / "out", command("reproduce", *words))
+    return reproduce_by_command("yauney-mimno-2024", write_folder, tmp_path_factory.mktemp("commanded"))
 
 
 def test_the_command_writes_tables_and_a_page_and_prints_the_totals(commanded: Commanded) -> None:
-    out, said = commanded
+    out, printed = commanded
     # By hand, below: one experiment is above both baselines, one between them.
-    assert re.search(r"^released +2 +2 +1 +1 +50\.0%$", said, re.MULTILINE)
-    assert re.search(r"^authors' splits, released +max +0\.75 +1\.00 +0\.50", said, re.MULTILINE)
+    assert re.search(r"^released +2 +2 +1 +1 +50\.0%$", printed, re.MULTILINE)
+    assert re.search(r"^authors' splits, released +max +0\.75 +1\.00 +0\.50", printed, re.MULTILINE)
     assert (out / "report.html").is_file()
     assert sorted(path.stem for path in (out / "tables").glob("*.parquet")) == TABLES
     assert sorted(path.stem for path in (out / "tables").glob("*.csv")) == TABLES
