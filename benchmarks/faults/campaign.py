@@ -39,7 +39,7 @@ from benchmarks.harness import append_rows
 MOMENTS, QUOTAS, WRITERS = 16, 5, 1
 """Trials of each kind for each case, at a share of 1."""
 
-CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 6, 1
+CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 4, 1
 """In how many cases each damage of each kind of file before each command is tried, at a share of 1."""
 
 MODELS, DATA = 160, 300
@@ -96,7 +96,9 @@ def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]
     os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     names = options.cases.split(",") if options.cases else []
     cases = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
-    import_all_of(["run", "staicc-normal", *SMALL, *FAKE, "--out", scratch / "first"])
+    first = scratch / "first"
+    readers = ["measure", first], ["verify", first], ["export", first, "--format", "csv", "--out", scratch / "first.csv"]
+    import_all_of(["run", "staicc-normal", *SMALL, *FAKE, "--out", first], *readers)
     remembered.install()
     if without_torch := [case for case in cases if not case.imports_torch]:
         trials = _trials(without_torch, CASES_A_CORRUPTION, scratch / "without torch")
@@ -120,7 +122,7 @@ def _trials(chosen: Sequence[Case], n_corrupted: int, scratch: Path) -> list[Tri
         _require_same_page(case, scratch / "page" / case.case.name)
         print(f"{case.case.name}: {sum(case.n_events.values())} changes of files, {case.cpu_s:.2f} s", flush=True)
         trials += [*kill_trials(case, MOMENTS), *disk_trials(case, number, QUOTAS)]
-        trials += [*writer_trials(case, WRITERS), *determinism_trials(case), *place_trials(case)]
+        trials += [*writer_trials(case, WRITERS), *determinism_trials(case), *place_trials(case, number)]
     return trials
 
 

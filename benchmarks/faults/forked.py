@@ -115,8 +115,8 @@ def _become(commands: Sequence[list[str]], prepare: Callable[[], None] | None, w
         os._exit(status)
 
 
-def import_all_of(words: Sequence[object]) -> None:
-    """Run a command in a child, and import here whatever it has imported there."""
+def import_all_of(*commands: Sequence[object]) -> None:
+    """Run commands in a child, and import here whatever they have imported there."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -130,12 +130,12 @@ def import_all_of(words: Sequence[object]) -> None:
     def prepare() -> None:
         os._exit = tell  # type: ignore[assignment]
 
-    outcome = run(words, prepare=prepare)
+    outcome = run(*commands, prepare=prepare)
     os.close(writer)
     with open(reader, encoding="utf-8") as names:
         modules = names.read().split("\n")
     if outcome.status:
-        raise SystemExit(f"evaluator {' '.join(map(str, words))} ended with {outcome.status}:\n{outcome.output}")
+        raise SystemExit(f"An undisturbed command ended with {outcome.status}:\n{outcome.output}")
     for name in modules:
         with suppress(Exception):  # modules that others made by hand
             importlib.import_module(name)

@@ -22,15 +22,18 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 CODES = ("\u2028", "\u2029", "\u0085", "\0", "\x01", "\x1b[2J", "\n", "\t", "\u202e", "\uffff")
 
 
-def place_trials(case: Undisturbed) -> Iterator[Trial]:
-    """Yield runs without flushed folders, locks or renamed open files, and kills of runs that keep their answers."""
+def place_trials(case: Undisturbed, case_number: int) -> Iterator[Trial]:
+    """Yield runs without flushed folders, locks or renamed open files, and kills of runs that keep their answers.
+
+    Of these kills, a case has every third; the next two cases have the others.
+    """
     kinds = [("no flush of folders", number, partial(_no_folder_sync, number)) for number in NO_FOLDER_SYNC]
     kinds += [("no locks", number, partial(_no_locks, number)) for number in NO_LOCKS]
     kinds += [("no rename of open files", number, partial(_no_open_rename, number)) for number in (errno.EACCES,)]
     for name, number, prepare in kinds:
         yield Trial("odd file system", f"{case.case.name}, {name}: {os.strerror(number)}", partial(_run, case, prepare))
     if "score" in case.case.disturbed:
-        for number in range(1, 2 * case.n_events["score"]):
+        for number in range(1 + case_number % 3, 2 * case.n_events["score"], 3):
             yield Trial("kill with kept answers", f"{case.case.name}, {number}", partial(_kill_keeping, case, number))
 
 
