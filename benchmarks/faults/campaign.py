@@ -97,7 +97,11 @@ def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]
     names = options.cases.split(",") if options.cases else []
     cases = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
     first = scratch / "first"
-    readers = ["measure", first], ["verify", first], ["export", first, "--format", "csv", "--out", scratch / "first.csv"]
+    readers = (
+        ["measure", first],
+        ["verify", first],
+        ["export", first, "--format", "csv", "--out", scratch / "first.csv"],
+    )
     import_all_of(["run", "staicc-normal", *SMALL, *FAKE, "--out", first], *readers)
     remembered.install()
     if without_torch := [case for case in cases if not case.imports_torch]:
