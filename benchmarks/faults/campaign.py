@@ -59,15 +59,18 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=40, help="begin no trial after so long, and say how many are left"
     )
+    parser.add_argument("--skip", type=int, default=0, help="trials of the same draw that an earlier command has made")
     parser.add_argument("--no-row", action="store_true", help="append no rows to benchmarks/results/faults.csv")
     options = parser.parse_args()
     clock = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=RAM_DISK if os.access(RAM_DISK, os.W_OK) else None))
     results: list[Result] = []
     n_trials = 0
+    skipped = options.skip
     try:
         for trials in _rounds(scratch, options):
-            chosen = _chosen(trials, options)
+            drawn = _chosen(trials, options)
+            chosen, skipped = drawn[skipped:], max(skipped - len(drawn), 0)
             n_trials += len(chosen)
             results += _attempts(chosen, scratch, options.seed, options.jobs, clock + 60 * options.minutes)
     finally:
