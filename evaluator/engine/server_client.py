@@ -42,6 +42,7 @@ _UNAVAILABLE = (408, 429, 502, 503, 504, 529)
 _MINUS_INFINITY = -9999.0
 # How far above 0 the rounding of half precision can leave a log-probability, or that of several tokens, in nats.
 _ROUNDED_UP = 0.01
+_LARGEST_EXPONENT = 700.0  # of e, without an overflow, also where hundreds of them are added
 
 T = TypeVar("T")
 
@@ -192,7 +193,8 @@ class ServerClient:
         if any(value <= _MINUS_INFINITY for row in rows for value in row):
             raise BadAnswerError(f"{self.url} gave a log-probability of minus infinity")
         for question, row in zip(questions, rows, strict=True):
-            if question.next_token_ids and (fault := sum_fault(math.fsum(map(math.exp, row)))):
+            probabilities = [math.exp(min(value, _LARGEST_EXPONENT)) for value in row]
+            if fault := sum_fault(math.fsum(probabilities) if question.next_token_ids else max(probabilities)):
                 raise BadAnswerError(f"{self.url} {fault}")
         return answers
 
@@ -227,8 +229,9 @@ class ServerClient:
         if response.status >= 500:
             raise InternalError(f"{self.url} answered {response.status} {_shown(data)}")
         if 300 <= response.status < 400:
-            target = urllib3.util.parse_url(response.headers.get("Location", "")).host
-            raise ModelError(f"{self.url}{path} redirects to {target or 'another path'}; no redirect is followed.")
+            target = re.match(r"\w+://(?:[^/?#@]*@)?([\w.-]+)", response.headers.get("Location", ""))
+            where = target[1] if target else "another path"
+            raise ModelError(f"{self.url}{path} redirects to {where}; no redirect is followed.")
         if response.status in (401, 403):
             variables = " or ".join(self._key_variables)
             raise ModelError(f"{self.url} refuses the request ({response.status}): set {variables} to its key.")
@@ -296,7 +299,7 @@ def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
     """Return the seconds that a server asks to wait; 0 if it does not, or in no form that HTTP has."""
     with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
         if milliseconds := response.headers.get("retry-after-ms"):
-            return min(max(float(milliseconds) / 1000, 0.0), MAX_RETRY_AFTER_S)
+            return min(max(0.0, float(milliseconds) / 1000), MAX_RETRY_AFTER_S)  # in this order NaN is 0
         return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
     return 0.0
 

@@ -16,7 +16,7 @@ def log_prob(prefix: Sequence[int], token: int) -> float:
     return -5 - (sum(place * other for place, other in enumerate(prefix, start=1)) * 31 + token) % 97 / 97
 
 
-def completion(body: Answer) -> Answer:
+def completion(body: Answer, log_prob: Callable[[Sequence[int], int], float] = log_prob) -> Answer:
     choices: list[Answer] = []
     for index, tokens in enumerate(body["prompt"]):
         if ids := body.get("logprob_token_ids"):

@@ -151,6 +151,19 @@ def test_a_log_probability_above_0_is_asked_for_again(serve):
     assert server.n_completions > len(server.answered) / 16
 
 
+@pytest.mark.parametrize("logit", [0.5, 1000.0])
+def test_a_number_that_is_no_log_probability_ends_the_run_with_a_sentence(serve, monkeypatch, logit):
+    """Of next tokens and of a whole prompt, and also where e to it is more than a float holds."""
+    monkeypatch.setattr(server_client, "FIRST_WAIT_S", 0.001)
+    for labels in ([[5], [6]], [[*range(50)], [60]]):
+        server = serve()
+        server.answer = lambda body: completion(body, lambda _prefix, _token: logit)
+        if len(labels[0]) > 1:
+            server.answer = lambda body: completion(body, lambda prefix, token: logit if prefix[3:] else -token - 1.0)
+        with pytest.raises(ModelError, match=r"which is more than 1.*\(5 times\)"):
+            list(engine_of(server).log_likelihoods([ContinuationRequest([1, 2], labels)]))
+
+
 def first_tokens(change):
     """Change the log-probabilities of the next tokens of a prompt."""
 
@@ -407,15 +420,21 @@ def test_a_busy_server_is_given_the_time_it_asks_for(serve):
     assert time.monotonic() - start >= 1  # without the header the first repetition comes at once
 
 
-@pytest.mark.parametrize("hint", ["1.5", "soon", "Wed, 21 Oct 99999 07:28:00 GMT"])
-def test_a_time_to_wait_that_is_none_is_no_hint(serve, hint):
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        *(("Retry-After", hint) for hint in ("1.5", "soon", "Wed, 21 Oct 99999 07:28:00 GMT")),
+        *(("retry-after-ms", hint) for hint in ("nan", "-inf", "soon")),
+    ],
+)
+def test_a_time_to_wait_that_is_none_is_no_hint(serve, header, hint):
     def busy(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(503)
-        handler.send_header("Retry-After", hint)
+        handler.send_header(header, hint)
         handler.send_header("Content-Length", "0")
         handler.end_headers()
 
-    assert_all_answered_once(engine_of(serve(on_calls({2}, busy))))
+    assert_all_answered_once(engine_of(serve(on_calls({2}, busy)), concurrency=1))
 
 
 def test_a_request_that_the_server_refuses_is_not_tried_again(serve):
@@ -431,6 +450,20 @@ def test_no_redirect_is_followed(serve):
     with pytest.raises(ModelError, match=r"redirects to 127\.0\.0\.1; no redirect is followed"):
         list(engine_of(server).log_likelihoods(some_requests()))
     assert other.n_completions == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("http://[::1", "another path"),
+        ("http://somewhere:99999999/", "somewhere"),
+        ("https://me:word@somewhere/", "somewhere"),
+    ],
+)
+def test_a_redirect_to_no_address_is_refused_in_a_sentence(serve, target, said):
+    server = serve(lambda handler, _number: not redirect(handler, target))
+    with pytest.raises(ModelError, match=f"redirects to {said}; no redirect is followed"):
+        list(engine_of(server).log_likelihoods(some_requests()))
 
 
 def test_an_answer_of_another_model_ends_the_run(serve):
