@@ -27,7 +27,10 @@ _BUFFER = re.compile(r"\.(inv_freq|masked_bias|attn\.bias|attention\.bias|positi
 _N_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token")
 
-_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+_LOGIT_CHANGES = (
+    "final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap", "logit_scale", "logits_scaling",
+    "lm_head_multiplier", "logits_mup_width_multiplier",
+)  # fmt: skip
 
 
 class ModelSize(NamedTuple):
@@ -190,8 +193,8 @@ def load_lm_head(source: ModelSource, methods: str = "methods that compare next-
             f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
             f"{methods} need exactly that product. Leave these out (--methods)."
         )
-    # The files of a tied model can hold both tensors; the model then uses the embeddings.
-    parameter = f"{_name(model, embeddings if text.tie_word_embeddings else head)}.weight"
+    # Files of a model that config.json calls tied can hold a head of their own, which transformers then uses untied.
+    parameter = f"{_name(model, head)}.weight"
     shape = tuple(head.weight.shape)
     files = [path for path in weight_files(source.folder) if path.suffix == ".safetensors"]
     saved = [(path, tensor.name) for path in files for tensor in read_header(path) if tensor.shape == shape]

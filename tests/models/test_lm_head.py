@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from evaluator.engine.base import FakeEngine
@@ -73,6 +74,18 @@ def test_head_times_hidden_state_are_the_logits(tmp_path, kind, options):
     torch.testing.assert_close(answered.hidden_states[-1] @ head.T, answered.logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_the_head_of_a_tied_model_is_the_one_in_its_files_as_transformers_loads_it(tmp_path, kind):
+    """config.json says tied, and the files hold other numbers: transformers unties them."""
+    saved = small_model(tmp_path, kind, tie_word_embeddings=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["lm_head.weight"] = torch.randn(96, 32)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert not torch.equal(model.lm_head.weight, saved.lm_head.weight)
+    assert torch.equal(load_lm_head(source_of(tmp_path)), model.lm_head.weight)
+
+
 def test_the_random_model_has_a_head(tiny_source, tiny_model):
     model = AutoModelForCausalLM.from_pretrained(tiny_model)
     assert torch.equal(load_lm_head(tiny_source), model.lm_head.weight)
@@ -85,6 +98,8 @@ def test_the_random_model_has_a_head(tiny_source, tiny_model):
         ("cohere", {}, "logit_scale = 0.0625"),
         ("granite", {"logits_scaling": 8.0}, "logits_scaling = 8.0"),
         ("phi", {}, "lm_head.bias"),
+        ("recurrent_gemma", {}, "logits_soft_cap = 30.0"),
+        ("xlstm", {"num_heads": 2}, "output_logit_soft_cap = 30.0"),
     ],
 )
 def test_logits_that_are_more_than_a_product_are_refused_by_name(tmp_path, kind, options, named):
@@ -94,8 +109,6 @@ def test_logits_that_are_more_than_a_product_are_refused_by_name(tmp_path, kind,
 
 
 def test_a_head_under_an_unexpected_name_is_refused_with_the_expected_names(tmp_path):
-    from safetensors.torch import save_file
-
     small_model(tmp_path, "llama", tie_word_embeddings=False)
     save_file({"decoder.output.weight": torch.zeros(96, 32)}, tmp_path / "model.safetensors")
     with pytest.raises(ModelError, match=r"LM head of small was not found: no tensor for lm_head.weight, of shape"):
