@@ -30,6 +30,7 @@ from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
 
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 16384}
+_ROUNDING = 1e-3  # of logits, where experts compute other tokens together
 _LOGITS_PER_BATCH = 2**26  # floats: 256 MiB of log-probabilities at a time
 
 
@@ -70,6 +71,8 @@ class TransformersEngine:
             engines_per_device=config.devices.engines_per_device,
         )
         self.counts = TokenCounts()
+        self._pads = self._takes_positions and self._ignores_padding()
+        self.counts.prompt_tokens = 0
 
     def log_likelihoods(
         self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
@@ -116,15 +119,27 @@ class TransformersEngine:
         hint = "Use fewer demonstrations (--shots), or choose a model with a longer context."
         require_room(requests, self._context_length, f"the model's context allows. {hint}")
 
+    def _ignores_padding(self) -> bool:
+        """Return whether a text has the same scores whatever pads it: recurrent states and convolutions can hold it."""
+        inputs = self._padded([_Text(0, [0] * n_tokens, 1, []) for n_tokens in (9, 1)])
+        padded = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, 1)
+        with self._computing():
+            one, other = (self._model(**given).logits[:, -1] for given in (inputs, inputs | {"input_ids": padded}))
+        return bool(torch.allclose(one, other, atol=_ROUNDING))
+
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
-        """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first."""
+        """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first.
+
+        Of equal length where padding would change the scores.
+        """
         batch: list[_Text] = []
         for text in sorted(texts, key=lambda text: -len(text.tokens)):
             # What the batch would need with this text; its first text is its longest.
             n_predictions = max([text.n_predictions, *(other.n_predictions for other in batch)])
             n_tokens = (len(batch) + 1) * len(batch[0].tokens if batch else text.tokens)
             n_logits = (len(batch) + 1) * n_predictions * self._vocab_size
-            if batch and (n_tokens > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH):
+            is_full = n_tokens > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH
+            if batch and (is_full or (not self._pads and len(text.tokens) < len(batch[0].tokens))):
                 yield batch
                 batch = []
             batch.append(text)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import ContinuationRequest
 from evaluator.engine.devices import device_kind
 from evaluator.engine.vllm_engine import VllmEngine
-from tests.engine.architectures import ARCHITECTURES, WIDTH, measure, save_model
+from tests.engine.architectures import ARCHITECTURES, GATED, VOCAB_SIZE, WIDTH, Architecture, measure, save_model
 from tests.shared_engines import close_engines
 
 REFUSED = {"LFM2": {"vllm"}, "Mamba": {"vllm"}}
@@ -53,6 +54,43 @@ def test_engines_agree_or_refuse_in_one_sentence(name: str, tmp_path: Path) -> N
         assert outcome.refusals.keys() == REFUSED.get(name, set()), outcome.refusals
     assert not any("\n" in message for message in outcome.refusals.values())
     assert outcome.difference is None or outcome.difference <= ARCHITECTURES[name].tolerance
+
+
+RECURRENT = {
+    "RecurrentGemma": Architecture(
+        "RecurrentGemmaForCausalLM", "RecurrentGemmaConfig", GATED | {"num_hidden_layers": 3, "lru_width": WIDTH}
+    ),
+    "RWKV": Architecture(
+        "RwkvForCausalLM", "RwkvConfig", {"vocab_size": VOCAB_SIZE, "hidden_size": WIDTH, "num_hidden_layers": 2}
+    ),
+    "BART's decoder": Architecture(
+        "BartForCausalLM", "BartConfig", {"vocab_size": VOCAB_SIZE, "d_model": WIDTH, "decoder_layers": 2}
+    ),
+}
+"""Models that give a text other scores after padding: states hold it, or positions count it."""
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, "Mistral, sliding window", "BLOOM", "Mamba"])
+def test_a_text_has_the_same_scores_alone_and_beside_longer_ones(name: str, tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", (RECURRENT | ARCHITECTURES)[name])
+    weights = load_file(folder / "model.safetensors")
+    save_file({key: w * 5 if w.ndim > 1 else w for key, w in weights.items()}, folder / "model.safetensors",
+              metadata={"format": "pt"})  # fmt: skip
+    config = ModelConfig(model=str(folder), engine="transformers", dtype="float32")
+    engine = load_engine(find_source(config), config)
+    rng = random.Random(0)
+    texts = [rng.choices(range(2, 258), k=n_tokens) for n_tokens in (3, 9, 9, 40)]
+    labels = [[5], [6], [7, 8]]
+    alone = [next(iter(engine.log_likelihoods([ContinuationRequest(text, labels)]))) for text in texts]
+    together = {
+        each.index: each.token_log_probs
+        for each in engine.log_likelihoods([ContinuationRequest(text, labels) for text in texts])
+    }
+    for index, one in enumerate(alone):
+        for given, expected in zip(together[index], one.token_log_probs, strict=True):
+            assert given == pytest.approx(expected, abs=1e-4)
+    states = np.concatenate([engine.hidden_states([text]) for text in texts])
+    np.testing.assert_allclose(engine.hidden_states(texts), states, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.exhaustive
