@@ -268,7 +268,7 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
     folder = _folder(name)
     settings = _settings(name, folder)
     tensors = read_header(folder / WEIGHTS_FILE)
-    shapes = _shapes(name, tensors)
+    shapes = _shapes(name, settings, tensors)
     rank = _rank(name, settings, shapes)
     files = [file for file in base_files if file.suffix == ".safetensors"]
     _require_fit(name, base, shapes, [tensor for file in files for tensor in read_header(file)])
@@ -319,7 +319,7 @@ def _settings(name: str, folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _shapes(name: str, tensors: Iterable[Tensor]) -> dict[str, tuple[int, int, int]]:
+def _shapes(name: str, settings: Mapping[str, Any], tensors: Iterable[Tensor]) -> dict[str, tuple[int, int, int]]:
     """Return (rank, inputs, outputs) of each module that the adapter changes."""
     sides: dict[str, dict[str, tuple[int, ...]]] = {}
     for tensor in tensors:
@@ -333,6 +333,11 @@ def _shapes(name: str, tensors: Iterable[Tensor]) -> dict[str, tuple[int, int, i
         if down is None or up is None or down[0] != up[1]:
             raise ModelError(f"{name} has no pair of matrices for {module}: lora_A is {down}, lora_B is {up}.")
         shapes[module] = (down[0], down[1], up[0])
+    if other := next((module for module in shapes if not _is_chosen(settings, module)), None):
+        raise ModelError(
+            f"{name} has matrices for {other}, which its {CONFIG_FILE} does not choose (target_modules, "
+            "exclude_modules, layers_to_transform): PEFT leaves them out and vLLM does not. Save it again."
+        )
     if not shapes:
         raise ModelError(f"{name} changes nothing: {WEIGHTS_FILE} holds no matrix.")
     return shapes
@@ -372,6 +377,23 @@ def _require_fit(name: str, base: str, shapes: Mapping[str, tuple[int, int, int]
                 f"{name} was made for another base than {base}: its {module} has {n_in} inputs and {n_out} outputs, "
                 f"and the base's is {one} by {other}."
             )
+
+
+def _is_chosen(settings: Mapping[str, Any], module: str) -> bool:
+    """Return whether PEFT would change a module (peft.tuners.tuners_utils, check_target_module_exists)."""
+
+    def is_among(names: object) -> bool:
+        if isinstance(names, str):
+            with suppress(re.error):
+                return names == "all-linear" or re.fullmatch(names, module) is not None
+        return isinstance(names, list) and any(f".{module}".endswith(f".{name}") for name in names)
+
+    targets, layers = settings.get("target_modules"), settings.get("layers_to_transform")
+    if is_among(settings.get("exclude_modules")) or not (targets is None or is_among(targets)):
+        return False
+    layer = re.match(r".*?\.[^.]*\.(\d+)\.", module)
+    layers = [layers] if isinstance(layers, int) else layers
+    return not layers or isinstance(targets, str) or layer is None or int(layer[1]) in layers
 
 
 def _in_layers(module: str) -> str:

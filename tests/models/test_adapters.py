@@ -81,6 +81,18 @@ REFUSED = {
     "PiSSA": (lambda folder: with_settings(folder, init_lora_weights="pissa_niter_4"), "init_lora_weights"),
     "another rank": (lambda folder: with_settings(folder, r=8), "matrices of rank 4, and its .* says 8"),
     "other tensors": (lambda folder: with_tensors(folder, bias=(3, 3)), "no matrix of a LoRA adapter"),
+    "matrices of no target": (
+        lambda folder: with_settings(folder, target_modules=["q_proj"]),
+        r"has matrices for model\.layers\.0\.mlp\.down_proj, which its adapter_config\.json does not choose",
+    ),
+    "no match of the expression": (lambda folder: with_settings(folder, target_modules=r".*\.q_proj"), "not choose"),
+    "a broken expression": (lambda folder: with_settings(folder, target_modules="("), "not choose"),
+    "one layer": (lambda folder: with_settings(folder, layers_to_transform=1), r"for model\.layers\.0\..* not choose"),
+    "an excluded target": (lambda folder: with_settings(folder, exclude_modules=["down_proj"]), "not choose"),
+    "layers left out": (
+        lambda folder: with_settings(folder, layers_to_transform=[0]),
+        r"for model\.layers\.1\..* not choose",
+    ),
     "half a pair": (lambda folder: with_tensors(folder, lora_A=(4, 64)), "no pair of matrices"),
     "broken weights": (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x" * 9), "its header"),
 }
@@ -94,6 +106,23 @@ def test_what_is_no_plain_adapter_is_refused(
     with pytest.raises(ModelError, match=words) as refusal:
         found(adapter, tiny_model)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"target_modules": "all-linear"},
+        {"target_modules": None},
+        {"target_modules": r".*\.(q|down)_proj", "layers_to_transform": [7]},  # not of an expression
+        {"target_modules": ["self_attn.q_proj", "down_proj", "up_proj"], "layers_to_transform": [1, 0]},
+        {"exclude_modules": ["layers.5.mlp.down_proj"], "layers_to_transform": []},
+    ],
+)
+def test_an_adapter_of_chosen_modules_is_taken_as_peft_takes_it(
+    adapter: Path, tiny_model: Path, chosen: dict[str, object]
+) -> None:
+    with_settings(adapter, **chosen)
+    assert found(adapter, tiny_model).modules == {"q_proj", "down_proj"}
 
 
 def test_a_rank_larger_than_vllm_takes_is_refused(adapter: Path, tiny_model: Path) -> None:
