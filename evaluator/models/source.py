@@ -314,7 +314,8 @@ def find_model(
             read_header(file)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise ModelError(f"{config.model} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)} is in {folder}.")
-    dtype = str(text_part.get("dtype") or text_part.get("torch_dtype") or description.get("torch_dtype") or "float32")
+    stated = (part.get(key) for part in (text_part, description) for key in ("dtype", "torch_dtype"))
+    dtype = str(next(filter(None, stated), "float32"))
     return ModelSource(
         name=config.model,
         folder=folder,

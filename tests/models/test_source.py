@@ -153,6 +153,17 @@ def test_a_model_that_reads_images_and_text_is_accepted_as_text(copied):
     assert (source.architecture, source.vocab_size) == ("LlavaForConditionalGeneration", 1024)
 
 
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_the_dtype_of_the_whole_model_is_that_of_its_text_part(copied, key):
+    def wrap(described):
+        text = {name: value for name, value in described.items() if name not in ("dtype", "torch_dtype")}
+        described.pop("dtype", None)
+        described |= {"architectures": ["LlavaForConditionalGeneration"], "text_config": text, key: "bfloat16"}
+
+    edit_config(copied, wrap)
+    assert found(copied).dtype == "bfloat16"
+
+
 def test_what_else_generates_text_is_for_the_engine_to_say(copied):
     edit_config(copied, lambda described: described.update(architectures=["NewModel"], model_type="new"))
     config = ModelConfig(model=str(copied))
