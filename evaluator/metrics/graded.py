@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
+from scipy.special import rel_entr, xlogy
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import MetricError
-from evaluator.metrics.intervals import jackknife
+from evaluator.metrics.intervals import jackknife, with_intervals
 from evaluator.statistics.correlation import rank_correlation
 
 Score = Callable[[Any, Any], float]
@@ -51,11 +51,13 @@ the most probable level with quadratic weights (Cohen 1968); Spearman's correlat
 one. Kappa and correlation are 0 where a side is constant."""
 
 SOFT: Mapping[str, Score] = {
-    "cross_entropy": lambda probs, gold: float(-(gold * np.log(probs)).sum(axis=1).mean()),
-    "kl_divergence": lambda probs, gold: float((gold * np.log(np.where(gold > 0, gold, 1) / probs)).sum(axis=1).mean()),
-    "brier_score": lambda probs, gold: float(((probs - gold) ** 2).sum(axis=1).mean()),
+    "cross_entropy": lambda probs, gold: float(0.0 - xlogy(gold, probs).sum(axis=1).mean()),
+    "kl_divergence": lambda probs, gold: float(rel_entr(gold, probs).sum(axis=1).mean()),
 }
-"""Scores against a distribution of gold labels, in nats but the last; the gold's entropy is the least cross-entropy."""
+"""Scores against a distribution of gold labels, in nats; the gold's entropy is the least cross-entropy."""
+
+BRIER: Mapping[str, Score] = {"brier_score": lambda probs, gold: float(((probs - gold) ** 2).sum(axis=1).mean())}
+"""The score against a distribution of gold labels that takes a probability of 0 as it is."""
 
 MULTIPLE: Mapping[str, Score] = {
     "exact_match": lambda yes, gold: float(((yes >= 0.5) == gold).all(axis=1).mean()),
@@ -69,6 +71,16 @@ COHERENCE: Mapping[str, Score] = {
     "single_yes": lambda yes, _gold: float(((yes >= 0.5).sum(axis=1) == 1).mean()),
 }
 """Scores of questions of which one is true: distance of the sum of probabilities from 1, and rows with one yes."""
+
+SHARES = ("exact_match", "label_accuracy", "single_yes")
+"""Scores whose interval is Wilson's; others have value -+ t x standard error."""
+
+
+def _limits(score: str, n: int) -> tuple[float, float]:
+    """Return the lowest and highest value of a score of n levels, labels or questions."""
+    highest = dict.fromkeys(("expected_level", "mean_absolute_error", "sum_less_one"), n - 1.0)
+    highest |= {"brier_score": 2.0, "expected_labels": float(n)} | dict.fromkeys(SOFT, math.inf)
+    return -1.0 if score in ("weighted_kappa", "rank_correlation") else 0.0, highest.get(score, 1.0)
 
 
 def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.DataFrame:
@@ -87,10 +99,13 @@ def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.
 def soft_scores(probs: Floats, gold_probs: Floats, groups: Ints | None = None) -> pl.DataFrame:
     """Return SOFT, as ordered_scores does, of two tables [n, labels] of probabilities.
 
-    A probability of 0 counts as half of the smallest other one, so that scores are finite where a service rounds.
+    In SOFT a probability of 0 counts as half of the smallest other one, so that scores are finite where a service
+    rounds. Where all are 0 or 1, nothing tells how they were rounded, and a wrong one makes SOFT infinite.
     """
-    positive = np.where(probs == 0, probs[probs > 0].min(initial=1.0) / 2, probs)
-    return _table(SOFT, positive, gold_probs, np.maximum(gold_probs, 1e-300), groups)
+    least = probs[(probs > 0) & (probs < 1)].min(initial=math.inf) / 2
+    positive = np.where((probs == 0) & (least < 1), least, probs)
+    tables = ((SOFT, positive), (BRIER, probs))
+    return pl.concat(_table(scores, rows, gold_probs, gold_probs, groups) for scores, rows in tables)
 
 
 def multi_label_scores(yes: Floats, gold: Bools, groups: Ints | None = None, *, one_true: bool = False) -> pl.DataFrame:
@@ -109,7 +124,10 @@ def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any,
     for name, score in scores.items():
         value = score(rows, gold)
         error = jackknife(value, np.array([score(rows[rest], gold[rest]) for rest in kept])).standard_error
-        reach = math.nan if error is None else error * float(stdtrit(len(kept) - 1, 0.975))
-        found.append((name, value, value - reach, value + reach, score(guesses, gold)))
-    columns = {"metric": pl.String(), **dict.fromkeys(("value", "ci_low", "ci_high", "guess"), pl.Float64())}
-    return pl.DataFrame(found, schema=columns, orient="row").fill_nan(None)
+        form = "score" if name in SHARES else "symmetric"
+        sizes = (len(kept) - 1, len(np.unique(group)), form, *_limits(name, rows.shape[1]))
+        found.append((name, value, score(guesses, gold), error, *sizes))
+    names = ("metric", "value", "guess", "standard_error", "degrees_of_freedom", "n_queries", "interval")
+    schema = {**dict.fromkeys((*names, "lowest", "highest"), pl.Float64()), "metric": pl.String(), "interval": pl.String()}
+    table = with_intervals(pl.DataFrame(found, schema=schema, orient="row"))
+    return table.select("metric", "value", "ci_low", "ci_high", "guess").fill_nan(None)

@@ -72,6 +72,37 @@ def test_probabilities_of_0_leave_soft_scores_finite():
     assert values(soft_scores(np.array([[0.5, 0.5]] * 2), np.array([[1.0, 0.0]] * 2)), "guess")["kl_divergence"] == 0
 
 
+def test_certain_and_wrong_answers_are_not_better_than_guessing():
+    # Each row is 1 for the wrong label: Brier (0 - 1)^2 + (1 - 0)^2 = 2, log loss infinite.
+    wrong = values(soft_scores(np.eye(3)[[0, 1, 2]], np.eye(3)[[1, 2, 0]]))
+    assert wrong == {"cross_entropy": np.inf, "kl_divergence": np.inf, "brier_score": 2}
+    right = values(soft_scores(np.eye(3)[[0, 1, 2]], np.eye(3)[[0, 1, 2]]))
+    assert right == {"cross_entropy": 0, "kl_divergence": 0, "brier_score": 0}
+    # The Brier score is that of the numbers as they are, whatever stands for a 0 in logarithms.
+    rounded = np.array([[1.0, 0.0, 0.0], [0.6, 0.4, 0.0]])
+    gold = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    assert values(soft_scores(rounded, gold))["brier_score"] == pytest.approx((0.5 + 0.32) / 2)
+
+
+def test_no_interval_is_a_point_or_leaves_the_scale():
+    right, yes = np.eye(3)[[0, 1, 2, 0, 1]], np.eye(2)[[0, 1, 0, 1, 1]]
+    tables = [
+        ordered_scores(right, np.array([0, 1, 2, 0, 1])),
+        ordered_scores(right, np.array([0, 1, 2, 0, 2])),
+        soft_scores(right, right),
+        multi_label_scores(yes, yes > 0, one_true=True),
+        multi_label_scores(np.ones((20, 1)), np.arange(20)[:, None] != 3),
+    ]
+    found = pl.concat(tables).drop_nulls("ci_low")
+    assert found.filter(pl.col("ci_high") - pl.col("ci_low") < 0.01).is_empty()
+    assert found.filter(~pl.col("value").is_between("ci_low", "ci_high")).is_empty()
+    shares = found.filter(pl.col("metric").is_in(["exact_match", "label_accuracy", "single_yes"]))
+    assert shares.filter((pl.col("ci_low") < 0) | (pl.col("ci_high") > 1)).is_empty()
+    # 19 of 20: Wilson's interval, Student's t with 19 degrees, and the end of the Poisson count 1 on the near side.
+    low, high = shares.row(-1, named=True)["ci_low"], shares.row(-1, named=True)["ci_high"]
+    assert (low, high) == pytest.approx((0.739, 1 + np.log(0.95) / 20), abs=1e-3)
+
+
 def test_several_questions_match_exactly_where_all_answers_are_right():
     yes = np.array([[0.9, 0.2], [0.6, 0.7], [0.1, 0.4], [0.5, 0.0]])
     gold = np.array([[1, 0], [1, 0], [0, 0], [1, 0]], bool)
