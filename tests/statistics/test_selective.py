@@ -238,6 +238,32 @@ def test_the_interval_of_the_area_is_that_of_the_jackknife() -> None:
         assert (value - low, high - value) == pytest.approx((1.968 * error, 1.968 * error), rel=0.05)
 
 
+def test_the_area_of_few_errors_is_no_certainty_and_its_interval_holds_the_true_one() -> None:
+    for wrong in (np.zeros(100, bool), np.ones(100, bool)):
+        found = risk_coverage_area(np.linspace(0.5, 1, 100), wrong)
+        assert 0.02 < found.ci_high - found.ci_low < 0.05
+        assert 0.02 < found.excess_high < 0.05
+    rng = np.random.default_rng(0)
+
+    def answers(n: int) -> tuple[np.ndarray, np.ndarray]:  # 4% of errors, as the scores say
+        scores = np.maximum(certain := rng.beta(8, 0.4, n), 1 - certain)
+        return scores, rng.random(n) > scores
+
+    truth, found = risk_coverage_area(*answers(400_000)), [risk_coverage_area(*answers(64)) for _ in range(300)]
+    assert np.mean([each.ci_low <= truth.value <= each.ci_high for each in found]) >= 0.95
+    assert np.mean([each.excess_low <= truth.excess <= each.excess_high for each in found]) >= 0.95
+
+
+def test_rows_on_which_models_agree_do_not_show_which_one_is_cheaper() -> None:
+    def verdict(n: int) -> str:
+        right = np.ones(n, bool)
+        return route(np.linspace(0.5, 1, n), right, right, (1, 10, 100)).verdict
+
+    assert verdict(2) == "not shown"
+    assert verdict(10) == "not shown"  # one error in ten would cost as much as the large model
+    assert verdict(200) == "always small"
+
+
 def test_copies_of_rows_do_not_narrow_the_reach_of_a_mean() -> None:
     values = np.random.default_rng(0).normal(size=50)
     assert clustered_reach(np.repeat(values, 3), np.repeat(np.arange(50), 3)) == pytest.approx(clustered_reach(values))
