@@ -1,5 +1,6 @@
 """`evaluator threshold`: choose, check and apply thresholds on the stored answers of finished runs and of tables."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,18 +35,21 @@ def threshold_report(
     Args:
         runs: folder of a run, or a table of answers as `evaluator import` reads; with costs two of these, of a small
             model and of a large one on the same rows.
-        use: thresholds.json, whose thresholds are checked instead.
+        use: thresholds.json, whose thresholds are checked instead, on answers as they were chosen on: by its method,
+            part, option yes and group column, unless others are given.
         check: a run or table to check the thresholds on.
         given: fields of ThresholdOptions.
 
     Raises ConfigError, DatasetError and StoreError for what cannot be read or does not fit.
     """
     options = ThresholdOptions(**given)
+    file = None if use is None else read_thresholds(Path(use))
+    if file:
+        options = _as_chosen(replace(options, group_column=options.group_column or file.group_column), file)
     if len(runs) != (2 if options.costs else 1):
         raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
     taken = read_answers(Path(runs[0]), options)
-    file = None if use is None else read_thresholds(Path(use))
-    answers = thresholds.answer_rows(with_gold(taken.rows), file.yes if file else options.yes)
+    answers = thresholds.answer_rows(with_gold(taken.rows), options.yes)
     more = [Path(path) for path in (*runs[1:], check) if path]
     others = [thresholds.answer_rows(with_gold(read_answers(path, options).rows), options.yes) for path in more]
     checked = others[-1:] if check else [answers] if file else []
@@ -67,6 +71,12 @@ def threshold_report(
     )
 
 
+def _as_chosen(options: ThresholdOptions, file: ThresholdFile) -> ThresholdOptions:
+    """Return options with the method, part and option yes of a file in place of those that are left out."""
+    method = file.method if options.method == ThresholdOptions.method else options.method
+    return replace(options, method=method, part=options.part or file.part, yes=options.yes or file.yes)
+
+
 def apply_thresholds(answers: pl.DataFrame, thresholds_file: str | Path | ThresholdFile) -> pl.DataFrame:
     """Add `threshold` and `is_used` to answers, as metrics.thresholds.apply_thresholds; takes thresholds.json."""
     file = thresholds_file if isinstance(thresholds_file, ThresholdFile) else read_thresholds(Path(thresholds_file))
@@ -83,7 +93,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
     """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
-    rows = read_answers(source, options).rows
+    rows = read_answers(source, _as_chosen(options, file)).rows
     require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")

@@ -104,6 +104,18 @@ def test_thresholds_are_checked_on_a_second_table_and_applied_to_it(folder, tmp_
     assert "threshold" in used.columns
 
 
+def test_earlier_thresholds_are_checked_with_the_option_yes_and_the_groups_that_they_were_chosen_with(folder, tmp_path):
+    chosen = ("--measure", "precision", "--target", "0.85", "--yes", "no", "--group-column", "user")
+    answered(folder / "a.parquet", *chosen, "--out", tmp_path / "thresholds.json")
+    used = ("--use", tmp_path / "thresholds.json", "--check", folder / "b.parquet")
+    (check,) = answered(folder / "a.parquet", *used)["checks"]
+    rows = table(1).filter(dataset="urgent", gold="no")
+    n_right = rows.filter(pl.col("label_probs").list.get(0) >= check["promised"]["threshold"] - 1e-9).height
+    assert check["found"]["value"] == pytest.approx(n_right / check["found"]["n_used"])
+    assert check["found"]["n_groups"] == N // 2
+    assert check == answered(folder / "a.parquet", *used, "--yes", "no", "--group-column", "user")["checks"][0]
+
+
 def test_a_broken_promise_is_exit_code_1(folder, tmp_path):
     command("threshold", folder / "run", "--out", tmp_path / "t.json")
     wrong = table(2).with_columns(gold=pl.col("label_names").list.get(0))
