@@ -128,6 +128,10 @@ def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any,
         sizes = (len(kept) - 1, len(np.unique(group)), form, *_limits(name, rows.shape[1]))
         found.append((name, value, score(guesses, gold), error, *sizes))
     names = ("metric", "value", "guess", "standard_error", "degrees_of_freedom", "n_queries", "interval")
-    schema = {**dict.fromkeys((*names, "lowest", "highest"), pl.Float64()), "metric": pl.String(), "interval": pl.String()}
+    schema = {
+        **dict.fromkeys((*names, "lowest", "highest"), pl.Float64()),
+        "metric": pl.String(),
+        "interval": pl.String(),
+    }
     table = with_intervals(pl.DataFrame(found, schema=schema, orient="row"))
     return table.select("metric", "value", "ci_low", "ci_high", "guess").fill_nan(None)

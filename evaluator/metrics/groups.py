@@ -147,6 +147,8 @@ VARIED = ("noise_rate", "template", "demonstration_set")
 _ROWS = [name for name in PREDICTIONS if name not in (*GROUP, "definition", "prompt_id", "label_names")]
 _PROMPT = pl.when(pl.col("prompt_id").is_not_null()).then(pl.col("prompt_id").hash()).alias("prompt_id")
 """A number in place of an id: metrics only read whether two prompts of a query differ."""
+_GOLD_TEXT = pl.col("label_names").list.get(pl.col("gold"), null_on_oob=True).hash().alias("gold_text")
+"""A number in place of the true label's name."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,9 @@ class PredictionGroup:
 
     key: dict[str, str]  # GROUP and "definition"
     label_names: list[str]
-    rows: pl.DataFrame  # PREDICTIONS without the columns of `key` and label_names, by position; prompt_id is a hash
+    # PREDICTIONS without the columns of `key` and label_names, by position; prompt_id is a hash. Where labels differ
+    # between rows, gold_text as well.
+    rows: pl.DataFrame
 
     @property
     def definition(self) -> str:
@@ -218,7 +222,10 @@ def prediction_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterator[Pred
             where = f"{suite}, {part}, {dataset}"
             raise MetricError(f"{where}: a dataset has one label space, but label_names have {sizes} entries.")
         of_dataset = rows.filter(suite=suite, part=part, dataset=dataset)
-        answers = of_dataset.select("method", "definition", *_ROWS, _PROMPT).collect()
+        names = spaces["label_names"][0].to_list()
+        is_by_place = names == [f"option {place}" for place in range(1, len(names) + 1)]
+        columns = ["method", "definition", *_ROWS, _PROMPT, *[_GOLD_TEXT] * is_by_place]
+        answers = of_dataset.select(columns).collect()
         for method, predicted in answers.select("method", "definition").unique().sort("method", "definition").rows():
             # Sorted and in one chunk, because floating-point sums depend on the order of rows and on chunks.
             of_method = answers.filter(method=method, definition=predicted).drop("method", "definition")
@@ -226,7 +233,7 @@ def prediction_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterator[Pred
             for definition, rules in DEFINITIONS.items():
                 if rules.predictions == predicted:
                     key = {"suite": suite, "part": part, "dataset": dataset, "method": method, "definition": definition}
-                    yield PredictionGroup(key, spaces["label_names"][0].to_list(), of_method)
+                    yield PredictionGroup(key, names, of_method)
 
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
@@ -329,7 +336,7 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     return replace(
         diagnosed,
         measured=group.metrics | score_parts(requests, group.n_labels) | measured,
-        guesses=guesses(requests, group.n_labels),
+        guesses=guesses(requests.hstack(group.rows.select("^gold_text$")), group.n_labels),
         bins=by_bin.agg(n_requests, pl.col("confidence", "correct").sum()),
         confusion=requests.group_by("gold", "pred").agg(n_requests),
         queries=by_query.agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("true_label_prob").mean()),

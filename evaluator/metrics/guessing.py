@@ -85,12 +85,14 @@ def guesses(requests: pl.DataFrame, n_labels: int) -> dict[str, object]:
     """Return GUESSES of one dataset, method and definition from its per-request columns.
 
     Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
-    majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
+    majority share is the accuracy of always answering with the most frequent gold label, on the same requests: where
+    labels differ between rows (those have the column gold_text), the most frequent place or text.
     """
     requests_of_query = requests.group_by("query_id").len()["len"]
-    counts = requests["gold"].value_counts()
-    most_frequent: int = counts.select(pl.col("count").max()).item()
-    margins = [_margins(requests, label) for label in counts.filter(count=most_frequent)["gold"]]
+    columns = requests.select("^gold(_text)?$").columns
+    counts = [(name, *row) for name in columns for row in requests[name].value_counts().rows()]
+    most_frequent: int = max(n for *_, n in counts)
+    margins = [_margins(requests, pl.col(name) == label) for name, label, n in counts if n == most_frequent]
     # Of labels that are equally frequent, the constant answer that is hardest to tell from, whatever their order is.
     hardest = max(margins, key=lambda table: (sum(margin**2 * n for margin, n in table.rows()), table.rows()))
     return {
@@ -104,9 +106,9 @@ def guesses(requests: pl.DataFrame, n_labels: int) -> dict[str, object]:
     }
 
 
-def _margins(requests: pl.DataFrame, label: int) -> pl.DataFrame:
-    """Count the queries by how much more accurate their requests are than always answering `label`: margin, count."""
-    margin = pl.col("correct").cast(pl.Float64) - (pl.col("gold") == label)
+def _margins(requests: pl.DataFrame, is_right: pl.Expr) -> pl.DataFrame:
+    """Count the queries by how much more accurate their requests are than a constant answer: margin, count."""
+    margin = pl.col("correct").cast(pl.Float64) - is_right
     return requests.group_by("query_id").agg(margin=margin.mean())["margin"].value_counts().sort("margin")
 
 

@@ -183,6 +183,19 @@ def test_a_constant_answer_is_never_better_than_guessing_though_it_is_better_tha
     assert "better than guessing" not in {*table["verdict"]}
 
 
+@pytest.mark.parametrize("constant", ["text", "place"])
+def test_a_constant_text_or_place_is_never_better_than_guessing_where_labels_differ_between_rows(constant: str) -> None:
+    # Of 200 rows 160 are right; the other label is at the same place in half of the rows, or is another text in each.
+    place = pl.col("query_id") % 2 if constant == "text" else pl.lit(0)
+    text = pl.lit("yes") if constant == "text" else pl.format("yes {}", "query_id")
+    names = pl.when(place == 0).then(pl.concat_list(text, pl.lit("no"))).otherwise(pl.concat_list(pl.lit("no"), text))
+    right = [[query % 10 < 8] for query in range(200)]
+    rows = answered(answers(right), pl.when(pl.col("query_id") % 10 < 8).then(place).otherwise(1 - place), place)
+    found = metrics_of(rows.with_columns(label_names=names)).filter(dataset="a", metric="accuracy").row(0, named=True)
+    assert (found["value"], found["majority"]) == (0.8, 0.8)
+    assert found["verdict"] == "better than uniform guessing"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_test_against_the_majority_label_is_mcnemars_one_sided(seed: int) -> None:
     rng = np.random.default_rng(seed)
