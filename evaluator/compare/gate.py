@@ -174,7 +174,8 @@ def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
     if abs(difference + margin) < 1e-9:
         return None
     side = 1 if difference > -margin else -1
-    plain, added = row["standard_error"] ** 2, row["adjusted_error"] ** 2 - row["standard_error"] ** 2
+    plain = row["standard_error"] ** 2 if math.isfinite(row["standard_error"]) else 0.0  # a single query does not vary
+    added = row["adjusted_error"] ** 2 - plain
     shrinkage = row["adjusted_difference"] - difference
 
     def decides(queries: float) -> bool:

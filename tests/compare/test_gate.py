@@ -123,6 +123,20 @@ def test_one_more_query_is_the_least_that_it_says() -> None:
     assert queries_needed(Policy(margin=0.5), row) == 1001
 
 
+@pytest.mark.parametrize("difference", [-1.0, 0.0, 1.0])
+def test_a_single_query_says_how_many_would_decide(difference: float) -> None:
+    d = np.array([difference])
+    row = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
+    row |= {"difference": difference, "n_queries": 1, "standard_error": plain_estimate(d).standard_error}
+    needed = queries_needed(Policy(margin=0.05), row)
+    assert needed is not None
+    side = equivalence_test if difference > -0.05 else worse_test
+    decides = [
+        np.atleast_1d(side(adjusted_estimate(np.repeat(d, n)), 0.05, n))[0] <= 0.05 for n in (needed // 3, 2 * needed)
+    ]
+    assert decides == [False, True]
+
+
 def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):
     run(tmp_path, "new", mid=100, odd=160)
     found = decided(tmp_path, base, 1, 'margin = 0.05\ndatasets = ["mid", "odd"]')
