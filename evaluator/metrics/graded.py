@@ -13,6 +13,7 @@ from scipy.special import rel_entr, xlogy
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import MetricError
+from evaluator.metrics.classification import IntervalForm, Measured
 from evaluator.metrics.intervals import jackknife, with_intervals
 from evaluator.statistics.correlation import rank_correlation
 
@@ -124,14 +125,7 @@ def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any,
     for name, score in scores.items():
         value = score(rows, gold)
         error = jackknife(value, np.array([score(rows[rest], gold[rest]) for rest in kept])).standard_error
-        form = "score" if name in SHARES else "symmetric"
-        sizes = (len(kept) - 1, len(np.unique(group)), form, *_limits(name, rows.shape[1]))
-        found.append((name, value, score(guesses, gold), error, *sizes))
-    names = ("metric", "value", "guess", "standard_error", "degrees_of_freedom", "n_queries", "interval")
-    schema = {
-        **dict.fromkeys((*names, "lowest", "highest"), pl.Float64()),
-        "metric": pl.String(),
-        "interval": pl.String(),
-    }
-    table = with_intervals(pl.DataFrame(found, schema=schema, orient="row"))
-    return table.select("metric", "value", "ci_low", "ci_high", "guess").fill_nan(None)
+        form: IntervalForm = "score" if name in SHARES else "symmetric"
+        measured = Measured(value, error, len(kept) - 1, form, *_limits(name, rows.shape[1]))
+        found.append({"metric": name, "guess": score(guesses, gold), "n_queries": len({*group}), **measured._asdict()})
+    return with_intervals(pl.DataFrame(found)).select("metric", "value", "ci_low", "ci_high", "guess").fill_nan(None)
