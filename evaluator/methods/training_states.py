@@ -282,14 +282,14 @@ def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats
 
 
 def _table(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    """Return one row a distinct prompt; without demonstrations, both prompts of a query are the same."""
-    about = {"method": pl.lit(method), "definition": pl.lit(definition)}
-    rows = states.queries.select(**about, prompt_id="prompt_id", distances=distances)
-    return rows.unique("prompt_id", maintain_order=True).cast(LABEL_DISTANCES)
+    about = {"method": pl.lit(method), "definition": pl.lit(definition), "dataset": "dataset"}
+    return states.queries.select(**about, prompt_id="prompt_id", distances=distances)
 
 
 def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
-    table = pl.concat(tables)
+    """Return LABEL_DISTANCES: a dataset asks a prompt again in another suite, and twice of a query without shots."""
+    distinct = pl.concat(tables).unique(["dataset", "definition", "prompt_id"], keep="first", maintain_order=True)
+    table = distinct.drop("dataset").cast(LABEL_DISTANCES)
     if table.select("definition", "prompt_id").is_duplicated().any():
         raise TemplateError(
             "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "

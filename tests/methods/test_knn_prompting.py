@@ -104,6 +104,17 @@ def test_distances_have_their_schema_and_one_row_a_prompt_even_where_two_request
     assert by_query["label_probs"].to_list() == [1] * 12
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_suites_that_ask_the_same_prompts_of_a_dataset_share_their_distances(name):
+    # staicc-bias and staicc-learning-curve both have the part `normal` where staicc-normal does not run.
+    question = context("sst5", n_shots=2, n_queries=12)
+    answers = answer([question.rows.collect(), *METHODS[name].prompts.requests(question)])
+    states = pl.concat([answers.states, answers.states.with_columns(suite=pl.lit("another"))])
+    shared = METHODS[name].distances(replace(answers, states=states), HEAD)
+    key = ["definition", "prompt_id"]
+    assert shared.sort(key).equals(METHODS[name].distances(answers, HEAD).sort(key))
+
+
 def test_adding_a_constant_to_all_logits_changes_nothing():
     # A feature that is 1 in every state adds its column of the head, here 7, to every logit.
     plain = Task(queries=[[1, 0]], anchors=[[2, 0], [0, 3], [-1, 0]], labels=[0, 1, 1], label_names=["a", "b"])
