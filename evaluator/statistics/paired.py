@@ -224,7 +224,7 @@ def detectable_difference(spread: Spread, test: str, n_tests: int = 1) -> float:
     level = LEVEL / n_tests
     if test in EXACT_TESTS:
         of_pair = square / size if size else 1.0
-        return min(of_pair * _detectable_by_mcnemar(n_pairs, size / of_pair, level), 1.0)
+        return min(of_pair * _detectable_by_mcnemar(n_pairs, min(size / of_pair, 1.0), level), 1.0)
     critical = float(stdtrit(degrees, 1 - level / 2))
     beyond = float(nctdtrinc(degrees, 1 - POWER, critical)) - critical
     return min((1 + 2 / n_pairs) * (critical * tested + beyond * plain), 1.0)

@@ -181,6 +181,12 @@ def test_where_no_pair_differed_as_many_better_ones_are_needed_as_reject() -> No
     assert mcnemar_power(3, 1.0, 1.0, 0.25) == 1
 
 
+@pytest.mark.parametrize("size", np.random.default_rng(0).random(40))
+def test_pairs_that_all_differ_by_the_same_have_a_detectable_difference_whatever_their_last_digit(size):
+    # A single pair, of a run with --queries 1: rounded, the square of the size over the mean square can exceed 1.
+    assert detectable_difference(Spread(0.0, 0.0, 0, 1, size, size * size), "sign flips") == pytest.approx(size)
+
+
 @pytest.mark.parametrize(("n", "share", "n_tests"), [(512, 0.2, 1), (200, 0.4, 10), (300, 0.1, 110), (64, 0.3, 2)])
 def test_in_advance_the_power_of_mcnemars_test_is_the_stated_one(n: int, share: float, n_tests: int) -> None:
     difference = detectable_in_advance(n, share, n_tests)
