@@ -84,3 +84,5 @@ def test_own_data_on_which_vanilla_is_not_above_the_majority_label_have_a_warnin
     assert all("the model answers “no” to 100% of the prompts" in sentence for sentence in said)
     published = replace(run, record=measured_record(run_record({"confusion": "-"}), "OUT"))
     assert list(majority_warnings(published)) == []
+    released = replace(run, tables={**run.tables, "confusion": CONFUSION.to_frame()})
+    assert list(majority_warnings(released)) == []
