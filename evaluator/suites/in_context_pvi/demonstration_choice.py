@@ -116,7 +116,7 @@ def candidates_for_set(
     Raises TemplateError, naming the label, where there are too few for all sets of this many shots; DatasetError where
     the dataset has no training rows.
     """
-    rows = candidates(dataset, pvi).filter(~prompts.shown_by([first]))
+    rows = candidates(dataset, pvi).filter(~prompts.shown_by(dataset, [first]))
     labels = range(len(dataset.verbalizer.label_names))
     _require_enough(dataset, [rows.filter(gold=label)["query_id"].to_list() for label in labels], pvi, first.n_shots)
     return rows

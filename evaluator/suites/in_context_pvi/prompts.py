@@ -252,7 +252,7 @@ def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int 
     n_rows = dataset.test.height
     if n_queries is not None and n_queries > n_rows:
         raise ConfigError(f"--queries {n_queries}: {dataset.name} has only {n_rows} test rows. Give at most {n_rows}.")
-    queries = as_queries(dataset, dataset.test.head(n_queries or n_rows)).with_columns(asked=~shown_by(sets))
+    queries = as_queries(dataset, dataset.test.head(n_queries or n_rows)).with_columns(asked=~shown_by(dataset, sets))
     asked = queries.filter("asked")
     if asked.is_empty():
         raise DatasetError(
@@ -325,6 +325,11 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
     )
 
 
-def shown_by(sets: Sequence[DemonstrationSet]) -> pl.Expr:
-    """Return whether the `inputs` of a query are among the demonstrations of any of the sets."""
+def shown_by(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet]) -> pl.Expr:
+    """Return whether the `inputs` of a query are among the demonstrations of any of the sets.
+
+    The rows of published demonstrations are not known: there, whether the inputs are a part of their text.
+    """
+    if rows := sorted({row for shown in sets for row in shown.rows}):
+        return pl.col("inputs").is_in(as_queries(dataset, dataset.demonstration[rows])["inputs"].implode())
     return pl.any_horizontal(pl.lit(shown.text).str.contains(pl.col("inputs"), literal=True) for shown in sets)

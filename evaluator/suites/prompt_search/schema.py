@@ -39,7 +39,8 @@ SEARCH_PROMPTS_KEY = [*SEARCH_GROUP, "prompt_number"]
 SEARCH_PROMPTS = declare(
     **SEARCH,
     prompt_number=pl.Int64(),
-    first_alike=pl.Int64(),  # the first prompt of the same text: itself, unless a prompt was tried twice
+    # The first prompt of the same text that was not stopped, if any: itself, unless a prompt was tried twice.
+    first_alike=pl.Int64(),
     n_queries=pl.Int64(),  # that the prompt was scored on
     n_correct=pl.Int64(),
     accuracy=pl.Float64(),  # n_correct / n_queries

@@ -68,13 +68,15 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     counts = answers.lazy().group_by(schema.SEARCH_PROMPTS_KEY).agg(n_queries=pl.len().cast(pl.Int64), **sums)
     sizes = examples.group_by("dataset").agg(n_all=pl.len().cast(pl.Int64))
     n_unscored = pl.col("n_all") - pl.col("n_queries")
+    alike = [*schema.SEARCH_GROUP, "text"]
     # The best count of prompts that were scored on all queries.
     best = pl.when(n_unscored == 0).then(pl.col("n_correct")).max().over(schema.SEARCH_GROUP)
     rows = (
         counts.join(tried, on=schema.TRIED_PROMPTS_KEY)
         .join(sizes, on="dataset")
         .with_columns(
-            first_alike=pl.col("prompt_number").min().over(*schema.SEARCH_GROUP, "text"),
+            # One that was scored on all queries, if any was: ties can stop one of two equal prompts.
+            first_alike=pl.col("prompt_number").sort_by(n_unscored, "prompt_number").first().over(*alike),
             accuracy=pl.col("n_correct") / pl.col("n_queries"),
             is_stopped=n_unscored > 0,
             could_have_won=(n_unscored > 0) & (pl.col("n_correct") + n_unscored >= best),

@@ -5,7 +5,7 @@ import pytest
 
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.suites.in_context_pvi.prompts import PviOptions, pvi_prompts, resolved_options
+from evaluator.suites.in_context_pvi.prompts import PviOptions, demonstration_sets, pvi_prompts, resolved_options
 from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from tests.shared_data import shared_data
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
@@ -137,6 +137,16 @@ def test_datasets_of_staicc_are_asked_with_their_own_template_and_labels():
         == "".join(f"sentiment: {names[gold]}\n" for _, gold in shown) + "sentiment:"
     )
     assert rows["continuations"][0].to_list() == [f" {name}" for name in names]
+
+
+def test_a_query_that_begins_as_a_demonstration_does_is_asked():
+    # A space ends the input, so that "sentence: a good " is a part of "sentence: a good film sentiment: ".
+    sst5, options = load_staicc("sst5"), PviOptions(sets=1, shots=(2,))
+    first, _ = demonstration_sets(sst5, options)[0].rows
+    text = sst5.demonstration["texts"][first][0]
+    texts = pl.Series([[" ".join(text.split(" ")[:2])], [text]])
+    queries = replace(sst5, test=sst5.test.head(2).with_columns(texts=texts))
+    assert pvi_prompts(queries, options, None).tables["pvi_queries"]["asked"].to_list() == [True, False]
 
 
 def test_an_instruction_stands_before_the_null_prompt_too(folder):

@@ -133,6 +133,15 @@ def test_every_prompt_says_what_it_was_scored_on_and_which_text_it_repeats():
     assert not table["is_stopped"].any()
 
 
+def test_the_one_of_two_equal_prompts_that_was_not_stopped_counts() -> None:
+    # Prompts 1 and 3 have one text. Ties were drawn against the first of them, so that halving stopped it.
+    is_left = pl.col("query_id").is_not_null() & ~((pl.col("demonstration_set") == 1) & (pl.col("query_id") == 13))
+    table = prompts(requests().filter(is_left, pl.col("demonstration_set").is_in([1, 3])))
+    assert table.select("prompt_number", "first_alike", "is_stopped").rows() == [(1, 3, True), (3, 3, False)]
+    (row,) = results(table).to_dicts()
+    assert (row["tries"], row["n_stopped"], row["best_correct"], row["best_prompt_numbers"]) == (1, 0, 3, [3])
+
+
 def random_count_masses() -> list[float]:
     """P(k right) of one guesser by walking through all 16 outcomes of the four queries."""
     masses = [0.0] * 5
