@@ -172,6 +172,7 @@ def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[st
         f"{prompt_form(record)}, not plain prompts": record.scores.chat,
         f"labels {record.scores.label_boundary}, not separate": record.scores.label_boundary != "separate",
         f"without definition {DEFINITION}": DEFINITION not in prompts.definitions,
+        "stopped before its last query": record.measures.is_stopped,
         "answers from elsewhere": record.model.kind == "imported",
         "number of parameters not known": record.model.n_parameters is None,
     }

@@ -132,6 +132,11 @@ def test_a_run_without_published_measures_has_no_section() -> None:
     assert published_section([(made(metrics().filter(pl.col("metric") == "none")), "", "mine")]) is None
 
 
+def test_a_run_that_stopped_early_is_not_compared() -> None:
+    stopped = replace(record(), measures=replace(record().measures, is_stopped=True))
+    assert differing_settings(stopped, metrics()) == ["stopped before its last query"]
+
+
 def test_512_queries_are_all_of_them() -> None:
     run = made(**{"prompts": {"n_queries": 512}})
     assert differing_settings(run.record, run.table("metrics")) == []
