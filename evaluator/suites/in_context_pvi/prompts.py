@@ -122,11 +122,6 @@ class DemonstrationSet(NamedTuple):
     spans: list[dict[str, int]]  # as in schemas.PROMPTS, of the demonstrations in the text; empty for published texts
     null_spans: list[dict[str, int]]  # the same in the null text
 
-    @property
-    def without_inputs(self) -> "DemonstrationSet":
-        """Return the set with the null text as its text."""
-        return self._replace(text=self.null_text, spans=self.null_spans)
-
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
     """Return all sets, by number of shots and then by number.
@@ -283,7 +278,8 @@ def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet
     end = dataset.template.query_prefix + dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     types = {"query_id": pl.Int64(), "gold": pl.Int64(), "query": pl.String()}
     no_query = pl.DataFrame([(None, None, end)], schema=types, orient="row")
-    return pl.concat(_after(dataset, shown.without_inputs, no_query, part, place) for place, shown in enumerate(sets))
+    bare = (shown._replace(text=shown.null_text, spans=shown.null_spans) for shown in sets)
+    return pl.concat(_after(dataset, shown, no_query, part, place) for place, shown in enumerate(bare))
 
 
 def _after(

@@ -82,7 +82,8 @@ def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
         )
     n_sets = N_DEMONSTRATION_SETS
     if config.prompt_definition == "released":
-        dataset, n_sets = _first_queries(dataset, RELEASED_TEMPLATE_QUERIES), 1
+        # Before the generator draws, which must draw for no other query.
+        dataset, n_sets = replace(dataset, test=dataset.test.head(RELEASED_TEMPLATE_QUERIES)), 1
     n_prompts = n_sets * dataset.test.height
     for number, template in enumerate(dataset.alternative_templates):
         for rows in _normal(replace(dataset, template=template), config, n_sets):
@@ -96,7 +97,8 @@ def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     Under `released` only the first queries, as many as give no more prompts than StaICC-Normal has.
     """
     if config.prompt_definition == "released":
-        dataset = _first_queries(dataset, dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS)
+        n_first = dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS
+        dataset = replace(dataset, test=dataset.test.head(n_first))
     return _normal(dataset, config, N_SAMPLED_SETS)
 
 
@@ -142,14 +144,8 @@ def _split(dataset: ClassificationDataset, seed: int) -> ClassificationDataset:
     return replace(dataset, demonstration=rows[order[:n_shown]], test=rows[order[n_shown:]])
 
 
-def _first_queries(dataset: ClassificationDataset, n_queries: int) -> ClassificationDataset:
-    """Return the dataset with only the first test queries, so that the toolkit's generator draws for no other query."""
-    return replace(dataset, test=dataset.test.head(n_queries))
-
-
-def _normal(dataset: ClassificationDataset, config: RunConfig, n_demonstration_sets: int) -> Iterator[pl.DataFrame]:
+def _normal(dataset: ClassificationDataset, config: RunConfig, n_sets: int) -> Iterator[pl.DataFrame]:
     n_queries = None if config.n_queries is None else min(config.n_queries, dataset.test.height)
-    n_sets = n_demonstration_sets
     return normal_requests(dataset, n_shots=config.n_shots, n_queries=n_queries, n_demonstration_sets=n_sets)
 
 
