@@ -282,8 +282,8 @@ def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats
 
 
 def _table(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    about = {"method": pl.lit(method), "definition": pl.lit(definition), "dataset": "dataset"}
-    return states.queries.select(**about, prompt_id="prompt_id", distances=distances)
+    about = {"method": pl.lit(method), "definition": pl.lit(definition)}
+    return states.queries.select("dataset", **about, prompt_id="prompt_id", distances=distances)
 
 
 def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
