@@ -241,7 +241,7 @@ N_FOLDS = 5
 def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None = None) -> Temperature:
     """Minimise the log loss of p(label)^(1/T), normalised, by Newton's method; rows may have different labels.
 
-    A probability of 0 counts as half of the smallest other one. The interval is that of log T, from the variance of the
+    A probability of 0 counts as half of the smallest other one, at most 0.005. The interval is that of log T, from the variance of the
     gradient between groups (a sandwich estimate).
 
     Args:
@@ -254,7 +254,7 @@ def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None
     from evaluator.statistics.selective import clustered_reach  # here, because listing methods should not load SciPy
 
     flat = label_probs.explode().to_numpy()
-    smallest = flat[flat > 0].min(initial=1.0)
+    smallest = flat[flat > 0].min(initial=0.01)
     log_probs = np.log(np.where(flat > 0, flat, smallest / 2))
     sizes = label_probs.list.len().to_numpy().astype(np.int64)
     starts = np.cumsum(sizes) - sizes
