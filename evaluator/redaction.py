@@ -24,11 +24,11 @@ MIN_LENGTH = 8
 _PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        r"(://)[^/\s@'\"]+(?=@)",  # user and password of an address
-        r"([?&;][\w.-]*(?:token|key|secret|passw|signature|credential|auth)[\w.-]*=)[^&;\s'\"]+",
-        r"((?:authorization|x-api-key|api-key)['\"]?\s*[:=]\s*['\"]?(?:(?:bearer|basic)\s+)?)[^\s'\",]+",
+        r"(://)[^/\s]+(?=@)",  # user and password of an address
+        r"([?&;#][\w.-]*(?:token|key|secret|passw|\bsig\b|signature|credential|auth)[\w.-]*=)[^&;\s'\"]+",
+        r"((?:authorization|api[-_]?key)['\"]?\s*[:=]\s*['\"]?(?:(?:bearer|basic|token|\w*key)\s+)?)[^\s'\",]+",
         r"(\bbearer\s+)[\w.~+/=-]{8,}",
-        r"(\b)(?:hf_|sk-|ghp_|github_pat_|glpat-|AKIA)[\w-]{12,}",  # tokens that say what they are
+        r"(\b)(?:hf_|sk-|gh[a-z]_|github_pat_|glpat-|AKIA|AIza|gsk_|nvapi-|xox[a-z]-)[\w-]{12,}",  # tokens that say what they are
     )
 )
 

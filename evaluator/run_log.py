@@ -39,7 +39,9 @@ def command_line() -> str:
     secrets.
     """
     words = _WORDS.get()
-    return without_secrets(shlex.join(["evaluator", *(sys.argv[1:] if words is None else words)]))
+    # Each word first: quotes of a shell would divide a secret that holds one.
+    typed = map(without_secrets, ["evaluator", *(sys.argv[1:] if words is None else words)])
+    return without_secrets(shlex.join(typed))
 
 
 def now() -> str:

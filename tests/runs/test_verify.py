@@ -208,6 +208,7 @@ SECRETS = {
     "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQr",
     "MADE_UP_API_KEY": "plain-looking-value-1",
     "MY_PASSWORD": "correct horse",
+    "OTHER_PASSWORD": "it's-a-secret",
 }
 
 
@@ -217,9 +218,11 @@ def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_compar
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     address = "https://alice:wonderland9@hub.example/m?access_token=queryvalue77&x=1"
+    others = "https://bob:rabbit'hole1@2@hub.example/m#token=fragment55 Authorization: Token headervalue99 gho_Ab1Cd2Ef3Gh4Ij5"
     header = "Authorization: Bearer headervalue88"
     planted = [*SECRETS.values(), "wonderland9", "queryvalue77", "headervalue88"]
-    model = " ".join([address, header, *SECRETS.values()])
+    planted += ["rabbit", "hole1", "fragment55", "headervalue99", "gho_Ab1Cd2", "a-secret"]
+    model = " ".join([address, header, others, *SECRETS.values()])
     words = ("staicc-normal", "--datasets", "sst5", "--queries", 2, "--model", model, "--out", tmp_path / "out")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     said = command("run", *words, "--engine", "fake") + command("run", *words, "--engine", "transformers", exits=2)
