@@ -205,7 +205,7 @@ def _valid_predictions(
     if not valid and columns.invalid == "drop":
         allowed = f"one of {', '.join(labels)}: no row has a label, and --invalid wrong would count all as wrong"
         raise rows[0].error(column, allowed, rows[0].cells[column])
-    counted = "left out" if columns.invalid == "drop" else "counted as wrong"
+    counted = "left out" if columns.invalid == "drop" else "counted as wrong, as the label after the true one"
     note = f"{len(rows) - len(valid)} of {len(rows)} predictions name no label and are {counted}"
     return valid, (note,) if len(valid) < len(rows) else ()
 

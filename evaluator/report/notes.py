@@ -149,16 +149,21 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         return
     accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
+    has_parts = accuracies["part"].n_unique() > 1
     for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
         key = {name: row[name] for name in ("suite", "part", "dataset")}
         confusion = run.table("confusion").filter(method=REFERENCE_METHOD, **key)
+        # In the place of predictions that are counted as wrong, the table has labels that nobody answered.
+        notes = run.record.prompts.notes.get(row["dataset"], ())
+        is_made_up = any("counted as wrong" in note or f"{row['part']} counts them as wrong" in note for note in notes)
         answers = confusion.group_by("pred").agg(pl.sum("n_requests"))
         pred, n = answers.sort("n_requests", "pred", descending=[True, False]).row(0)
         names = run.table("label_spaces").filter(**key)["label_names"][0]
+        most = f"; the model answers “{names[pred]}” to {n / answers['n_requests'].sum():.0%} of the prompts"
         yield (
-            f"{row['dataset']}: accuracy {row['value']:.3f} is not above {row['majority']:.3f}, that of always "
-            f"answering with the most frequent label; the model answers “{names[pred]}” to "
-            f"{n / answers['n_requests'].sum():.0%} of the prompts. Try {_ELSEWHERE if is_imported else _OPTIONS}."
+            f"{row['dataset']}{', ' + row['part'] if has_parts else ''}: accuracy {row['value']:.3f} is not above "
+            f"{row['majority']:.3f}, that of always answering with the most frequent label{'' if is_made_up else most}. "
+            f"Try {_ELSEWHERE if is_imported else _OPTIONS}."
         )
 
 

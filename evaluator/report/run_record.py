@@ -29,11 +29,13 @@ Facts = dict[str, str | None]
 
 
 def warnings(run: MeasuredRecord) -> Iterator[str]:
-    """Yield a warning about a model that is no real one, and one about each dataset that failed."""
+    """Yield a warning about a model that is no real one, each dataset that failed, and answers that count as wrong."""
     if run.model.kind in KIND_WARNINGS:
         yield KIND_WARNINGS[run.model.kind]
     for dataset, reason in run.left_out.items():
         yield f"{dataset} failed and is left out of every number and every mean on this page. {reason}"
+    for dataset, notes in run.prompts.notes.items():
+        yield from (f"{dataset}: {note}." for note in notes if "as wrong" in note)
 
 
 def headline_facts(run: MeasuredRecord) -> Facts:

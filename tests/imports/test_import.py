@@ -314,7 +314,8 @@ def test_predictions_none_of_which_names_a_label_are_all_wrong_or_refused(tmp_pa
     pl.DataFrame(answers).write_parquet(tmp_path / "said.parquet")
     words = ("import", tmp_path / "said.parquet", "--labels", "no,None", "--out", tmp_path / "out", "--invalid")
     assert "no row has a label, and --invalid wrong would count all as wrong" in command(*words, "drop", exits=2)
-    command(*words, "wrong")
+    shown = command(*words, "wrong")
+    assert "is not above 0.667, that of always answering with the most frequent label. Try" in shown
     assert metrics(tmp_path / "out", "said")["accuracy"] == 0
     assert "3 of 3 predictions name no label and are counted as wrong" in (tmp_path / "out/report.html").read_text()
 
