@@ -149,6 +149,8 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         return
     accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
+    has_questions = (run.record.prompts.config.get("data") or {}).get("questions") is not None
+    texts = _TEXTS_OF_QUESTIONS if has_questions else _TEXTS_OF_TABLES
     has_parts = accuracies["part"].n_unique() > 1
     for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
         key = {name: row[name] for name in ("suite", "part", "dataset")}
@@ -163,14 +165,16 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         yield (
             f"{row['dataset']}{', ' + row['part'] if has_parts else ''}: accuracy {row['value']:.3f} is not above "
             f"{row['majority']:.3f}, that of always answering with the most frequent label{'' if is_made_up else most}. "
-            f"Try {_ELSEWHERE if is_imported else _OPTIONS}."
+            f"Try {_ELSEWHERE if is_imported else _OPTIONS.format(texts)}."
         )
 
 
 _OPTIONS = (
     "--methods vanilla,batch_calibration, which corrects a preference without more calls; --chat-template none,auto; "
-    "more --shots; an --instruction; label names that say more (--labels); or a larger model"
+    "more --shots; {}; or a larger model"
 )
+_TEXTS_OF_TABLES = "an --instruction; label names that say more (--labels)"
+_TEXTS_OF_QUESTIONS = "instructions, options or descriptions that say more (--questions)"
 _ELSEWHERE = "more demonstrations, an instruction, label names that say more, or a larger model, and import its answers"
 
 

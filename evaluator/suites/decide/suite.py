@@ -21,7 +21,7 @@ from evaluator.metrics.graded import multi_label_scores, ordered_scores, soft_sc
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.total_error import crossed_cells
 from evaluator.report.section import MeasuredRun
-from evaluator.report.table import MetricText, interval, percent
+from evaluator.report.table import MetricText, percent
 from evaluator.schemas import GRADED, GRADED_KEY, MEAN_OVER_DATASETS, PREDICTIONS_KEY
 from evaluator.suites import base
 from evaluator.suites.decide import consistency, prompts
@@ -75,7 +75,7 @@ METHODS = ("vanilla", *OWN_METHODS, "batch_calibration", "temperature_scaling")
 
 
 def check(config: RunConfig) -> None:
-    """Raise ConfigError for a run without questions, and for methods that do not fit them."""
+    """Raise ConfigError for a run without questions, and for options and methods that do not fit them."""
     if REPEAT in (config.parts or ()):
         raise ConfigError(
             "decide scores equal prompts once and has no part repeat. `evaluator receipt DIR` scores prompts of its "
@@ -85,6 +85,15 @@ def check(config: RunConfig) -> None:
         raise ConfigError(
             "decide asks typed questions about a table. Name both: --data tickets.csv --questions questions.toml "
             "(docs/decisions.md)."
+        )
+    data, columns = config.data, config.data.columns
+    unread = {"--labels": data.labels or None, "--instruction": data.instruction, "--template": data.template}
+    unread |= {"--training-rows": data.training_rows, "--gold-column": columns.gold}
+    unread |= {"--choices-column": columns.choices, "--id-column": columns.example_id}
+    if given := [name for name, value in unread.items() if value is not None]:
+        raise ConfigError(
+            f"decide takes no {', '.join(given)}. The file of --questions has instructions, options and the column of "
+            "true ones, and --shots is the number of demonstrations."
         )
     unfit = [name for name in config.methods if name not in METHODS]
     if unfit:
@@ -167,7 +176,8 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         rows = metrics.filter(part=part, metric=f"{part}_{consistency.FLIPS}")
         of_all = rows.filter(dataset=MEAN_OVER_DATASETS)
         for row in (rows if of_all.is_empty() else of_all).iter_rows(named=True):
-            yield f"{title}: {percent(row['value'])} of answers change ({interval(row['ci_low'], row['ci_high'])})"
+            value, low, high = (percent(row[name]) for name in ("value", "ci_low", "ci_high"))
+            yield f"{title}: {value} of answers change ({low} to {high})"
 
 
 METRIC_TEXTS = {
