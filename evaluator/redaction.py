@@ -28,7 +28,7 @@ _PATTERNS = tuple(
         r"([?&;#][\w.-]*(?:token|key|secret|passw|\bsig\b|signature|credential|auth)[\w.-]*=)[^&;\s'\"]+",
         r"((?:authorization|api[-_]?key)['\"]?\s*[:=]\s*['\"]?(?:(?:bearer|basic|token|\w*key)\s+)?)[^\s'\",]+",
         r"(\bbearer\s+)[\w.~+/=-]{8,}",
-        r"(\b)(?:hf_|sk-|gh[a-z]_|github_pat_|glpat-|AKIA|AIza|gsk_|nvapi-|xox[a-z]-)[\w-]{12,}",  # tokens that say what they are
+        r"(\b)(?:hf_|sk-|gh[a-z]_|github_pat_|glpat-|AKIA|AIza|gsk_|nvapi-|xox[a-z]-)[\w-]{12,}",  # of a known form
     )
 )
 

@@ -241,8 +241,8 @@ N_FOLDS = 5
 def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None = None) -> Temperature:
     """Minimise the log loss of p(label)^(1/T), normalised, by Newton's method; rows may have different labels.
 
-    A probability of 0 counts as half of the smallest other one, at most 0.005. The interval is that of log T, from the variance of the
-    gradient between groups (a sandwich estimate).
+    A probability of 0 counts as half of the smallest other one, at most 0.005. The interval is that of log T, from the
+    variance of the gradient between groups (a sandwich estimate).
 
     Args:
         label_probs: lists [n] of probabilities.

@@ -164,8 +164,8 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         most = f"; the model answers “{names[pred]}” to {n / answers['n_requests'].sum():.0%} of the prompts"
         yield (
             f"{row['dataset']}{', ' + row['part'] if has_parts else ''}: accuracy {row['value']:.3f} is not above "
-            f"{row['majority']:.3f}, that of always answering with the most frequent label{'' if is_made_up else most}. "
-            f"Try {_ELSEWHERE if is_imported else _OPTIONS.format(texts)}."
+            f"{row['majority']:.3f}, that of always answering with the most frequent label{'' if is_made_up else most}"
+            f". Try {_ELSEWHERE if is_imported else _OPTIONS.format(texts)}."
         )
 
 

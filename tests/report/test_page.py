@@ -218,8 +218,11 @@ def test_print_holds_every_definition_and_every_dataset(page: webdriver.Chrome) 
 @pytest.mark.usefixtures("narrow")
 def test_on_a_phone_the_page_does_not_scroll_sideways(opened: Opened, report_data: MadeRun) -> None:
     long_name = "organisation/" + "a-model-with-a-very-long-name-" * 4
-    run = replace(made_record(model={"name": long_name}), commands={"run": "evaluator " + "x" * 300})
+    left_out = {"y" * 180: "A dataset with a label of one word: " + "z" * 180}
+    made = made_record(model={"name": long_name}, prompts={"left_out": left_out})
+    run = replace(made, commands={"run": "evaluator " + "x" * 300})
     browser = opened(report_data.but(record=run))
+    browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
 
 

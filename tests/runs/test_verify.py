@@ -218,8 +218,8 @@ def test_secrets_of_environment_addresses_and_headers_are_in_no_file_page_compar
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     address = "https://alice:wonderland9@hub.example/m?access_token=queryvalue77&x=1"
-    others = "https://bob:rabbit'hole1@2@hub.example/m#token=fragment55 Authorization: Token headervalue99 gho_Ab1Cd2Ef3Gh4Ij5"
-    header = "Authorization: Bearer headervalue88"
+    others = "https://bob:rabbit'hole1@2@hub.example/m#token=fragment55 gho_Ab1Cd2Ef3Gh4Ij5"
+    header = "Authorization: Token headervalue99 Authorization: Bearer headervalue88"
     planted = [*SECRETS.values(), "wonderland9", "queryvalue77", "headervalue88"]
     planted += ["rabbit", "hole1", "fragment55", "headervalue99", "gho_Ab1Cd2", "a-secret"]
     model = " ".join([address, header, others, *SECRETS.values()])
