@@ -40,6 +40,10 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
+MAX_LISTED = 100
+"""Names in a message; a table may have 100,000 columns."""
+
+
 def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "", listed: str = "There are") -> str:
     """Return the message for a name that does not exist: the names that are near it, and all names.
 
@@ -50,8 +54,9 @@ def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "",
         where: the end of the first sentence, " in staicc-normal".
         listed: the beginning of the list of names.
     """
-    existing = [*names]
-    return f"{what} {name!r}{where}.{did_you_mean(name, existing)} {listed}: {', '.join(existing)}."
+    existing = [each for each in names if each.strip()]  # columns may have no name
+    more = f" and {len(existing) - MAX_LISTED:,} more" * (len(existing) > MAX_LISTED)
+    return f"{what} {name!r}{where}.{did_you_mean(name, existing)} {listed}: {', '.join(existing[:MAX_LISTED])}{more}."
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ NO_LABEL = -1
 """Label of rows that are published without one, and of rows whose annotators did not agree."""
 
 _UNLABELLED = f"In data of Hugging Face {NO_LABEL} stands for no label. Remove these rows."
-_NUMBER = r"-?[0-9]{1,18}(\.[0-9]{1,18})?"
+_NUMBER = r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +160,13 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
 
 def _label_of(cell: str, labels: Mapping[str, int]) -> int | None:
     """Return the label of a cell, which a number may write in another way: 1 as 1.0; None for another cell."""
-    if cell in labels or not re.fullmatch(_NUMBER, cell):
-        return labels.get(cell)
-    same = (label for name, label in labels.items() if re.fullmatch(_NUMBER, name) and float(name) == float(cell))
-    return next(same, None)
+    same = (label for name, label in labels.items() if as_number(name) == as_number(cell))
+    return labels[cell] if cell in labels else next(same, None)
+
+
+def as_number(cell: str) -> Decimal | str:
+    """Return the number that a cell writes, exactly; another text, as the code 01 is, unchanged."""
+    return Decimal(cell) if re.fullmatch(_NUMBER, cell) else cell
 
 
 def label_cells(table: Table, path: Path, column: str) -> pl.Series:

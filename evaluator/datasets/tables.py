@@ -158,7 +158,9 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
         table = _read_table(path, ending(path), columns, hint)
         if table.cells.height and {*table.cells.dtypes} == {pl.String()}:
             return table
-        table = table._replace(cells=table.cells.with_columns(cs.float().fill_nan(None)))
+        # By its shortest text, as 1.1 in 32 bits is 1.100000023841858 in 64.
+        shortest = cs.float().cast(pl.String).cast(pl.Float64).fill_nan(None)
+        table = table._replace(cells=table.cells.with_columns(shortest))
         rows = list(zip(table.rows, table.cells.iter_rows(), strict=True))
     else:
         rows = list(read_rows(path, columns, hint))
@@ -251,7 +253,7 @@ SHEET_S = 120
 
 _READ_SHEET = """
 import sys, fastexcel, pyarrow
-sheet = fastexcel.read_excel(sys.stdin.buffer.read()).load_sheet(0, dtypes="string").to_arrow()
+sheet = fastexcel.read_excel(sys.stdin.buffer.read()).load_sheet(0, header_row=None, dtypes="string").to_arrow()
 with pyarrow.ipc.new_stream(sys.stdout.buffer, sheet.schema) as stream:
     stream.write(sheet)
 """
@@ -259,7 +261,7 @@ with pyarrow.ipc.new_stream(sys.stdout.buffer, sheet.schema) as stream:
 
 @lru_cache(maxsize=1)  # a table is read several times: its names, its labels, its rows
 def _sheet(content: bytes) -> pl.DataFrame:
-    """Read the first sheet of an Excel file, whose first row names the columns; numbers as Excel stores them.
+    """Read the first sheet of an Excel file, names of columns included; numbers as Excel stores them.
 
     With limits, because its reader makes a rectangle of all cells up to the last row and the last column.
     """
@@ -267,13 +269,15 @@ def _sheet(content: bytes) -> pl.DataFrame:
 
 
 def _open_sheet(_path: Path, content: bytes) -> _Opened:
-    sheet = _sheet(content)
+    first, sheet = _sheet(content).head(1), _sheet(content)[1:]
+    names = [name or "" for row in first.iter_rows() for name in row]
 
-    def read(_columns: Sequence[str]) -> Table:
+    def read(columns: Sequence[str]) -> Table:
         is_filled = sheet.select(pl.any_horizontal(pl.all().str.strip_chars() != "").fill_null(False)).to_series()
-        return Table(sheet.filter(is_filled), is_filled.arg_true().cast(pl.Int64), int((~is_filled).sum()))
+        cells = sheet.filter(is_filled).select(pl.nth(names.index(name)).alias(name) for name in columns)
+        return Table(cells, is_filled.arg_true().cast(pl.Int64), int((~is_filled).sum()))
 
-    return _Opened(sheet.columns, read, sheet.head(_HEADER_ROWS).iter_rows())
+    return _Opened(names, read, sheet.head(_HEADER_ROWS).iter_rows())
 
 
 def _open_arrow(_path: Path, content: bytes) -> _Opened:

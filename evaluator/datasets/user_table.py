@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evaluator.config import DataOptions
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.datasets.labelled_table import LabelledFile, label_cells
+from evaluator.datasets.labelled_table import LabelledFile, as_number, label_cells
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import class_names, read_texts, table_in, table_stem
 from evaluator.errors import ConfigError, DatasetError, TemplateError, require_known
@@ -138,8 +138,9 @@ def training_table(path: Path, data: DataOptions) -> Path | None:
 
 
 def _label_values(path: Path, column: str) -> list[str]:
-    """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text."""
-    values: list[str] = label_cells(read_texts(path, [column], _HINT), path, column).unique().sort().to_list()
+    """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text; 1 and 1.0 are one."""
+    cells: list[str] = label_cells(read_texts(path, [column], _HINT), path, column).unique().sort().to_list()
+    values = [*{as_number(cell): cell for cell in reversed(cells)}.values()][::-1]
     return sorted(values, key=int) if all(re.fullmatch("[0-9]{1,18}", value) for value in values) else values
 
 

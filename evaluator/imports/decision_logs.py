@@ -21,7 +21,7 @@ import polars as pl
 from evaluator.config import Numbers
 from evaluator.datasets.tables import ending, json_rows, parsed
 from evaluator.decisions.answers import SUM_TOLERANCE, Gold, TypedAnswer, answers_by_name, gold_index, typed_answer
-from evaluator.decisions.questions import NEGATION, VARIED
+from evaluator.decisions.questions import NEGATION, VARIED, option_text
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
@@ -41,6 +41,7 @@ class Answered(NamedTuple):
     mass: float | None = None  # probability of all options together
     part: str = IMPORTED  # of VARIED, where something was changed that should not matter
     template: int = 0  # number of the change
+    options: tuple[str, ...] = ()  # of a choice, as it was asked
     where: str = ""  # file and row
 
 
@@ -122,8 +123,7 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
     refused = [row for row in kept if row.answer is None and row.gold is not None]
     if refused:
         notes.append(
-            f"{len(refused)} of {len(kept)} answers were refused or are missing: the part {IMPORTED} leaves them out, "
-            f"and the part {WITH_REFUSALS} counts them as wrong"
+            f"{len(refused)} of {len(kept)} answers were refused or are missing: the part {IMPORTED} leaves them out"
         )
     if len(kept) < len(plain):
         notes.append(f"{len(plain) - len(kept)} answers have no true option and are left out")
@@ -136,12 +136,14 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
     sizes = {len(row.answer.options) for of_part in parts.values() for row in of_part if row.answer}
     for size in sorted(sizes):
         name = question if len(sizes) == 1 else f"{question} ({size} options)"
+        of_refused = [row for row in refused if len(sizes) == 1 or len(row.options) == size]
+        counted = f"the part {WITH_REFUSALS} counts {len(of_refused)} refused or missing answers as wrong"
         for part, of_part in parts.items():
             if of_size := [row for row in of_part if row.answer and len(row.answer.options) == size]:
-                dataset = _dataset(path, name, part, of_size, notes)
+                dataset = _dataset(path, name, part, of_size, [*notes, *[counted] * bool(of_refused)])
                 yield dataset
-                if part == IMPORTED and refused and len(sizes) == 1:
-                    yield _with_refusals(dataset, refused, of_size[0])
+                if part == IMPORTED and of_refused:
+                    yield _with_refusals(dataset, of_refused, of_size[0])
 
 
 def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:
@@ -185,16 +187,21 @@ def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered], like: 
     """Return the answers of a dataset and its refusals, each with an answer that is not the true option.
 
     Args:
-        like: an answer, by whose options and levels the true ones are read.
+        like: an answer, by whose options and levels the true ones are read, unless other options were asked.
     """
-    options = tuple(dataset.rows["label_names"][0])
-    read = like.answer if like.answer.kind == "score" else like.answer._replace(options=options)
-    golds = [_gold(row, read) for row in refused]
-    wrong = [
-        [0.0 if place == ((gold or 0) + 1) % len(options) else -math.inf for place in range(len(options))]
-        for gold, _ in golds
+    assert like.answer, "an answer was given"
+    spaces = {frozenset(names): tuple(names) for names in dataset.rows["label_names"].unique(maintain_order=True)}
+    first, size = tuple(dataset.rows["label_names"][0]), len(dataset.rows["label_names"][0])
+    options = [
+        spaces.get(frozenset(row.options), row.options if len(row.options) == size else first) for row in refused
     ]
-    rows = _answers(refused, golds, [options] * len(refused), wrong)
+    is_score = like.answer.kind == "score"
+    golds = [
+        _gold(row, like.answer if is_score else like.answer._replace(options=names))
+        for row, names in zip(refused, options, strict=True)
+    ]
+    wrong = [[0.0 if place == ((gold or 0) + 1) % size else -math.inf for place in range(size)] for gold, _ in golds]
+    rows = _answers(refused, golds, options, wrong)
     return dataset._replace(rows=pl.concat([dataset.rows, rows]), part=WITH_REFUSALS, floor=None)
 
 
@@ -241,7 +248,15 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
             mass=diagnostics.get("label_mass"),
             part=part,
             template=0 if part == IMPORTED else row["template"],
+            options=_asked_options(question),
         )
+
+
+def _asked_options(question: object) -> tuple[str, ...]:
+    """Return the options of a choice: a list of values, or a map of names to descriptions; () for other questions."""
+    asked = question if isinstance(question, Mapping) and question.get("type") == "choice" else {}
+    values = [choice["value"] for choice in asked.get("choices") or ()]
+    return tuple(map(option_text, values or asked.get("criteria") or ()))
 
 
 def _jev_eval(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
@@ -258,8 +273,12 @@ def _decguard(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
 
 
 def _sys1bench(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
-    pairs = [{"value": key, "probability": p} for key, p in zip(row["option_keys"], row["probs"], strict=False)]
-    answer = None if row.get("error") else {"type": row.get("primitive"), "probabilities": pairs}
+    keys, probs, answer = row["option_keys"], row["probs"], None
+    if not row.get("error"):
+        if len(keys) != len(probs):
+            raise DatasetError(f"{len(keys)} options need as many probabilities, found {len(probs)}")
+        pairs = [{"value": key, "probability": p} for key, p in zip(keys, probs, strict=True)]
+        answer = {"type": row.get("primitive"), "probabilities": pairs}
     asked = f"{row.get('framing_id')}, {row.get('permutation_id')}"
     yield Answered(row["question_key"], row["row_id"], asked, answer, row["ground_truth"], row.get("model_id"))
 

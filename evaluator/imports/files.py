@@ -243,9 +243,13 @@ def _label_indices(columns: Mapping[str, Sequence[_Row]], labels: Sequence[str])
 
 
 def _named(cell: object, labels: Sequence[str]) -> int:
-    """Return the index of the label that a cell names, where 1.0 is also 1, or NO_LABEL; an empty cell names none."""
+    """Return the index of the label that a cell names, or NO_LABEL; an empty cell names none.
+
+    1.0 is also 1, and a truth value is written in either case.
+    """
     text = "" if cell is None else str(cell)
-    return next((labels.index(each) for each in (text, text.removesuffix(".0")) if each in labels), NO_LABEL)
+    forms = (text, text.removesuffix(".0"), text.lower() if isinstance(cell, bool) else text)
+    return next((labels.index(form) for form in forms if form in labels), NO_LABEL)
 
 
 def _numbered(cell: object, labels: Sequence[str]) -> int:
@@ -319,9 +323,10 @@ def _choices(row: _Row) -> tuple[str, ...]:
     texts = [request.get("arg_1") if isinstance(request, dict) else None for request in requests]
     choices = tuple(text.strip() for text in texts if isinstance(text, str))
     is_numbered = requests and list(arguments) == [f"gen_args_{place}" for place in range(len(requests))]
-    if not is_numbered or not 2 <= len(requests) == len(choices) or "arg_0" not in requests[0]:
-        allowed = "gen_args_0, gen_args_1, ..., each with a context arg_0 and a continuation arg_1"
-        raise row.error("arguments", f"{allowed}: a multiple-choice task", arguments)
+    different = {*filter(None, choices)}  # acc_mutual_info asks each choice twice
+    if not is_numbered or not 2 <= len(requests) == len(different) or "arg_0" not in requests[0]:
+        allowed = "gen_args_0, gen_args_1, ..., each with a context arg_0 and another continuation arg_1"
+        raise row.error("arguments", f"{allowed}: a multiple-choice task", [*choices] if choices else arguments)
     return choices
 
 

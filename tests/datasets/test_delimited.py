@@ -205,6 +205,35 @@ def test_a_number_may_be_written_in_two_ways(tmp_path, stated):
     assert examples(tmp_path / "t.jsonl", labels=stated)[1]["gold"].to_list() == [0, 1, 1] * 10
 
 
+def test_one_number_written_in_two_ways_is_one_label_and_a_code_is_another(tmp_path):
+    def labels(*cells, **options):
+        rows = [("text", "label"), *((f"text {n}", cells[n % len(cells)]) for n in range(24))]
+        (tmp_path / "t.csv").write_text(written(rows))
+        return examples(tmp_path / "t.csv", **options)[0].verbalizer.label_names
+
+    assert labels("1", "1.0", "2", "2.00") == ("1", "2")
+    assert labels("01", "1", "1.0") == ("01", "1")
+    with pytest.raises(DatasetError, match="is '01', none of 1, 2"):
+        labels("1", "01", "2", labels={"1": "low", "2": "high"})
+    with pytest.raises(DatasetError, match="is '9007199254740993', none of"):  # equal in 64 bits
+        labels("9007199254740992", "9007199254740993", labels={"9007199254740992": "a", "1": "b"})
+
+
+def test_a_number_of_32_bits_has_its_shortest_text(tmp_path):
+    column = pa.array([1.1, 2.5, 3.0] * 8, pa.float32())
+    pq.write_table(pa.table({"text": [f"text {n}" for n in range(24)], "label": column}), tmp_path / "t.parquet")
+    assert examples(tmp_path / "t.parquet")[0].verbalizer.label_names == ("1.1", "2.5", "3")
+
+
+def test_of_very_many_columns_a_message_has_the_first_and_no_blank_one(tmp_path):
+    names = ["", *(f"c{n}" for n in range(10_000))]
+    (tmp_path / "t.csv").write_text(written([names, names]))
+    with pytest.raises(DatasetError) as refused:
+        examples(tmp_path / "t.csv")
+    assert "has no column 'label'. It has: c0, c1, c2," in str(refused.value)
+    assert ", c99 and 9,900 more. " in str(refused.value)
+
+
 def test_a_binary_column_is_called_so(tmp_path):
     pq.write_table(pa.table({"text": ["a", "b"], "label": [b"x", b"y"]}), tmp_path / "t.parquet")
     with pytest.raises(DatasetError, match=r"row 0 \(from 0\), column label: the column is binary, as in b'x'"):

@@ -241,6 +241,18 @@ def test_a_repeated_name_of_a_column_is_refused_where_the_column_is_read(tmp_pat
     assert all_rows(load(path, TableColumns(inputs=("body",), gold="stars"))).height == 8
 
 
+def test_a_repeated_name_of_a_column_of_a_sheet_is_refused_and_a_missing_one_is_none(tmp_path):
+    path = tmp_path / "reviews.xlsx"
+    rows = [[f"text {n}", None, n % 2, "x"] for n in range(8)]
+    path.write_bytes(sheet([["body", None, "stars", "stars"], *rows]))
+    with pytest.raises(DatasetError, match=r"reviews\.xlsx has several columns 'stars'\. Give each its own name\."):
+        load(path, TableColumns(inputs=("body",), gold="stars"))
+    path.write_bytes(sheet([["body", None, "stars", "note"], *rows]))
+    assert all_rows(load(path, TableColumns(inputs=("body",), gold="stars")))["gold"].to_list() == [0, 1] * 4
+    with pytest.raises(DatasetError, match=r"has no column 'text'\. It has: body, stars, note\."):
+        load(path, TableColumns(gold="stars"))
+
+
 @pytest.mark.parametrize(
     ("labels", "found"),
     [

@@ -280,6 +280,35 @@ def test_levels_have_the_texts_of_a_whole_legend_and_refused_ones_are_wrong(tmp_
     assert with_refusals.rows["log_likelihoods"][2].to_list() == [0, -math.inf]
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_refusal_is_wrong_among_the_options_of_its_own_row(tmp_path, listed):
+    rows = []
+    for n in range(8):
+        names = [f"a{n}", f"b{n}", f"c{n}"][: 2 + n % 2]
+        answer = None if n in (4, 5) else {"probabilities": {name: 1 / len(names) for name in names}}
+        asked = {"choices": [{"value": name} for name in names]} if listed else {"criteria": dict.fromkeys(names)}
+        question = {"type": "choice", "name": "q"} | asked
+        rows.append({"request": {"input": f"T{n}", "questions": [question] if listed else {"q": question}}})
+        rows[-1] |= {"response": {"answers": [answer] if listed else {"q": answer}}, "gold": names[-1]}
+    datasets = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert [(each.name, each.part, each.rows.height) for each in datasets] == [
+        *(("q (2 options)", "imported", 3), ("q (2 options)", WITH_REFUSALS, 4)),
+        *(("q (3 options)", "imported", 3), ("q (3 options)", WITH_REFUSALS, 4)),
+    ]
+    for dataset, last in ((datasets[1], ["a4", "b4"]), (datasets[3], ["a5", "b5", "c5"])):
+        refused = dataset.rows.row(-1, named=True)
+        assert (refused["label_names"], refused["gold"]) == (last, len(last) - 1)
+        assert refused["log_likelihoods"] == [0.0, *[-math.inf] * (len(last) - 1)]
+        assert "the part refusals-wrong counts 1 refused or missing answers as wrong" in dataset.notes
+
+
+@pytest.mark.parametrize("probs", [[0.6], [0.6, 0.4, 0.0]])
+def test_probabilities_of_sys1bench_that_are_not_as_many_as_options_are_refused(tmp_path, probs):
+    row = {"row_id": "r", "question_key": "q", "option_keys": ["a", "b"], "probs": probs, "ground_truth": "a"}
+    with pytest.raises(DatasetError, match=r"row 0 \(from 0\): 2 options need as many probabilities, found"):
+        read_files([write(tmp_path / "log.jsonl", [row])], ImportColumns())
+
+
 def test_label_mass_makes_likelihoods_over_the_vocabulary(tmp_path):
     rows = [
         {

@@ -180,6 +180,12 @@ def test_a_cell_that_does_not_fit_is_named_with_what_is_allowed(tmp_path, change
     [
         ({"resps": [[["-1", "False"]]]}, "resps", "2 log-likelihoods of at most 0, not all -inf"),
         ({"arguments": {"gen_args_0": {"arg_0": "x", "arg_1": {}}}}, "arguments", "a multiple-choice task"),
+        # acc_mutual_info: each choice once more, without a context.
+        (
+            {"arguments": {f"gen_args_{n}": {"arg_0": "Q" * (n < 2), "arg_1": f" {1 + n % 2}"} for n in range(4)}},
+            "arguments",
+            "each with a context arg_0 and another continuation arg_1",
+        ),
         ({"target": "c"}, "target", "one of 1, 2, or a number from 0 to 1"),
     ],
 )
@@ -343,6 +349,15 @@ def test_labels_that_are_whole_numbers_are_read_with_a_decimal_point_too(tmp_pat
     (tmp_path / "floats.csv").write_text("gold,pred\n0.0,1\n1.0,1.0\n0,0.0\n1.0,1\n")
     command("import", tmp_path / "floats.csv", "--labels", "1,0", "--out", tmp_path / "out")
     assert metrics(tmp_path / "out", "floats")["accuracy"] == 0.75
+
+
+def test_truth_values_name_labels_in_either_case(tmp_path):
+    rows = [{"gold": n % 2 == 0, "pred": n < 3} for n in range(4)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for labels in (("false", "true"), ("False", "True")):
+        (dataset,) = read_files([tmp_path / "t.jsonl"], ImportColumns(labels=labels))
+        assert dataset.rows["gold"].to_list() == [1, 0, 1, 0]
+        assert [numbers.index(0) for numbers in dataset.rows["log_likelihoods"].to_list()] == [1, 1, 1, 0]
 
 
 def test_a_log_likelihood_of_minus_infinity_is_probability_zero(tmp_path):
