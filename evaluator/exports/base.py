@@ -113,8 +113,8 @@ def sha256(text: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return a name without the characters that cannot stand in a file name on every system."""
-    return re.sub(r'[\x00-\x1f"<>:/|\\?*\[\]]+', "__", name)
+    """Return a name without the characters that cannot stand in a file name on every system, and none of dots alone."""
+    return re.sub(r'[\x00-\x1f"<>:/|\\?*\[\]]+|^\.+$', "__", name)
 
 
 def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: pl.DataFrame) -> Iterator[AnsweredGroup]:

@@ -25,12 +25,16 @@ METRIC_NAMES = {"accuracy": "acc"}
 
 def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
     folder, date = base.file_name(run.model), run.finished.isoformat().replace(":", "-")
-    hashes = {}
+    hashes, names = dict[str, str](), set[str]()
     for task, groups in groupby(run.answers(), lambda group: _task(group.key)):
         samples = [sample for group in groups for sample in _samples(group)]
         of_samples = (one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples)
         hashes[task] = base.sha256("".join(of_samples))
-        yield base.ExportedFile(f"{folder}/samples_{base.file_name(task)}_{date}.jsonl", base.json_lines(iter(samples)))
+        name = base.file_name(task)
+        while name in names:  # of a:b and a/b
+            name += "_"
+        names.add(name)
+        yield base.ExportedFile(f"{folder}/samples_{name}_{date}.jsonl", base.json_lines(iter(samples)))
     results = base.json_text(_results(run) | {"task_hashes": hashes}, indent=2)
     yield base.ExportedFile(f"{folder}/results_{date}.json", results.encode())
 

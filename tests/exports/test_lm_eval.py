@@ -135,3 +135,10 @@ def test_hashes_are_those_of_the_harness(results, samples):
         task = name[name.find("_") + 1 : name.rfind("_")]
         together = "".join(row["doc_hash"] + row["prompt_hash"] + row["target_hash"] for row in rows)
         assert results["task_hashes"][task] == sha256(together)
+
+
+def test_datasets_whose_names_make_one_file_name_have_a_file_each(run):
+    group = next(run.answers())
+    groups = [group._replace(key=group.key | {"dataset": name}) for name in ("law:a", "law/a", "law|a")]
+    files = [*LM_EVAL.files(replace(run, answers=lambda: iter(groups)))]
+    assert len({file.name for file in files}) == len(files) == 4

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from evaluator.exports import FORMATS
 from evaluator.record import AdapterRecord
 from tests.report.made_record import changed_record
 
@@ -21,3 +22,12 @@ def test_a_model_is_named_without_the_paths_of_folders(made, kind, name, adapter
     record = AdapterRecord(name=adapter, rank=8, fingerprint="00") if adapter else None
     model = {"kind": kind, "name": name, "adapter": record}
     assert replace(made, record=changed_record(made.record, model=model)).model == said
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../../mine", "acme/..", "../.."])
+@pytest.mark.parametrize("form", ["lm-eval", "every-eval-ever"])
+def test_no_name_of_a_model_leads_out_of_the_folder_of_an_export(made, name, form):
+    record = changed_record(made.record, model={"kind": "imported", "name": name, "adapter": None})
+    parts = [part for file in FORMATS[form].files(replace(made, record=record)) for part in file.name.split("/")]
+    assert parts
+    assert not {"", ".", ".."} & {*parts}
