@@ -127,7 +127,7 @@ def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterato
         yield f"{n_leaks} of {queries.height} queries have the same texts as a training row"
     if n_repeats := queries.height - keys[0]["key"].n_unique():
         yield f"{n_repeats} of {queries.height} queries repeat the texts of another query"
-    labels = pl.concat(keys).group_by("key").agg(pl.col("gold").n_unique())
+    labels = pl.concat(keys).group_by("key").agg(pl.col("gold").drop_nulls().n_unique())
     if n_contradicting := labels.filter(pl.col("gold") > 1).height:
         yield f"{n_contradicting} texts occur with different labels"
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from evaluator.config import DataOptions
 from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
-from evaluator.datasets.labelled_table import is_blank, refuse_nul, refuse_rows
+from evaluator.datasets.labelled_table import is_blank, refuse_nul, refuse_rows, repeat_notes
 from evaluator.datasets.tables import parsed, read_texts
 from evaluator.datasets.user_table import TEXT, training_table
 from evaluator.decisions.answers import Gold, TypedAnswer, gold_index
@@ -46,7 +46,9 @@ def _read(
         tables = [table.filter(pl.col("options").list.len() == size) for table in tables]
     examples = tables[0]
     shown_rows = tables[1] if training else examples.clear()
-    notes = []
+    named = pl.col("options").list.get(pl.col("gold"))
+    splits = [rows.select(texts=pl.concat_list("input"), gold=named) for rows in (examples, shown_rows)]
+    notes = [*repeat_notes(*splits)]
     if n_unknown := examples["gold"].null_count():
         notes.append(f"{n_unknown} of {examples.height} rows have no true option: they are asked and not measured")
     return DecisionDataset(
@@ -66,9 +68,10 @@ def _read(
 def question_examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame:
     """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
     inputs = data.columns.inputs or (TEXT,)
-    extra = [column for column in (question.gold, question.options_column) if column]
+    # The input may show the options, but not the true one.
+    shown_columns = [*inputs, *([question.options_column] if question.options_column else [])]
     hint = f"--input-column A,B names the input; `gold` and `options_column` are of the question {question.name!r}."
-    read = read_texts(path, list(dict.fromkeys([*inputs, *extra])), hint)
+    read = read_texts(path, [*dict.fromkeys(shown_columns), *([question.gold] if question.gold else [])], hint)
     table, rows, _ = read
     blank = pl.all_horizontal(is_blank(name) for name in inputs)
     refuse_rows(blank, read, path, f"{', '.join(inputs)} is missing or empty")

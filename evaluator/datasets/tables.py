@@ -432,7 +432,8 @@ def _require_distinct(path: Path, columns: Sequence[str]) -> None:
         twice = next(name for name, count in Counter(columns).items() if count > 1)
         raise DatasetError(
             f"{path}: the column {twice!r} is named for two purposes at once. Texts, choices, gold labels and ids "
-            "are in different columns (--input-column, --choices-column, --gold-column, --id-column)."
+            "are in different columns (--input-column, --choices-column, --gold-column or `gold` of a question, "
+            "--id-column)."
         )
 
 

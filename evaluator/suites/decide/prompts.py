@@ -147,7 +147,9 @@ def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list
         )
     queries = dataset.examples
     if dataset.demonstrations.is_empty():
-        queries = queries.filter(~pl.int_range(pl.len()).is_in([row for rows in sets for row in rows]))
+        # Neither a row that is shown nor one with the same input is asked.
+        shown = pool[[row for rows in sets for row in rows]]
+        queries = queries.filter(~pl.col("input").is_in(shown["input"].implode()))
     if queries.is_empty():
         raise DatasetError(
             f"{dataset.source}: all rows are demonstrations and none is left to ask. Name others with --training-data."

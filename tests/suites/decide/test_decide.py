@@ -378,6 +378,26 @@ def test_demonstrations_are_no_queries(tmp_path):
     assert rows["prompt"][0].count("Question: ") == 4
 
 
+def test_neither_the_input_nor_a_demonstration_tells_the_answer(tmp_path):
+    rows = [{"body": f"message {n % 30}", "team": TEAMS[n % 3], "note": "x"} for n in range(40)]
+    pl.DataFrame(rows).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(QUESTIONS.split("[refund]")[0])
+    words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--model", "fake", "--engine", "fake")
+    said = command("run", "decide", *words, "--input-column", "body,team", "--out", tmp_path / "leak", exits=2)
+    assert "the column 'team' is named for two purposes at once" in said
+    words = (*words, "--input-column", "body", "--shots", "6")
+    command("run", "decide", *words, "--out", tmp_path / "run")
+    asked = requests((tmp_path / "run",)).filter(part="letters")
+    shown = {rows[row]["body"] for row in asked["demonstration_ids"][0].to_list()}
+    assert not shown & {rows[row]["body"] for row in asked["query_id"]}
+    command("run", "decide", *words, "--training-data", tmp_path / "t.csv", "--out", tmp_path / "trained")
+    notes = json.loads((tmp_path / "trained" / "run.json").read_text())["prompts"]["notes"]["queue"]
+    assert notes == [
+        "40 of 40 queries have the same texts as a training row",
+        "10 of 40 queries repeat the texts of another query",
+    ]
+
+
 @pytest.mark.parametrize(
     ("cell", "said"),
     [
