@@ -1,7 +1,8 @@
 """Say how a user's labelled table is read: its columns, its labels, and the text around its examples."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -61,11 +62,14 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
     classes = {str(number): name for number, name in enumerate(class_names(path, label))}
     names = data.labels or stated.labels or classes or {name: name for name in _label_values(path, label)}
     distinct = list(dict.fromkeys(names.values()))
-    template = table_template(stated, data.instruction, texts, label)
-    try:
+    with _naming(data.template or "--instruction"):
+        template = table_template(stated, data.instruction, texts, label)
         template.require_fields(texts)
-    except TemplateError as error:
-        raise TemplateError(f"{data.template}: {error}") from error
+        if hole := re.search(rf"{{\s*({'|'.join(map(re.escape, (*texts, label)))})\s*}}", repr(template)):
+            raise TemplateError(f"{hole[0]} is no hole, but text. Drop it: each cell follows its prefix.")
+        alternatives = nine_templates(template, stated.alternatives)
+    with _naming(path):
+        verbalizer = Verbalizer(label_names=tuple(distinct))
     return LabelledFile(
         name=table_stem(path),
         path=path,
@@ -76,8 +80,8 @@ def user_file(path: Path, data: DataOptions) -> LabelledFile:
         labels={cell: distinct.index(name) for cell, name in names.items()},
         hint=_HINT,
         template=template,
-        verbalizer=_verbalizer(path, distinct),
-        alternative_templates=nine_templates(template, stated.alternatives),
+        verbalizer=verbalizer,
+        alternative_templates=alternatives,
         instructions=stated.instructions,
     )
 
@@ -91,11 +95,12 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
     dataset, stated = load_staicc(name), read_table_text(data.template)
     names, own = data.labels or stated.labels, dataset.verbalizer.label_names
     require_known(f"{name} has no label", names, own, TemplateError, listed="It has")
-    template = _with_stated(dataset.template, stated, data.instruction)
-    template.require_fields(dataset.text_fields)
     verbalizer = Verbalizer(label_names=tuple(names.get(label, label) for label in own))
-    is_new = template != dataset.template or stated.alternatives != Alternatives()
-    templates = nine_templates(template, stated.alternatives) if is_new else dataset.alternative_templates
+    with _naming(data.template):
+        template = _with_stated(dataset.template, stated, data.instruction)
+        template.require_fields(dataset.text_fields)
+        is_new = template != dataset.template or stated.alternatives != Alternatives()
+        templates = nine_templates(template, stated.alternatives) if is_new else dataset.alternative_templates
     instructions = stated.instructions or dataset.instructions
     identity = (dataset.fingerprint, templates, template, verbalizer, instructions)
     return replace(
@@ -109,10 +114,11 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
     )
 
 
-def _verbalizer(path: Path, names: Sequence[str]) -> Verbalizer:
-    """Return the label space of a table. Raises TemplateError, naming the table, for names that cannot be labels."""
+@contextmanager
+def _naming(path: Path | str | None) -> Iterator[None]:
+    """Name the file in errors about its template or its labels."""
     try:
-        return Verbalizer(label_names=tuple(names))
+        yield
     except TemplateError as error:
         raise TemplateError(f"{path}: {error}") from error
 

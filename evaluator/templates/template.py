@@ -25,8 +25,8 @@ class Verbalizer:
     def __post_init__(self) -> None:
         if not self.label_names:
             raise TemplateError("A label space needs at least one label name, got none.")
-        if "" in self.label_names:
-            raise TemplateError(f"A label name cannot be empty, got {list(self.label_names)}.")
+        if not all(map(str.strip, self.label_names)):
+            raise TemplateError(f"A label name cannot be empty or blank, got {list(self.label_names)}.")
         if fault := next(filter(None, map(name_fault, self.label_names)), None):
             raise TemplateError(f"The name of a label {fault}. Change it in the table, or name it with --labels.")
         if len(set(self.label_names)) < len(self.label_names):
@@ -185,7 +185,7 @@ def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTem
 
     Levels 1 and 2 are the stated ones, or levels that suit any task and differ from those of `default`: those that most
     StaICC datasets have, without their words for the task. Source: Cho & Inoue 2025, appendix B.1 ("Candidate
-    template").
+    template"). Raises TemplateError for a stated level that is another's as well.
     """
     n_fields = len(default.input_prefixes)
     fields = [(name,) if n_fields == 1 else tuple(f"{name} {n + 1}" for n in range(n_fields)) for name in _FIELDS]
@@ -194,7 +194,7 @@ def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTem
     input_prefixes = stated.input_prefixes or _two(prefixes, default.input_prefixes)
     label_prefixes = stated.label_prefixes or _two(_LABEL_PREFIXES, default.label_prefix)
     label_affixes = stated.label_affixes or _two(_LABEL_AFFIXES, default.label_affix)
-    return tuple(
+    templates = tuple(
         dataclasses.replace(
             default,
             instruction=(default.instruction, *instructions)[instruction],
@@ -204,6 +204,13 @@ def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTem
         )
         for instruction, prefix, label_prefix, label_affix in ORTHOGONAL_ARRAY
     )
+    for part in ("instruction", "input_prefixes", "label_prefix", "label_affix"):
+        if len({getattr(template, part) for template in templates}) < 3:
+            raise TemplateError(
+                f"`alternatives` has one level of `{part}` twice, or the template's own, which compares a text with "
+                "itself. Write two others."
+            )
+    return templates
 
 
 def _two(levels: Sequence[T], default: T) -> tuple[T, T]:

@@ -125,6 +125,15 @@ def test_the_text_around_examples_is_made_from_the_columns_or_stated(tmp_path):
         ('alternatives.label_prefix = ["a", "b"]', "no key 'label_prefix'. Did you mean 'label_prefixes'"),
         ("label_prefix = 3", "`label_prefix` is a text; found a whole number"),
         ('input_prefixes = ["one: "]', r"has 1 input prefixes \['one: '\], but examples have 2 text fields"),
+        ('input_affixes = [";"]', r"got the prefixes \['title: ', 'body: '\] and the affixes \[';'\]"),
+        ('alternatives.input_prefixes = [["a: "], ["b: "]]', r"one input prefix and one input affix a text field, got"),
+        ('alternatives.label_affixes = [" ", " "]', "has one level of `label_affix` twice, or the template's own"),
+        (
+            'label_prefix = "so: "\nalternatives.label_prefixes = ["so: ", "thus: "]',
+            "one level of `label_prefix` twice",
+        ),
+        ('input_prefixes = ["T: ", "B: {body}"]', r"\{body\} is no hole, but text"),
+        ('label_prefix = "{{ stars }}"', r"\{ stars \} is no hole, but text"),
         ("label_prefix = ", "is no TOML in UTF-8"),
     ],
 )

@@ -60,7 +60,12 @@ def test_a_template_for_another_number_of_text_fields_is_refused():
 
 @pytest.mark.parametrize(
     ("label_names", "complaint"),
-    [((), "at least one"), (("yes", ""), "cannot be empty"), (("yes", "no", "yes"), "must differ")],
+    [
+        ((), "at least one"),
+        (("yes", ""), "cannot be empty"),
+        (("yes", " "), "or blank"),
+        (("yes", "no", "yes"), "must differ"),
+    ],
 )
 def test_label_names_that_cannot_be_told_apart_are_refused(label_names: tuple[str, ...], complaint: str):
     with pytest.raises(TemplateError, match=complaint):
