@@ -98,8 +98,13 @@ def _typed(row: Answered, where: str) -> Answered:
     answer = typed_answer(row.answer)
     if answer and row.part == NEGATION:
         answer = answer._replace(probabilities=answer.probabilities[::-1])
+    if row.query is None:
+        raise DatasetError(f"question {row.question!r}: the input has no id")
     is_blank = isinstance(row.gold, str) and not row.gold.strip()
-    return row._replace(answer=answer, where=where, gold=None if is_blank else row.gold)
+    texts: dict[str, Any] = {
+        name: str(value) for name in ("query", "prompt", "version") if (value := getattr(row, name)) is not None
+    }
+    return row._replace(answer=answer, where=where, gold=None if is_blank else row.gold, **texts)
 
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -108,7 +113,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
         return ((f"{path}, row {number} (from 0)", row) for number, row in json_rows(path))
     try:
         results = parse_json(read_bytes(path))["results"]
-        rows = [*(results["results"] if isinstance(results, dict) else results)]
+        rows = [*map(dict, results["results"] if isinstance(results, dict) else results)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(f"{path} is no whole results file of promptfoo. Other logs are JSON lines.") from error
     return ((f"{path}, result {number} (from 0)", row) for number, row in enumerate(rows))
@@ -235,7 +240,7 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     answers = answers_by_name([*questions], reply)
     part = next((name for name in VARIED if name == row.get("part")), IMPORTED)
     given = row.get(gold, row.get("labels"))
-    query = str(row["id"]) if "id" in row else short_digest(text.encode())
+    query = short_digest(text.encode()) if row.get("id") is None else row["id"]
     for name, question in questions.items():
         diagnostics = (reply.get("diagnostics") or {}).get(name) or {}
         yield Answered(
@@ -247,7 +252,7 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
             version=reply.get("model"),
             mass=diagnostics.get("label_mass"),
             part=part,
-            template=0 if part == IMPORTED else row["template"],
+            template=0 if part == IMPORTED else int(row["template"]),
             options=_asked_options(question),
         )
 
@@ -266,7 +271,7 @@ def _jev_eval(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
 
 def _decguard(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
     asked = json.dumps(row.get("input"), ensure_ascii=False)
-    query = str(row.get("id", short_digest(asked.encode())))
+    query = short_digest(asked.encode()) if row.get("id") is None else row["id"]
     version = row.get("model_version") or row.get("model")
     answer = {"probabilities": row["probabilities"]}
     yield Answered(row["decision"], query, asked, answer, row.get("outcome"), version)
@@ -298,7 +303,7 @@ def _promptfoo(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     query = short_digest(json.dumps(asked, sort_keys=True).encode())
     given = parsed(asked.get(gold))
     for name, answer in answers.items():
-        true = given.get(name) if isinstance(given, Mapping) else given
+        true = given.get(name) if isinstance(given, Mapping) else asked[gold] if isinstance(given, float) else given
         yield Answered(name, query, prompt, answer, true, reply.get("model"))
 
 

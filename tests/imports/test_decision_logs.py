@@ -419,6 +419,37 @@ def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
         assert said in str(error.value)
 
 
+def test_an_id_may_be_a_number_or_missing_and_rows_without_one_are_told_apart_by_their_input(tmp_path):
+    def queries(kind, **changed):
+        (row,) = records(kind, np.array([[0.5, 0.3, 0.2]]), [0])
+        rows = [row | {name: values[n] for name, values in changed.items()} for n in range(2)]
+        return [*read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())[0].rows["query"]]
+
+    assert queries("jev-eval", state_hash=[5, "5"], model=[1, ["m"]]) == ["5", "5"]
+    assert len({*queries("decguard", id=[None, None], input=["a", "b"])}) == 2
+    with pytest.raises(DatasetError, match=r"row 1 \(from 0\): question 'queue': the input has no id"):
+        queries("jev-eval", state_hash=["a", None])
+    request = {"state": "T", "questions": {"q": {}}}
+    reply = {"answers": {"q": {"probabilities": {"a": 0.5, "b": 0.5}}}}
+    rows = [{"id": None, "request": request | {"state": text}, "response": reply, "gold": "a"} for text in "ab"]
+    (dataset,) = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert dataset.rows["query"].n_unique() == 2
+
+
+def test_an_option_of_promptfoo_may_look_like_a_number(tmp_path):
+    reply = {"output": json.dumps({"probabilities": {"1e5": 0.5, "2": 0.5}})}
+    rows = [{"vars": {"gold": option}, "response": reply} for option in ("1e5", "2")]
+    (dataset,) = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert dataset.rows["gold"].to_list() == [0, 1]
+
+
+@pytest.mark.parametrize("content", ['{"results": [3]}', '{"results": {"results": ["x"]}}'])
+def test_a_result_of_promptfoo_that_is_no_object_is_refused(tmp_path, content):
+    (tmp_path / "r.json").write_text(content)
+    with pytest.raises(DatasetError, match=r"r.json is no whole results file of promptfoo"):
+        read_files([tmp_path / "r.json"], ImportColumns())
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", '{"results": {"results": [', '{"results": {"results": 3}}'])
 def test_a_file_that_is_no_results_of_promptfoo_is_named(tmp_path, content):
     (tmp_path / "r.json").write_text(content)
