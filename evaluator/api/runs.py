@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluator.cli.options import model_configs, run_config
+from evaluator.cli.options import as_typed, model_configs, run_config
 from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
@@ -33,7 +33,8 @@ from evaluator.run import pipeline
 from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
 from evaluator.run.folder import BuiltFolder, MeasuredFolder
-from evaluator.run.report import PAGE, summary_lines
+from evaluator.run.folders import PAGE
+from evaluator.run.report import summary_lines
 from evaluator.run_log import started_as
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -61,7 +62,9 @@ class Results(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
+        if not self.page.is_file():
+            return None  # since it was measured again, `evaluator report` has not been run
         page = escape(self.page.read_text("utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: {_PAGE_HEIGHT}px; border: 0"></iframe>'
 
@@ -174,7 +177,7 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
 
 def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
-    out = Path(out).expanduser()
+    out, _ = _folder(out)
     folder = BuiltFolder(out)
     return Run(MeasuredFolder(out, folder.record, folder.built.store), out / PAGE)
 
@@ -204,7 +207,7 @@ class _Keeper:
 def _folder(out: str | Path | None) -> tuple[Path, object]:
     """Return a folder; a temporary one is removed with the other object, without a warning."""
     if out is not None:
-        return Path(out).expanduser(), None
+        return Path(out).expanduser().absolute(), None  # tables are read later, maybe from another working folder
     folder, keeper = Path(mkdtemp(prefix="evaluator-")), _Keeper()
     finalize(keeper, rmtree, folder, ignore_errors=True)
     return folder, keeper
@@ -277,8 +280,7 @@ def _given(
     words = [*arguments, "--out", str(folder)]
     require_known("There is no option", given, sorted(known))
     for name, value in given.items():
-        if known[name].multiple and not isinstance(value, list | tuple):
-            given[name] = [value]
+        given[name] = as_typed(known[name], value)
         for one in given[name] if known[name].multiple else [value]:
             words.append(flag(name))
             words += [] if one is True else [",".join(map(str, one if isinstance(one, list | tuple) else [one]))]

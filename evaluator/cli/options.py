@@ -115,13 +115,28 @@ def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
     return decorate
 
 
+def as_typed(param: click.Parameter, value: Any) -> Any:
+    """Return a value of TOML or Python as it would be typed: of a float click takes the whole part for an integer.
+
+    Raises ConfigError for a list in place of one value.
+    """
+    if isinstance(value, list | tuple):
+        if not (param.multiple or isinstance(param.type, Listed)):
+            raise ConfigError(f"{param.opts[0]} takes one value, received {value!r}.")
+        return [str(one) for one in value]
+    typed = value if getattr(param, "is_flag", False) else str(value)
+    return [typed] if param.multiple else typed
+
+
 def _take_settings(context: click.Context, _param: click.Parameter, path: Path | None) -> None:
     """Take the options of a file as defaults of a command. Raises ConfigError for one that is no option of a model."""
     if path is None:
         return
     content, known = read_toml(path, ConfigError, "--settings"), option_fields(ModelConfig)
     require_known(f"--settings {path}: there is no option", content, known)
-    context.default_map = {**(context.default_map or {}), **content}
+    params = {param.name: param for param in context.command.params}
+    typed = {name: as_typed(params[name], value) for name, value in content.items()}
+    context.default_map = {**(context.default_map or {}), **typed}
 
 
 _settings_file = click.option(
@@ -186,6 +201,8 @@ class SuiteCommand(click.Command):
 
         words = [name for word in args for name in SUITE_GROUPS.get(word, (word,))]
         ctx.meta[_NAMED] = [] if "--help" in args or "-h" in args else [name for name in words if name in SUITES]
+        if {*(ctx.default_map or ())} - {param.name for param in self.get_params(ctx)}:  # from Python
+            ctx.meta[_NAMED] = []
         try:
             return super().parse_args(ctx, [*args])
         except click.NoSuchOption:
