@@ -273,18 +273,24 @@ def method_contexts(
                 yield part_name, method, MethodContext(suite.take(dataset, config), rows, part_name, config)
 
 
+def files_read(suite: Suite, config: RunConfig) -> dict[Path, str]:
+    """Return the files, other than datasets, that a suite reads, each with its SHA-256. Raises ConfigError."""
+    digests = dict[Path, str]()
+    for path in filter(None, suite.plan.files(config)):
+        try:
+            digests[path] = file_digest(path)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
+    return digests
+
+
 def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
     """Return a name that changes with everything that determines the prompts.
 
     These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
     and the code that builds prompts, that of methods of other packages included; but not the paths of files.
     """
-    files = []
-    for path in [path for suite in _suites(config).values() for path in suite.plan.files(config) if path]:
-        try:
-            files.append(file_digest(path))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {reason(error)}.") from error
+    files = [digest for suite in _suites(config).values() for digest in files_read(suite, config).values()]
     files += [PLUG_INS[name].identity for name in config.methods if name in PLUG_INS]
     of_datasets = [dataset.fingerprint for dataset in datasets]
     return fingerprint(source_fingerprint(*BUILT_BY), identity(config), of_datasets, files)

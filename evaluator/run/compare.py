@@ -13,12 +13,12 @@ from evaluator.compare.report import ComparisonData, comparison_header, comparis
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
-from evaluator.files.json_files import read_json, write_json
+from evaluator.files.json_files import write_json
 from evaluator.files.whole import remove_tables, write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder
+from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder, comparison_tables
 from evaluator.suites import SUITES, families_of, metric_texts
 
 
@@ -97,10 +97,7 @@ def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:
 
 def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame]) -> None:
     """Write the tables of a comparison in place of an earlier one's."""
-    try:
-        earlier = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
-    except StoreError:  # damaged: its tables stay
-        earlier = {}
+    earlier = comparison_tables(out)
     digests = {name: write_table(out, name, table) for name, table in tables.items()}
     remove_tables(out, earlier, digests)
     write_json(out / COMPARISON_FILE, {"tables": digests})

@@ -34,6 +34,7 @@ COMPARISON_FILE = "compare.json"
 """Record of the tables that a comparison has written."""
 
 COMPARISON_PAGE = "compare.html"
+PAGE = "report.html"
 MODELS = "models"  # folder of the runs of several models, in that of their comparison
 
 
@@ -75,6 +76,14 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
 def model_runs(out: Path) -> list[Path]:
     """Return the folders of the models' runs below the folder of a run of several models."""
     return sorted(path.parent for path in (out / MODELS).glob(f"*/{RUN_FILE}"))
+
+
+def comparison_tables(out: Path) -> dict[str, str]:
+    """Return the tables that a comparison has written, with their SHA-256; none where its record is damaged."""
+    try:
+        return dict((read_json(out / COMPARISON_FILE) or {}).get("tables", {}))
+    except StoreError:
+        return {}
 
 
 def is_measured(record: RunRecord) -> bool:

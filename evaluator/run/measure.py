@@ -16,7 +16,7 @@ from evaluator.metrics.table import queries_table, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built
-from evaluator.run.folders import with_stage, write_run
+from evaluator.run.folders import PAGE, with_stage, write_run
 from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
@@ -148,6 +148,8 @@ def measure_run(
         decisions=list(decisions(until, run.config.until)),
         is_stopped=is_stopped,
     )
+    if measures != record.measures:
+        (out / PAGE).unlink(missing_ok=True)  # it shows other numbers
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
     yield Progress(stage="Measuring", done=len(digests), total=len(digests), unit="tables")

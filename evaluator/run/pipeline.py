@@ -261,6 +261,7 @@ def _build(
     check_base(config, prompts)
     for folder, record in earlier.items():
         stage_records.check_extension(folder, record, config=built.config, datasets=prompts.dataset_fingerprints)
+    stage_records.remove_replaced(out, is_comparison=out not in earlier)
     record = stage_records.record_build(prompts, out, data, started, seconds_since(clock), earlier.get(out))
     return record, built
 

@@ -14,9 +14,8 @@ from evaluator.report.run_record import about_section, cost_section, receipt_sec
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import plural
 from evaluator.run.folder import MeasuredFolder
+from evaluator.run.folders import PAGE
 from evaluator.suites import families_of
-
-PAGE = "report.html"
 
 
 def summary_lines(run: MeasuredRun) -> list[str]:

@@ -16,9 +16,11 @@ import numpy as np
 from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
 from evaluator.datasets.base import AnyDataset, query_texts
+from evaluator.engine import engine_identity
 from evaluator.errors import ConfigError
-from evaluator.files.digests import list_fingerprint
+from evaluator.files.digests import fingerprint, list_fingerprint
 from evaluator.files.json_files import read_manifest
+from evaluator.files.whole import remove_tables
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.record import (
     ChatRecord,
@@ -31,13 +33,24 @@ from evaluator.record import (
     ThroughputRecord,
     TokensRecord,
 )
-from evaluator.run.build import Built
-from evaluator.run.folders import COMPARISON_PAGE, config_to_json, model_runs, read_run_if_intact, with_stage, write_run
+from evaluator.run.build import Built, files_read
+from evaluator.run.folders import (
+    COMPARISON_FILE,
+    COMPARISON_PAGE,
+    PAGE,
+    comparison_tables,
+    config_to_json,
+    model_runs,
+    read_run_if_intact,
+    with_stage,
+    write_run,
+)
 from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
-from evaluator.suites import SUITES
+from evaluator.suites import SUITES, methods_of
 from evaluator.suites.base import Described
+from evaluator.tokens.boundary import tokens_around
 from evaluator_kernels import implementations
 
 
@@ -68,9 +81,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
-        dataset_fingerprints={
-            name: SUITES[config.suites[0]].take(dataset, config).fingerprint for name, dataset in built.datasets.items()
-        },
+        dataset_fingerprints={name: _asked_of(dataset, config) for name, dataset in built.datasets.items()},
         query_fingerprints={name: list_fingerprint(query_texts(dataset)) for name, dataset in built.datasets.items()},
     )
 
@@ -90,10 +101,20 @@ def record_build(
     """
     record = RunRecord(evaluator=__version__, started=started, finished=started, data=os.path.relpath(data, out))
     if previous := read_run_if_intact(out):  # its tables stay until this run has its own
-        record = replace(record, measures=previous.measures, model=earlier.model if earlier else None)
+        record = replace(record, measures=previous.measures)
+    if earlier:
+        record = replace(record, model=earlier.model, engine=earlier.engine)
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record
+
+
+def _asked_of(dataset: AnyDataset, config: RunConfig) -> str:
+    """Return the fingerprint of a dataset, and of what its suite reads to ask about it besides typed questions."""
+    suite = SUITES[config.suites[0]]
+    files = [digest for path, digest in files_read(suite, config).items() if path != config.data.questions]
+    taken = suite.take(dataset, config).fingerprint
+    return fingerprint(taken, files) if files else taken
 
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
@@ -283,6 +304,15 @@ def check_extension(
     if config is not None:
         asked = json.loads(json.dumps(config_to_json(config)))  # tuples are lists in a record
         changes += _changed(earlier.prompts.config, asked)
+        if (before := earlier.prompts.prompt_definition) != config.prompt_definition:
+            parts = (part for of_suite in earlier.prompts.parts.values() for part in of_suite.items())
+            differ = [name for name, part in parts if part.prompts_differ]
+            differ += [
+                name
+                for name, method in methods_of(config.suites).items()
+                if method.prompts.differ and name in earlier.prompts.methods
+            ]
+            changes += [f"{name} with the prompts of {config.prompt_definition} instead of {before}" for name in differ]
     if datasets is not None:
         changes += [f"datasets without {name}" for name in known if name not in datasets]
         other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
@@ -312,6 +342,23 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
             f"{out} holds a finished comparison of {', '.join(models)}, and this command is for {asked}. Choose "
             "another --out, or replace it with --force."
         )
+
+
+def remove_replaced(out: Path, *, is_comparison: bool) -> None:
+    """Remove the tables and pages of a run that a comparison replaces in its folder, or of a comparison by a run.
+
+    Models' runs of a comparison stay: they are runs of their own.
+    """
+    if is_comparison:
+        record = read_run_if_intact(out)
+        if record and record.measures:
+            remove_tables(out, record.measures.tables, ())
+            (out / PAGE).unlink(missing_ok=True)
+            write_run(out, replace(record, measures=None))
+    elif model_runs(out) and (out / COMPARISON_FILE).is_file():
+        remove_tables(out, comparison_tables(out), ())
+        (out / COMPARISON_PAGE).unlink(missing_ok=True)
+        (out / COMPARISON_FILE).unlink()
 
 
 def _replaces(out: Path, record: RunRecord, changes: Sequence[str]) -> ConfigError:
@@ -352,19 +399,26 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     if model is not None and model.weights_fingerprint != resolved.record.weights_fingerprint:
         same = model.title == resolved.record.title
         yield f"model {resolved.record.title} {'with other weights' if same else f'instead of {model.title}'}"
-    if engine is None or scores is None:  # an extension that was interrupted before it had all scores
+    if engine is None:
         return
-    if engine.quantization != resolved.config.quantization:
-        yield f"quantization {resolved.config.quantization or 'none'} instead of {engine.quantization or 'none'}"
-    if resolved.config.dtype not in ("auto", engine.dtype):
-        yield f"dtype {resolved.config.dtype} instead of {engine.dtype}"
-    asked_head = {"model": engine.dtype, "float32": "float32"}.get(resolved.config.head_dtype)
-    if engine.head_dtype and asked_head not in (None, engine.head_dtype):
-        yield f"logits in {asked_head} instead of {engine.head_dtype}"
+    identity = engine_identity(resolved.source, resolved.config)
+    for name, asked, known in (
+        ("engine", identity.name, engine.name),
+        ("quantization", identity.quantization or "none", engine.quantization or "none"),
+        ("dtype", identity.dtype, engine.dtype),
+        ("logits in", identity.head_dtype, engine.head_dtype),
+    ):
+        if asked and known and asked != known:
+            yield f"{name} {asked} instead of {known}"
+    if scores is None:  # an extension that was interrupted before it had all scores
+        return
     form, chat = resolved.form, resolved.form.chat
-    asked = _form_text(form.boundary, chat.record if chat else None)
-    if asked != (earlier := _form_text(scores.label_boundary, scores.chat)):
-        yield f"{asked} instead of {earlier}"
+    n_front = 0 if chat else tokens_around(resolved.source.tokenizer)[0]
+    if record.preflight and n_front != record.preflight.tokens_in_front:
+        yield f"{n_front} tokens in front of a prompt (--add-bos) instead of {record.preflight.tokens_in_front}"
+    asked_form = _form_text(form.boundary, chat.record if chat else None)
+    if asked_form != (earlier := _form_text(scores.label_boundary, scores.chat)):
+        yield f"{asked_form} instead of {earlier}"
 
 
 def _form_text(boundary: str, chat: ChatRecord | None) -> str:

@@ -26,7 +26,7 @@ from evaluator.metrics.classification import DEFINITIONS
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
-from evaluator.run.report import PAGE
+from evaluator.run.folders import PAGE
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
 from evaluator.schemas import MEAN_OVER_DATASETS

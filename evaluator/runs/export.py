@@ -13,8 +13,7 @@ from evaluator.files.json_files import read_json
 from evaluator.files.whole import table_path, write_bytes
 from evaluator.record import MeasuredRecord, require_every_query
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.folders import COMPARISON_FILE, RUN_FILE, RunFolder, model_runs, read_run
-from evaluator.run.report import PAGE
+from evaluator.run.folders import COMPARISON_FILE, PAGE, RUN_FILE, RunFolder, model_runs, read_run
 from evaluator.suites import metric_texts
 
 EXPORTS = "exports"

@@ -85,6 +85,7 @@ def import_answers(
         parts = {dataset.part: varied if dataset.part in VARIED else part for dataset in datasets}
         built = Built(config, store, {IMPORTED: parts})
         elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest)
+        stage_records.remove_replaced(out, is_comparison=False)
         record = stage_records.record_build(prompts, out, out, started, elapsed_s, earlier)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(

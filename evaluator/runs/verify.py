@@ -9,16 +9,24 @@ import polars as pl
 
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
-from evaluator.files.json_files import MANIFEST, read_record
+from evaluator.files.json_files import MANIFEST, read_json, read_record
 from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
 from evaluator.record import score_command
 from evaluator.run import pipeline
 from evaluator.run.build import build_prompts, check_config
 from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table
-from evaluator.run.folders import RUN_FILE, RunFolder
+from evaluator.run.folders import (
+    COMPARISON_FILE,
+    COMPARISON_PAGE,
+    PAGE,
+    RUN_FILE,
+    RunFolder,
+    is_measured,
+    model_runs,
+    read_run_if_intact,
+)
 from evaluator.run.measure import complete_run, scored_run
-from evaluator.run.report import PAGE
 from evaluator.runs.clean import MANIFESTS, Kind
 from evaluator.scores.table import SCHEMAS, ScoreManifest
 from evaluator.store import PromptStore, StoreManifest, changed, scan_arrow, scan_shards
@@ -65,6 +73,8 @@ def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
     if "record" in damaged:
         return  # what was run is not known any more
     out, prompts = run.out, run.record.prompts
+    for model in [] if run.record.scores else model_runs(out):
+        yield from verify(model, repair=True)
     if "prompts" in damaged and prompts is not None:
         config = config_from_json(prompts.config, where=str(out / RUN_FILE))
         check_config(config)  # by this version's names
@@ -77,7 +87,7 @@ def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
         damaged = {fault.damaged for fault in (yield from _found(out))}  # the scores may be whole with these prompts
     if "scores" in damaged:
         return
-    if "tables" in damaged and not _measured_with_options(run):
+    if "tables" in damaged and run.record.scores and not _measured_with_options(run):
         yield from pipeline.measure(out)
     if damaged & {"tables", "page"}:
         yield from pipeline.report(out)
@@ -102,8 +112,14 @@ def _found(out: Path) -> Stage[list[Fault]]:
     for done, step in enumerate(steps):
         yield Progress(stage="Verifying", done=done, total=len(steps), unit="stages")
         faults += step(run)
-    if record.measures is not None and not (out / PAGE).is_file():
-        faults.append(Fault("page", out / PAGE, "It is missing.", command_for("report", out)))
+    models = [] if record.scores else model_runs(out)
+    for each in models:
+        faults += yield from _found(each)
+    is_compared = bool(models) and all((one := read_run_if_intact(each)) and is_measured(one) for each in models)
+    pages = [out / COMPARISON_FILE, out / COMPARISON_PAGE] if is_compared else [out / PAGE]
+    for path in pages if is_compared or record.measures is not None else ():
+        if not path.is_file():
+            faults.append(Fault("page", path, "It is missing.", command_for("report", out)))
     yield Progress(stage="Verifying", done=len(steps), total=len(steps), unit="stages")
     return faults
 
@@ -151,6 +167,14 @@ def _table_faults(run: RunFolder) -> Iterator[Fault]:
         for name in tables:
             for path, what in _damaged_table(out, name, tables):
                 yield Fault("tables", path, f"{name}: {what}", command)
+    command = command_for("report", out) if model_runs(out) else "evaluator compare"  # of the same runs
+    try:
+        compared = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
+    except StoreError as error:
+        yield Fault("page", out / COMPARISON_FILE, str(error), command)
+        compared = {}
+    for path, what in _changed_files(out / "tables", {f"{name}.parquet": sha256 for name, sha256 in compared.items()}):
+        yield Fault("page", path, what, command)
     if record.receipts:
         for path, what in _damaged_table(out, "receipt", {"receipt": record.receipt_table}):
             yield Fault("receipt", path, what, command_for("receipt", out))
