@@ -199,3 +199,28 @@ def test_a_mistake_is_one_sentence(options, said):
     with pytest.raises(ConfigError, match=said) as refused:
         evaluator.evaluate("staicc-normal", **{**SMALL, **options})
     assert "click" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queries": 3.7}, "not a valid integer"),
+        ({"seed": 1.9}, "not a valid integer"),
+        ({"shots": [2.5]}, "whole numbers"),
+        ({"halving": True}, "--halving belongs to prompt-search"),
+        ({"instruction": ["a", "b"]}, "--instruction takes one value"),
+    ],
+)
+def test_an_option_is_refused_that_the_command_refuses(options, message):
+    given = {"model": "fake", "engine": "fake", "datasets": "sst5", "progress": False}
+    with pytest.raises(ConfigError, match=message):
+        evaluator.evaluate("staicc-normal", **given, **options)
+
+
+def test_a_run_is_read_where_it_was_written_after_the_working_folder_has_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"model": "fake", "engine": "fake", "datasets": "sst5", "queries": 2, "progress": False}
+    run, opened = evaluator.evaluate("staicc-normal", out="run", **given), evaluator.open_run("run")
+    monkeypatch.chdir("/")
+    assert run.metrics.equals(opened.metrics)
+    assert "<iframe" in run._repr_html_()

@@ -17,6 +17,7 @@ from evaluator.record import no_scores
 from evaluator.run import pipeline
 from evaluator.run.folders import read_run
 from evaluator.runs.state import run_state
+from evaluator.runs.verify import verify
 from tests.command_line import command, command_outputs
 from tests.end_to_end.processes import INTERRUPTED
 
@@ -203,3 +204,60 @@ def test_sigterm_is_told_on_the_terminal_and_in_the_log(tmp_path, in_background)
     assert process.returncode == 143
     assert "Stopped by SIGTERM. What was scored is kept; this goes on from there:" in said
     assert "stopped by SIGTERM: the same command goes on from here" in (tmp_path / "evaluator.log").read_text()
+
+
+def test_the_dtype_and_logits_of_a_finished_run_stay_where_the_options_are_left_out(tmp_path):
+    given = replace(EMBEDDED, dtype="bfloat16", head_dtype="float32")
+    finish(pipeline.run(CONFIG, given, tmp_path))
+    with pytest.raises(ConfigError, match="dtype float32 instead of bfloat16"):
+        finish(pipeline.run(CONFIG, EMBEDDED, tmp_path))
+    with pytest.raises(ConfigError, match="logits in bfloat16 instead of float32"):
+        finish(pipeline.run(CONFIG, replace(given, head_dtype="auto"), tmp_path))
+    stage = pipeline.run(replace(CONFIG, n_queries=4), given, tmp_path)
+    next(now for now in stage if now.stage == "Tokenising")
+    stage.close()
+    with pytest.raises(ConfigError, match="dtype float32 instead of bfloat16"):
+        finish(pipeline.run(replace(CONFIG, n_queries=4), EMBEDDED, tmp_path))
+    finish(pipeline.run(replace(CONFIG, n_queries=4), given, tmp_path))
+
+
+def test_a_definition_that_changes_prompts_is_no_extension(tmp_path):
+    released = replace(CONFIG, suites=("staicc-bias",), definitions=("released",))
+    finish(pipeline.run(released, FAKE, tmp_path))
+    with pytest.raises(ConfigError, match="domain with the prompts of paper instead of released"):
+        finish(pipeline.run(replace(released, definitions=("paper", "released")), FAKE, tmp_path))
+
+
+def test_other_candidates_in_the_same_file_are_no_extension(tmp_path):
+    candidates = tmp_path / "candidates.json"
+    words = ("run", "prompt-search", "--datasets", "trec", "--queries", 2, "--candidates", candidates)
+    words = (*words, "--model", "fake", "--engine", "fake", "--out", tmp_path / "out")
+    candidates.write_text('{"instructions": ["Say what it is.", "Choose."]}')
+    command(*words)
+    command(*words)
+    candidates.write_text('{"instructions": ["Another one."]}')
+    assert "trec with other rows, labels or texts" in command(*words, exits=2)
+
+
+def test_a_comparison_that_replaces_a_run_leaves_nothing_of_it_and_the_other_way_round(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    several = [FAKE, replace(FAKE, model="fake:2")]
+    finish(pipeline.run(CONFIG, several, tmp_path, force=True))
+    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "tables" / "metrics.parquet").exists()
+    assert finish(verify(tmp_path)) == []
+    finish(pipeline.run(CONFIG, several, tmp_path))
+    finish(pipeline.run(CONFIG, FAKE, tmp_path, force=True))
+    assert not [*tmp_path.glob("compare.*"), *(tmp_path / "tables").glob("comparison.parquet")]
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+
+
+def test_a_page_of_earlier_numbers_does_not_stay_beside_new_tables(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    finish(pipeline.score(tmp_path, replace(FAKE, model="fake:2"), force=True))
+    finish(pipeline.measure(tmp_path))
+    assert evaluator.open_run(tmp_path)._repr_html_() is None
+    assert ["page"] == [fault.damaged for fault in finish(verify(tmp_path))]
+    finish(pipeline.report(tmp_path))
+    finish(pipeline.measure(tmp_path))
+    assert finish(verify(tmp_path)) == []

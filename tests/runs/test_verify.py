@@ -280,3 +280,13 @@ def test_a_folder_that_is_deleted_while_it_is_written_to_is_one_sentence_or_a_ru
 def test_an_argument_that_is_no_utf_8_is_refused(tmp_path):
     said = command(*SMALL, os.fsdecode(bytes(tmp_path) + b"/\xff"), exits=2)
     assert "is not UTF-8" in said
+
+
+@pytest.mark.parametrize("name", ["tables/comparison.parquet", "compare.json", "models/fake/tables/metrics.parquet"])
+def test_damage_below_a_comparison_is_found_and_repaired(tmp_path, name):
+    config = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4)
+    finish(pipeline.run(config, [FAKE, ModelConfig(model="fake:2", engine="fake")], tmp_path))
+    assert finish(verify(tmp_path)) == []
+    flip(tmp_path / name, 101)
+    assert [fault.path for fault in finish(verify(tmp_path))] == [tmp_path / name]
+    assert finish(verify(tmp_path, repair=True)) == []
