@@ -257,7 +257,7 @@ def test_a_page_of_earlier_numbers_does_not_stay_beside_new_tables(tmp_path):
     finish(pipeline.score(tmp_path, replace(FAKE, model="fake:2"), force=True))
     finish(pipeline.measure(tmp_path))
     assert evaluator.open_run(tmp_path)._repr_html_() is None
-    assert ["page"] == [fault.damaged for fault in finish(verify(tmp_path))]
+    assert [fault.damaged for fault in finish(verify(tmp_path))] == ["page"]
     finish(pipeline.report(tmp_path))
     finish(pipeline.measure(tmp_path))
     assert finish(verify(tmp_path)) == []
