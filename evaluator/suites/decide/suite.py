@@ -87,7 +87,11 @@ def check(config: RunConfig) -> None:
             "(docs/decisions.md)."
         )
     data, columns = config.data, config.data.columns
-    unread = {"--labels": data.labels or None, "--instruction": data.instruction, "--template": data.template}
+    unread: dict[str, object] = {
+        "--labels": data.labels or None,
+        "--instruction": data.instruction,
+        "--template": data.template,
+    }
     unread |= {"--training-rows": data.training_rows, "--gold-column": columns.gold}
     unread |= {"--choices-column": columns.choices, "--id-column": columns.example_id}
     if given := [name for name, value in unread.items() if value is not None]:
