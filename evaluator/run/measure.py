@@ -148,8 +148,8 @@ def measure_run(
         decisions=list(decisions(until, run.config.until)),
         is_stopped=is_stopped,
     )
-    if measures != record.measures:
-        (out / PAGE).unlink(missing_ok=True)  # it shows other numbers
+    if measures != record.measures and (out / PAGE).is_file():
+        (out / PAGE).unlink()  # it shows other numbers
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
     yield Progress(stage="Measuring", done=len(digests), total=len(digests), unit="tables")
