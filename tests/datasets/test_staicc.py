@@ -103,7 +103,7 @@ def test_a_changed_source_is_read_anew_and_has_another_fingerprint(package: Path
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
     "change",
-    [{"label_names": ("no", "yes")}, {"input_prefix": "text: "}, {"label_prefix": "label: "}],
+    [{"label_names": ("no", "yes")}, {"input_prefix": "remark: "}, {"label_prefix": "verdict: "}],
     ids=lambda change: next(iter(change)),
 )
 def test_a_changed_template_has_another_fingerprint(monkeypatch: pytest.MonkeyPatch, change: dict[str, object]):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.columnar.coverage import BIASED, CASES, FEW_DIFFER, FEW_QUERIES, NOT_TOTAL, Case
+from benchmarks.columnar.coverage import BIASED, CASES, FEW_DIFFER, FEW_QUERIES, NEARLY, NOT_TOTAL, Case
 
 N_RUNS = 600
 LOWEST, HIGHEST = 0.925, 0.975
@@ -34,4 +34,6 @@ def is_as_printed(case: Case, share: float) -> bool:
         return share < LOWEST  # which is why it is not printed as more
     if case.printed in (FEW_DIFFER, FEW_QUERIES, BIASED):
         return 0.75 <= share < LOWEST + 0.02  # else it could be printed as more
+    if case.printed == NEARLY:
+        return 0.91 <= share <= HIGHEST  # a hundredth is the error of the simulation
     return share >= LOWEST and (case.printed != "95%" or share <= HIGHEST)
