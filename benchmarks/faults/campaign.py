@@ -39,7 +39,7 @@ from benchmarks.harness import append_rows
 MOMENTS, QUOTAS, WRITERS = 16, 5, 1
 """Trials of each kind for each case, at a share of 1."""
 
-CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 4, 1
+CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 3, 1
 """In how many cases each damage of each kind of file before each command is tried, at a share of 1."""
 
 MODELS, DATA = 160, 300
