@@ -16,6 +16,8 @@ ARGS =
 DEVICE =
 
 BIN = .venv/bin
+# Commands keep their compiled sources: a test run starts hundreds of processes, and each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 # A Python or a device that is named makes another environment; else the one that is there is used.
 SET_UP = $(PYTHON) setup_venv.py $(if $(filter file,$(origin PYTHON)),,--python) $(if $(DEVICE),--device $(DEVICE))
 space = $(subst ,, )

@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -173,6 +174,7 @@ def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, unti
         if workers[-1] == 0:
             status = 1
             try:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one sent at once would meet the campaign's own code
                 adopt_orphans()
                 gc.freeze()  # what a child collects it would copy first
                 mine = takewhile(lambda _trial: time.monotonic() < until, trials[worker::jobs])

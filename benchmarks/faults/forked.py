@@ -86,13 +86,13 @@ def _become(commands: Sequence[list[str]], prepare: Callable[[], None] | None, w
     """Run commands in this process, which is a forked child, and end it."""
     status = 70
     try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as evaluator/__main__.py does
         os.dup2(writer, 1)
         os.dup2(writer, 2)
         os.close(writer)
         end_with_parent()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as evaluator/__main__.py does
         signal.alarm(HANGS_AFTER_S)
         from evaluator.cli.main import main
 

@@ -117,6 +117,8 @@ def split_examples(
         f"no training rows: {demonstrations.height} of {queries.height} rows, drawn by "
         f"label with seed {SPLIT_SEED}, are kept as demonstrations and are no queries"
     )
+    if n_training and demonstrations.height < n_training:
+        note += f": fewer than --training-rows {n_training}, because half of each label's rows stay queries"
     return Split(demonstrations, rest, (note, *repeat_notes(rest, demonstrations)))
 
 

@@ -24,6 +24,22 @@ def short_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
+_SEAL = b"\n<!-- SHA-256 of everything before this line: %s -->\n"
+
+
+def sealed(page: bytes) -> bytes:
+    """Return a page of HTML with the SHA-256 of its bytes as its last line."""
+    return page + _SEAL % hashlib.sha256(page).hexdigest().encode()
+
+
+def is_sealed(path: Path) -> bool:
+    """Return whether a file is as sealed returned it; one that cannot be read is not."""
+    with suppress(OSError):
+        page = path.read_bytes()
+        return page == sealed(page[: -len(_SEAL % (b"0" * 64))])
+    return False
+
+
 def fingerprint(*parts: object) -> str:
     """Return 16 hex digits that change whenever any part does.
 

@@ -267,11 +267,12 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
     """
     folder = _folder(name)
     settings = _settings(name, folder)
-    tensors = read_header(folder / WEIGHTS_FILE)
-    shapes = _shapes(name, settings, tensors)
+    shapes = _shapes(name, settings, read_header(folder / WEIGHTS_FILE))
     rank = _rank(name, settings, shapes)
     files = [file for file in base_files if file.suffix == ".safetensors"]
-    _require_fit(name, base, shapes, [tensor for file in files for tensor in read_header(file)])
+    tensors = [tensor for file in files for tensor in read_header(file)]
+    _require_fit(name, base, shapes, tensors)
+    _require_every_layer(name, settings, {*shapes}, tensors)
     stated = settings.get("base_model_name_or_path")
     if isinstance(stated, str) and last_part(stated) != last_part(base):
         logger.warning("%s says that it was trained on %s; its shapes fit %s as well.", name, stated, base)
@@ -376,6 +377,18 @@ def _require_fit(name: str, base: str, shapes: Mapping[str, tuple[int, int, int]
             raise ModelError(
                 f"{name} was made for another base than {base}: its {module} has {n_in} inputs and {n_out} outputs, "
                 f"and the base's is {one} by {other}."
+            )
+
+
+def _require_every_layer(name: str, settings: Mapping[str, Any], modules: set[str], tensors: Iterable[Tensor]) -> None:
+    """Raise ModelError if the adapter changes a module in some layers, and has no matrices for a chosen other layer."""
+    kinds = {*map(_any_layer, modules)}
+    for tensor in tensors:
+        module = tensor.name.removesuffix(".weight")
+        if module not in modules and _any_layer(module) in kinds and _is_chosen(settings, module):
+            raise ModelError(
+                f"{name} has no matrices for {module}, which its {CONFIG_FILE} chooses as it does those of other layers: "
+                "the layer would stay as in the base. Save or download the adapter again."
             )
 
 

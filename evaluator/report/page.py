@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from evaluator.files.digests import sealed
 from evaluator.files.whole import write_bytes
 from evaluator.report.section import Filled, Section, script_json
 from evaluator.report.table import plural
@@ -34,7 +35,7 @@ class Header:
 
 
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
-    """Write the page and return its path; an existing file is replaced. Equal data give equal bytes."""
+    """Write the page, sealed, and return its path; an existing file is replaced. Equal data give equal bytes."""
     every = [section for outer in sections for section in outer.with_inner()]
     page = render(
         "page.html",
@@ -51,7 +52,7 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
             "style": _joined([STYLE, *(section.style for section in every)]),
         },
     )
-    write_bytes(path, page.encode("utf-8", "backslashreplace"))  # of a path that is no UTF-8
+    write_bytes(path, sealed(page.encode("utf-8", "backslashreplace")))  # of a path that is no UTF-8
     return path
 
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from evaluator import schemas
 from evaluator.errors import EvaluatorError, StoreError
+from evaluator.files.digests import is_sealed
 from evaluator.files.json_files import MANIFEST, read_json, read_record
 from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
@@ -120,6 +121,8 @@ def _found(out: Path) -> Stage[list[Fault]]:
     for path in pages if is_compared or record.measures is not None else ():
         if not path.is_file():
             faults.append(Fault("page", path, "It is missing.", command_for("report", out)))
+        elif path != out / COMPARISON_FILE and not is_sealed(path):
+            faults.append(Fault("page", path, "It is not as it was written.", command_for("report", out)))
     yield Progress(stage="Verifying", done=len(steps), total=len(steps), unit="stages")
     return faults
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from evaluator.config import ModelConfig
 from evaluator.errors import ModelError
@@ -36,6 +36,11 @@ def with_settings(folder: Path, **changed: object) -> None:
 def with_tensors(folder: Path, **shapes: tuple[int, ...]) -> None:
     tensors = {f"{MODULE}.{name}.weight": torch.ones(shape) for name, shape in shapes.items()}
     save_file(tensors, folder / "adapter_model.safetensors")
+
+
+def without_tensors(folder: Path, part: str) -> None:
+    path = folder / "adapter_model.safetensors"
+    save_file({name: tensor for name, tensor in load_file(path).items() if part not in name}, path)
 
 
 def test_an_adapter_says_its_rank_modules_and_parameters(adapter: Path, tiny_model: Path) -> None:
@@ -94,6 +99,14 @@ REFUSED = {
         r"for model\.layers\.1\..* not choose",
     ),
     "half a pair": (lambda folder: with_tensors(folder, lora_A=(4, 64)), "no pair of matrices"),
+    "a layer without matrices": (
+        lambda folder: without_tensors(folder, "layers.1."),
+        r"has no matrices for model\.layers\.1\.\S+_proj, which its adapter_config\.json chooses",
+    ),
+    "a module without matrices in one layer": (
+        lambda folder: without_tensors(folder, "layers.0.self_attn.q_proj"),
+        r"has no matrices for model\.layers\.0\.self_attn\.q_proj, ",
+    ),
     "broken weights": (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b"x" * 9), "its header"),
 }
 
@@ -106,6 +119,12 @@ def test_what_is_no_plain_adapter_is_refused(
     with pytest.raises(ModelError, match=words) as refusal:
         found(adapter, tiny_model)
     assert "\n" not in str(refusal.value)
+
+
+def test_layers_that_the_configuration_leaves_out_need_no_matrices(adapter: Path, tiny_model: Path) -> None:
+    with_settings(adapter, layers_to_transform=[0])
+    without_tensors(adapter, "layers.1.")
+    assert found(adapter, tiny_model).modules == {"q_proj", "down_proj"}
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def out(whole, tmp_path) -> Path:
 
 
 def checked_files(out: Path) -> list[Path]:
-    """Every file of a run but its page, log and locks."""
+    """Every file of a run but its log and locks."""
     return sorted(
         path.relative_to(out)
         for path in out.rglob("*")
-        if path.suffix in (".json", ".arrow", ".parquet") and path.is_file()
+        if path.suffix in (".json", ".arrow", ".parquet", ".html") and path.is_file()
     )
 
 

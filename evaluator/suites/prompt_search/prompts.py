@@ -126,8 +126,8 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_que
     prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first correct
     choice. The side tables are SEARCH_EXAMPLES and TRIED_PROMPTS: the queries and the candidate prompts.
 
-    Raises ConfigError for more queries than the dataset allows, DatasetError for too few examples, TemplateError for a
-    file of candidates that cannot be read.
+    Raises ConfigError for more queries than the dataset allows and for more candidates than tries, DatasetError for too
+    few examples, TemplateError for a file of candidates that cannot be read.
     """
     split = split_examples(dataset, search, n_queries)
     planned = list(planned_tries(dataset, search, split))
@@ -195,12 +195,18 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
     candidates: dict[SearchPart, list[ChoiceTemplate]] = {"demonstrations": [dataset.template]}
     if search.candidates:
         candidates = read_candidates(search.candidates, dataset.template)
+    for part, templates in candidates.items():
+        if (n_listed := len(templates)) > search.tries:
+            raise ConfigError(
+                f"{search.candidates} has {n_listed} {part}, and --tries {search.tries} would leave some out. "
+                f"Give --tries {n_listed}, or list fewer."
+            )
     for n_shots in search.shots:
         n_tries = 1 if search.candidates else search.tries
         n_pool, seed = len(split.pool), search.seed
         rows = demonstration_sequences(n_pool=n_pool, n_shots=n_shots, n_sequences=n_tries, seed=seed)
         for part, templates in candidates.items():
-            for number, template in enumerate(templates[: search.tries]):
+            for number, template in enumerate(templates):
                 yield Tries(part, n_shots, number, template, split.pool[rows])
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -106,6 +107,16 @@ def test_instructions_and_templates_share_one_demonstration_set(tmp_path):
         .filter(pl.col("position") != pl.col("len"))
         .is_empty()
     )
+
+
+def test_more_candidates_than_tries_are_refused_rather_than_left_out(tmp_path):
+    path = tmp_path / "candidates.json"
+    path.write_text(json.dumps({"instructions": ["Add."], "templates": [{"output_prefix": f"\n{n}: "} for n in "abc"]}))
+    search = SearchOptions(candidates=path, shots=(0,), tries=2)
+    with pytest.raises(ConfigError, match=r"candidates\.json has 3 templates, and --tries 2 .* Give --tries 3, or"):
+        search_requests(sums(20), search, 3)
+    rows = pl.concat(search_requests(sums(20), dataclasses.replace(search, tries=3), 3).rows)
+    assert rows["template"].max() == 2
 
 
 def test_a_classification_dataset_takes_queries_from_its_test_split_alone():

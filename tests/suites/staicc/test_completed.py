@@ -68,6 +68,12 @@ def test_a_stated_number_of_training_rows_is_drawn_in_proportion(tmp_path):
     assert dataset.demonstration.height == dataset.calibration.height == 15
 
 
+def test_fewer_training_rows_than_stated_are_noted(tmp_path):
+    notes = completed(loaded(tmp_path, 90, training_rows=80)).notes
+    assert [note for note in notes if "45 of 90 rows" in note and "fewer than --training-rows 80" in note]
+    assert not [note for note in completed(loaded(tmp_path, 90, training_rows=45)).notes if "fewer" in note]
+
+
 def test_training_rows_of_a_file_are_halved_and_all_queries_stay(tmp_path):
     texts = {"text": [f"shown {n}" for n in range(10)], "label": ["bad", "good"] * 5}
     pl.DataFrame(texts).write_csv(tmp_path / "other.csv")
