@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="trials at once")
     parser.add_argument("--vllm", type=int, default=4, help="kills of runs through vLLM, which take longest")
     parser.add_argument(
-        "--minutes", type=float, default=40, help="begin no trial after so long, and say how many are left"
+        "--minutes", type=float, default=60, help="begin no trial after so long, and say how many are left"
     )
     parser.add_argument("--skip", type=int, default=0, help="trials of the same draw that an earlier command has made")
     parser.add_argument("--no-row", action="store_true", help="append no rows to benchmarks/results/faults.csv")

@@ -387,8 +387,8 @@ def _require_every_layer(name: str, settings: Mapping[str, Any], modules: set[st
         module = tensor.name.removesuffix(".weight")
         if module not in modules and _any_layer(module) in kinds and _is_chosen(settings, module):
             raise ModelError(
-                f"{name} has no matrices for {module}, which its {CONFIG_FILE} chooses as it does those of other layers: "
-                "the layer would stay as in the base. Save or download the adapter again."
+                f"{name} has no matrices for {module}, which its {CONFIG_FILE} chooses as in other layers: "
+                "this one would stay as in the base. Save or download the adapter again."
             )
 
 
