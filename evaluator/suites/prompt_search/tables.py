@@ -18,7 +18,7 @@ from evaluator.errors import ConfigError
 from evaluator.metrics.guessing import majority_test, with_both_tests
 from evaluator.metrics.total_error import crossed_tables
 from evaluator.random_baselines.calculator import expected_curve, log_spaced
-from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_trials
+from evaluator.random_baselines.held_out import HELD_OUT_TRIALS, held_out_prediction, held_out_trials
 from evaluator.random_baselines.max_random import (
     expected_maximum,
     expected_maximum_of_draws,
@@ -257,8 +257,11 @@ def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:
     return prompts.filter(~pl.col("is_stopped").any().over(schema.SEARCH_GROUP)).filter(IS_FIRST)
 
 
-PROMPT = ["text", "demonstrations", "n_all", "chance"]
+PROMPT = [*schema.SEARCH_PROMPTS_KEY, "text", "demonstrations", "n_all", "chance"]
 """Columns that must be equal for one prompt of a search in all runs."""
+
+QUERY = ["dataset", "query_id", "gold", "label_names"]
+"""Columns of schemas.PREDICTIONS that must be equal for one query of a search in all runs."""
 
 
 class SearchComparison(NamedTuple):
@@ -267,39 +270,52 @@ class SearchComparison(NamedTuple):
     models: pl.DataFrame  # schema.SEARCH_MODELS
     totals: pl.DataFrame  # schema.SEARCH_TOTALS
     curves: pl.DataFrame  # schema.SEARCH_CURVES and `model`, under the definition paper
-    held_out: pl.DataFrame  # HELD_OUT_PREDICTION and `model`, of all prompts
+    held_out: (
+        pl.DataFrame
+    )  # `model`, `tries` and HELD_OUT_PREDICTION, of all prompts; without searches that one stopped
 
 
 def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
     """Combine the searches that all runs have. Raises ConfigError for different prompts, queries, or none in common."""
-    results = _of_all(runs, "search_results")
-    results = results.filter(pl.col("number").n_unique().over(schema.SEARCH_GROUP) == len(runs))
+    results = _of_all(runs, "search_results", schema.SEARCH_GROUP)
     if results.is_empty():
         raise ConfigError(
             f"No search is in all of {', '.join(str(run.folder) for run in runs)}. Search the same datasets, shots and "
             "methods."
         )
-    queries = results.select("number", *schema.SEARCH_GROUP, "chance", n_all="n_queries")
-    prompts = _of_all(runs, "search_prompts").join(queries, on=["number", *schema.SEARCH_GROUP])
-    first, *others = [
-        prompts.filter(number=run.number).select(*schema.SEARCH_PROMPTS_KEY, *PROMPT).sort(schema.SEARCH_PROMPTS_KEY)
-        for run in runs
-    ]
-    for run, of_run in zip(runs[1:], others, strict=True):
-        if not of_run.equals(first):
+    sizes = results.select("number", *schema.SEARCH_GROUP, "chance", n_all="n_queries")
+    prompts = _of_all(runs, "search_prompts", schema.SEARCH_GROUP).join(sizes, on=["number", *schema.SEARCH_GROUP])
+    for run in runs[1:]:
+        if not _is_same_search(runs[0], run, prompts):
             raise ConfigError(
                 f"{runs[0].folder} and {run.folder} have different prompts or queries in their searches. Search with "
                 "equal --seed, --tries, --queries, --candidates and data."
             )
     models = declared(results, schema.SEARCH_MODELS, schema.SEARCH_MODELS_KEY)
-    curves, held_out = _of_all(runs, "search_curves"), _of_all(runs, "search_held_out_prediction")
-    curves = curves.join(first, on=schema.SEARCH_GROUP, how="semi").filter(definition="paper")
-    of_all_prompts = pl.col("tries") == pl.col("tries").max().over("number")
-    return SearchComparison(models, _totals(models), curves, held_out.filter(of_all_prompts))
+    curves, trials = _of_all(runs, "search_curves", []), _of_all(runs, "search_held_out", ["experiment"])
+    curves = curves.join(results, on=schema.SEARCH_GROUP, how="semi").filter(definition="paper")
+    of_all_prompts = trials.filter(pl.col("tries") == pl.col("tries").max().over("number"))
+    held_out = of_all_prompts.with_columns(tries=pl.col("n_prompts").max())
+    return SearchComparison(
+        models, _totals(models), curves, held_out_prediction(held_out, ["number", "model", "tries"])
+    )
 
 
-def _of_all(runs: Sequence[ComparedRun], table: str) -> pl.DataFrame:
-    return pl.concat(
+def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame) -> bool:
+    """Return whether two runs tried the same prompts on the same queries, texts included."""
+    both = (first, run)
+    tried = [prompts.filter(number=each.number).select(PROMPT).sort(schema.SEARCH_PROMPTS_KEY) for each in both]
+    answered = (each.table("predictions").join(prompts, on="dataset", how="semi") for each in both)
+    asked = [rows.select(QUERY).unique().sort("dataset", "query_id") for rows in answered]
+    texts = [each.record.prompts.query_fingerprints for each in both]
+    known = {*prompts["dataset"]} & texts[0].keys() & texts[1].keys()
+    is_same_text = all(texts[0][name] == texts[1][name] for name in known)
+    return is_same_text and tried[0].equals(tried[1]) and asked[0].equals(asked[1])
+
+
+def _of_all(runs: Sequence[ComparedRun], table: str, search: Sequence[str]) -> pl.DataFrame:
+    """Return a table of all runs; with columns that identify a search, of the searches that all runs have."""
+    rows = pl.concat(
         run.table(table).with_columns(
             number=pl.lit(run.number, pl.Int64),
             model=pl.lit(run.model),
@@ -307,6 +323,7 @@ def _of_all(runs: Sequence[ComparedRun], table: str) -> pl.DataFrame:
         )
         for run in runs
     )
+    return rows.filter(pl.col("number").n_unique().over(search) == len(runs)) if search else rows
 
 
 def _totals(models: pl.DataFrame) -> pl.DataFrame:

@@ -1,13 +1,14 @@
 """Searches of several models: only equal prompts are compared, and verdicts are counted as in table 1."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from sklearn.metrics import accuracy_score
 
 from evaluator.errors import ConfigError
-from evaluator.random_baselines.held_out import held_out_prediction
 from evaluator.suites.prompt_search import schema
 from evaluator.suites.prompt_search.report import comparison_section
 from evaluator.suites.prompt_search.tables import (
@@ -17,23 +18,26 @@ from evaluator.suites.prompt_search.tables import (
     search_held_out,
 )
 from tests.command_line import command
-from tests.suites.prompt_search.test_tables import EXAMPLES, answered, prompts, results
+from tests.suites.prompt_search.test_tables import CHOICES, EXAMPLES, answered, prompts, results
 
 TRIALS = search_held_out(answered(), prompts(), EXAMPLES, seed=0)
+QUERIES = pl.DataFrame({"dataset": "d", "query_id": [10, 11, 12, 13], "gold": [0, 1, 2, 0], "label_names": CHOICES})
 
 
 pytestmark = pytest.mark.usefixtures("without_pages")
 
 
-def found_run(number: int, table: pl.DataFrame) -> SimpleNamespace:
+def found_run(number: int, table: pl.DataFrame, trials: pl.DataFrame = TRIALS) -> SimpleNamespace:
     """What a comparison reads of a run with these prompts."""
     tables = {
+        "predictions": QUERIES,
         "search_prompts": table,
         "search_results": results(table),
         "search_curves": curves_table(table, EXAMPLES),
-        "search_held_out_prediction": held_out_prediction(TRIALS, ["tries"]),
+        "search_held_out": trials,
     }
-    record = SimpleNamespace(model=SimpleNamespace(n_parameters=10**number))
+    model, asked = SimpleNamespace(n_parameters=10**number), SimpleNamespace(query_fingerprints={"d": "0123"})
+    record = SimpleNamespace(model=model, prompts=asked)
     folder = Path(f"run{number}")
     return SimpleNamespace(number=number, model=f"m{number}", folder=folder, record=record, table=tables.__getitem__)
 
@@ -102,3 +106,48 @@ def test_two_models_are_searched_and_compared_by_one_command(tmp_path):
     models = pl.read_parquet(tmp_path / "out" / "tables" / "search_models.parquet")
     assert models["model"].to_list() == ["embedded", "random"]
     assert "The best prompts of each model" in (tmp_path / "out" / "compare.html").read_text()
+
+
+def test_held_out_prediction_is_of_the_searches_that_all_runs_have():
+    # One run has a second search of more prompts, whose best is never above chance on the test part.
+    of_all = TRIALS.filter(tries=3)
+    many = of_all.with_columns(tries=pl.lit(200, pl.Int64))
+    other = many.with_columns(
+        experiment=pl.lit("demonstrations/d/2/per_token"), above_standard_on_test=False, n_prompts=pl.col("tries")
+    )
+    more = pl.concat([prompts(), prompts().with_columns(n_shots=pl.lit(2, pl.Int64))])
+    found = search_comparison([found_run(1, prompts()), found_run(2, more, pl.concat([many, other]))]).held_out
+    assert found.select("model", "tries", "n_trials").unique().sort("model").rows() == [("m1", 3, 100), ("m2", 3, 100)]
+    assert {*found["held_out_share"]} == {of_all["above_standard_on_test"].mean()}
+    accuracy = accuracy_score(of_all["above_standard_on_test"], of_all["above_max_on_train"])
+    assert found.filter(predictor="max")["accuracy"].to_list() == [accuracy] * 2
+
+
+def task(folder: Path, answers: str = "a") -> Path:
+    """Forty questions with two choices; the gold one is the first."""
+    folder.mkdir(exist_ok=True)
+    rows = [{"question": f"{answers} {n}", "choices": ["yes", "no"], "gold": 0} for n in range(40)]
+    (folder / "task.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "task.jsonl"
+
+
+def searched(folder: Path, name: str, data: Path, *words: object) -> Path:
+    """A search over two instructions, which are the same texts whatever is asked."""
+    (folder / "candidates.json").write_text('{"instructions": ["Choose.", "Answer."]}')
+    columns = ("--input-column", "question", "--choices-column", "choices", "--gold-column", "gold")
+    said = ("run", "prompt-search", "--data", data, *columns, "--candidates", folder / "candidates.json", "--shots", 0)
+    command(*said, "--queries", 20, "--model", "fake", "--engine", "fake", "--out", folder / name, *words)
+    return folder / name
+
+
+def test_searches_of_other_queries_are_refused_though_the_prompts_are_the_same(tmp_path: Path) -> None:
+    first = searched(tmp_path, "first", task(tmp_path / "a"))
+    others = {
+        "drawn by another seed": searched(tmp_path, "seed", task(tmp_path / "a"), "--seed", 7),
+        "other texts": searched(tmp_path, "texts", task(tmp_path / "b", "b")),
+    }
+    for about, run in others.items():
+        told = command("compare", first, run, "--out", tmp_path / "out", exits=2)
+        assert "have different prompts or queries in their searches" in told, about
+    same = searched(tmp_path, "same", task(tmp_path / "a"), "--halving")
+    command("compare", first, same, "--out", tmp_path / "out")
