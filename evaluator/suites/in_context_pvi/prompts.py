@@ -54,7 +54,7 @@ class PviOptions(Options):
     sets: int = option(
         3, "Demonstration sets for each number of shots; every query is shown after each set.", minimum=1
     )
-    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.")
+    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.", minimum=0)
     prompts: Path | None = option(
         None, "File of the published demonstrations. Default: prompts.parquet in a folder of --data."
     )

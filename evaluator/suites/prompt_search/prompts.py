@@ -43,7 +43,7 @@ class SearchOptions(Options):
     )
     candidates: Path | None = option(None, "A JSON file of instructions or templates to try instead of demonstrations.")
     halving: bool = option(False, "Stop the worse half of the prompts, in rounds.")
-    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.")
+    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.", minimum=0)
 
     def __post_init__(self) -> None:
         if not self.shots or min(self.shots) < 0 or len(set(self.shots)) < len(self.shots):

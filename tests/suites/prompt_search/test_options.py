@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from evaluator.errors import TemplateError
-from evaluator.suites.prompt_search.prompts import read_candidates
+from evaluator.errors import ConfigError, TemplateError
+from evaluator.suites.in_context_pvi.prompts import PviOptions
+from evaluator.suites.prompt_search.prompts import SearchOptions, read_candidates
 from evaluator.templates.template import ChoiceTemplate
 
 
@@ -54,3 +55,9 @@ def test_a_file_that_names_no_candidates_is_refused(tmp_path, content, message):
     with pytest.raises(TemplateError, match=message) as refused:
         read_candidates(path, ChoiceTemplate())
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [SearchOptions, PviOptions])
+def test_a_seed_below_zero_which_the_draws_of_measures_do_not_take_is_refused(options):
+    with pytest.raises(ConfigError, match="--seed must be 0 or more, got -1"):
+        options(seed=-1)
