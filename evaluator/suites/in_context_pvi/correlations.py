@@ -231,12 +231,13 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     Returns `text`, `annotations` (a column of the files; of FOREIGN the file's stem), `measure` and `value`. With c the
     counts of labels and N their sum, measures are `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
     `variation_ratio` = 1 - max c / N (Freeman 1965), so that its correlations have the other sign; `entropy` =
-    -sum c/N log2 c/N, in bits; and `foreign_pvi`, as it is. Equal rows count once.
+    -sum c/N log2 c/N, in bits; and `foreign_pvi`, as it is. Equal rows count once, whatever their spaces.
 
     Raises:
         DatasetError: a file that cannot be read or lacks columns, or a text with different annotations.
     """
-    measured = pl.concat(_annotated(path) for path in paths).unique(maintain_order=True)
+    is_new = pl.struct(MATCHED, "annotations", "measure", "value").is_first_distinct()
+    measured = pl.concat(_annotated(path) for path in paths).filter(is_new)
     repeated = measured.filter(measured.select(MATCHED, "annotations", "measure").is_duplicated())["text"]
     if len(repeated):
         raise DatasetError(
@@ -267,7 +268,9 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     foreign = foreign.with_columns(demonstrations="annotations", n_shots=0, demonstration_set=0)
     columns = [*PVI_RUN, "query_id", "pvi_bits"]
     runs = pl.concat([pvi.select(columns), foreign.select(columns).cast(pvi.select(columns).schema)])
-    rows = runs.join(measures, on=PVI_QUERIES_KEY).filter(pl.col("demonstrations") != pl.col("annotations"))
+    # A foreign PVI is not correlated with itself; its runs have no shots.
+    is_itself = (pl.col("n_shots") == 0) & (pl.col("demonstrations") == pl.col("annotations"))
+    rows = runs.join(measures, on=PVI_QUERIES_KEY).filter(~is_itself)
     if rows.is_empty():
         raise DatasetError(
             f"None of the {annotations['text'].n_unique()} annotated texts is a query of "
@@ -297,6 +300,14 @@ def _annotated(path: Path) -> pl.DataFrame:
     if texts is None or not present:
         wanted = " or ".join(map(" and ".join, TEXTS)) if texts is None else ", ".join((*ANNOTATIONS, FOREIGN))
         raise DatasetError(f"{path} has no columns {wanted}. It has: {', '.join(rows.columns)}.")
+    # A cast would take a text, such as "e,e,n" of a CSV, for the list of a single label.
+    if flat := [
+        name for name in present if name != FOREIGN and rows[name].count() and not rows.schema[name].is_nested()
+    ]:
+        raise DatasetError(
+            f"{path}: the column {flat[0]} must hold lists and holds {rows.schema[flat[0]]}. In a table without "
+            f"lists, give a column for each annotator: {', '.join(ANNOTATORS)}."
+        )
     rows = rows.with_columns(text=pl.concat_str(texts, separator="\n"))
     try:
         return pl.concat(_measured(rows, name, path.stem) for name in present)

@@ -141,6 +141,22 @@ def test_pvi_of_another_program_is_correlated_with_annotators_and_with_the_model
     assert ("bert", "foreign_pvi") not in by_source
 
 
+def test_rows_that_differ_in_their_spaces_alone_are_one(tmp_path: Path) -> None:
+    labels = {"text": ["a b", "a  b ", "c"], "annotator_labels": [["x", "y"], ["y", "x"], ["x", "x"]]}
+    pl.DataFrame(labels).write_parquet(tmp_path / "own.parquet")
+    found = read_annotations([tmp_path / "own.parquet"]).filter(measure="agreement")
+    assert found.select("text", "value").rows() == [("a b", 0.5), ("c", 1.0)]
+
+
+def test_pvi_in_a_file_that_is_named_as_a_source_of_demonstrations_is_correlated_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "random.csv").write_text("text,pvi\na,0.5\nb,-1\nc,2\n")
+    own, foreign = [1.0, 3.0, 2.5], read_annotations([tmp_path / "random.csv"])
+    runs = run_table(own, [True] * 3, demonstrations="random")
+    (row,) = annotators_table(runs, queries([["a"], ["b"], ["c"]]), foreign).to_dicts()
+    assert (row["demonstrations"], row["annotations"], row["n"]) == ("random", "random", 3)
+    assert row["pearson"] == pytest.approx(stats.pearsonr(own, [0.5, -1, 2])[0])
+
+
 def test_correlations_are_averaged_over_sets_too(tmp_path: Path) -> None:
     runs = [run_table(values, [True] * 3) for values in ([1.0, 3.0, 2.5], [0.0, 1.0, 5.0])]
     table = pl.concat(run.with_columns(demonstration_set=pl.lit(n, pl.Int64)) for n, run in enumerate(runs))
@@ -164,6 +180,9 @@ def test_what_lacks_texts_or_annotations_is_refused_with_what_is_there(tmp_path:
     whole.with_columns(pvi=pl.lit("high")).write_parquet(path)
     with pytest.raises(DatasetError, match="cannot be read as annotations"):
         read_annotations([path])
+    (tmp_path / "a.csv").write_text("text,annotator_labels\na,e;e;n\n")
+    with pytest.raises(DatasetError, match=r"annotator_labels must hold lists and holds String\. .*: label1, label2, "):
+        read_annotations([tmp_path / "a.csv"])
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
