@@ -1,6 +1,6 @@
 """Compute the baselines of one setting or of many: for a terminal, and for the contour lines of figures."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,18 +141,19 @@ def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], 
 
 def table_text(table: pl.DataFrame) -> str:
     """Format a baseline_table for a terminal: a block for each chance, examples in rows, tries in columns."""
-    blocks = []
+    numbers = [*table["n"], *table["tries"]]
+    blocks, width = [], 2 + max(7, *(len(f"{number:,}") for number in numbers))
+
+    def line(*cells: str) -> str:
+        return "".join(f"{cell:>{width}}" for cell in cells)
+
     for (chance,), rows in table.group_by("chance", maintain_order=True):
         tries = rows["tries"].unique(maintain_order=True).to_list()
-        lines = [f"chance {chance:.6g}", "", _line("n \\ tries", (f"{tried:,}" for tried in tries))]
+        lines = [f"chance {chance:.6g}", "", line("n \\ tries", *(f"{tried:,}" for tried in tries))]
         for (n,), rows_of_n in rows.group_by("n", maintain_order=True):
-            lines.append(_line(f"{n:,}", (f"{expected:.4f}" for expected in rows_of_n["max_random"])))
+            lines.append(line(f"{n:,}", *(f"{expected:.4f}" for expected in rows_of_n["max_random"])))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
-
-
-def _line(head: str, cells: Iterable[str]) -> str:
-    return f"{head:>9}" + "".join(f"{cell:>9}" for cell in cells)
 
 
 def log_spaced(low: float, high: float, size: int) -> Ints:

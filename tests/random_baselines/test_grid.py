@@ -81,3 +81,9 @@ def test_a_tail_that_is_never_rare_enough_ends_at_all_right() -> None:
     # two coin flips: both are right with probability 1/4
     contours = tail_contours(0.5, np.array([2]), 1)
     assert contours.filter(pl.col("level") == 0.1)["accuracy"].to_list() == [1]
+
+
+def test_large_numbers_of_a_table_do_not_run_together() -> None:
+    lines = table_text(baseline_table([100, 10_000_000], [0.5], [100_000, 1_000_000, 10**12])).splitlines()
+    assert lines[2].split()[3:] == ["100,000", "1,000,000", "1,000,000,000,000"]
+    assert len({len(line) for line in lines[2:]}) == 1
