@@ -132,6 +132,12 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
     return pl.concat(frames)
 
 
+def is_renamed(*by: str) -> pl.Expr:
+    """Return whether `gold` and `gold_b` of each group are the same labels, under other names at most."""
+    labels = pl.struct("gold", "gold_b").n_unique().over(by)
+    return pl.all_horizontal(pl.col("gold", "gold_b").n_unique().over(by) == labels)
+
+
 def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
     """Raise ConfigError for runs with different queries, or gold labels that are not the same ones under other names.
 
@@ -146,15 +152,12 @@ def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.Data
         a, b = (rows.unique(request, keep="first", maintain_order=True) for rows in shared)
         of_query = [rows.unique(query, keep="first", maintain_order=True) for rows in (a, b)]
         pairs = of_query[0].join(of_query[1], on=query, how="full", suffix="_b", coalesce=True)
-        labels = pl.struct("gold", "gold_b").n_unique().over(DATASET)
-        n_labels = pl.col("gold", "gold_b").n_unique().over(DATASET)
-        is_renamed = pl.all_horizontal(n_labels == labels)
         known = [each.record.prompts.query_fingerprints for each in (runs[0], run)]
         both = known[0].keys() & known[1].keys()
         same = [name for name in both if known[0][name] == known[1][name]]
         other = both.difference(same)
         is_asked_once = pl.col("gold").is_null() | pl.col("gold_b").is_null()  # in one run alone
-        queries = pairs.filter(is_asked_once | ~is_renamed | pl.col("dataset").is_in(other))
+        queries = pairs.filter(is_asked_once | ~is_renamed(*DATASET) | pl.col("dataset").is_in(other))
         if not queries.is_empty():
             _refuse(runs[0], run, "queries", queries, pairs.height)
         is_excused = pl.col("method").is_in(CHOOSING) | pl.col("dataset").is_in(same)

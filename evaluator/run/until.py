@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Floats
+from evaluator.compare.results import is_renamed
 from evaluator.config import RunConfig, UntilOptions
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
@@ -127,7 +128,9 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
     answers = method.label_probs(run.scored.answering(part), definition)
     answers = answers.with_columns(pred=pl.col("label_probs").list.arg_max())
     known = plan.filter(pl.col("gold").is_not_null())
-    rows = known.join(_correct(answers), on=_QUERY, how="left", maintain_order="left")
+    is_right = (pl.col("pred") == pl.col("gold")).mean()
+    means = {"correct": is_right, "probability": pl.col("label_probs").list.max().mean()}
+    rows = known.join(answers.group_by(_QUERY).agg(**means).collect(), on=_QUERY, how="left", maintain_order="left")
     if until.against:
         record, suite = _base(until), run.config.suites[0]
         key = {"suite": suite, "part": part, "method": REFERENCE_METHOD, "definition": definition}
@@ -135,19 +138,16 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
         present = predictions.select(pl.col("part").unique()).collect()["part"].to_list()
         if part not in present:  # asked in another form there: its first part, the question as it is
             key["part"] = next((name for name in record.prompts.parts.get(suite, {}) if name in present), part)
-        base = _correct(predictions.filter(**key)).select(*_QUERY, known="correct")
+        base = predictions.filter(**key).group_by(_QUERY).agg(known=is_right, gold_b=pl.col("gold").first()).collect()
         rows = rows.join(base, on=_QUERY, how="left", maintain_order="left")
         if missing := rows["known"].null_count():
             raise ConfigError(
                 f"{until.against} has no answers to {missing:,} of {rows.height:,} queries under "
                 f"{', '.join(key.values())}. Run it with the same suite, --data and --queries."
             )
+        if not rows.select(is_renamed("dataset").all()).item():
+            raise ConfigError(f"{until.against} has other true labels of the same queries. Run it on the same --data.")
     return {str(name): of for (name,), of in rows.group_by("dataset", maintain_order=True)}
-
-
-def _correct(answers: pl.LazyFrame) -> pl.DataFrame:
-    correct, probability = pl.col("pred") == pl.col("gold"), pl.col("label_probs").list.max()
-    return answers.group_by(_QUERY).agg(correct=correct.mean(), probability=probability.mean()).collect()
 
 
 def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, float]:

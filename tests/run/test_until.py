@@ -215,3 +215,13 @@ def test_intervals_of_two_datasets_share_the_level_and_p_is_of_both_directions(m
     low, high = mean_interval(np.tile([1.0, 0, 1], 100), Planned(400, known=np.tile([1.0, 0, 0, 1], 100)), 0.025)
     assert (found["value"], found["p_new"]) == (pytest.approx(1 / 3), pytest.approx(2 / 20))
     assert (found["low"], found["high"]) == (pytest.approx(low - 0.5), pytest.approx(high - 0.5))
+
+
+def test_a_base_with_other_true_labels_of_the_same_queries_is_refused(tmp_path):
+    rows = [(n, f"text {n}", "ab"[n % 2]) for n in range(80)]
+    training = ("--training-data", written([(n, f"shown {n}", "ab"[n % 2]) for n in range(20)], tmp_path / "train.csv"))
+    classify(written(rows, tmp_path / "t.csv"), tmp_path / "base", *training)
+    corrected = [(n, text, "a" if n < 20 else label) for n, text, label in rows]
+    words = (*training, "--instruction", "Think.", "--until", "better", "--against", tmp_path / "base")
+    said = classify(written(corrected, tmp_path / "t.csv"), tmp_path / "out", *words, exits=2)
+    assert "has other true labels of the same queries" in said
