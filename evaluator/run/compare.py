@@ -18,7 +18,7 @@ from evaluator.files.whole import remove_tables, write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder, comparison_tables
+from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder, comparison_tables, read_run_if_intact
 from evaluator.suites import SUITES, families_of, metric_texts
 
 
@@ -44,6 +44,8 @@ def compare(
     """
     if margin is not None and not 0 < margin < 1:
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
+    if (held := read_run_if_intact(out)) and held.measures:
+        raise ConfigError(f"{out} holds a finished run, whose tables this would write over. Choose another --out.")
     runs = read_runs(folders) if base is None else _runs_and_base(folders, base)
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]

@@ -19,7 +19,7 @@ from evaluator.schemas import PREDICTIONS
 from evaluator.store import with_prompt_ids
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts, resolved_options
 from evaluator.suites.in_context_pvi.schema import PVI_CONSISTENCY, PVI_KEY, PVI_MODELS
-from tests.compare.run_folders import predictions, write_run
+from tests.compare.run_folders import predictions, put_table, write_run
 from tests.report.reading import addresses_asked_by, open_fresh
 from tests.suites.in_context_pvi.pvi_answers import run_table
 from tests.suites.in_context_pvi.pvi_config import pvi_config, read_dataset
@@ -287,3 +287,12 @@ def test_what_the_suite_asks_under_other_options_is_refused(tmp_path: Path, chan
     with pytest.raises(ConfigError, match=r"have different (prompts|queries)"):
         finish(compare(folders[:2], tmp_path / "out"))
     finish(compare([folders[0], folders[2]], tmp_path / "out"))
+
+
+def test_a_comparison_is_not_written_over_the_tables_of_a_run(tmp_path: Path) -> None:
+    folders = two_runs(tmp_path, random_pvi(1), random_pvi(2))
+    put_table(folders[0], "pvi_consistency", PVI_CONSISTENCY.to_frame())
+    before = (folders[0] / "tables" / "pvi_consistency.parquet").read_bytes()
+    with pytest.raises(ConfigError, match=r"one holds a finished run, .* Choose another --out"):
+        finish(compare(folders, folders[0]))
+    assert (folders[0] / "tables" / "pvi_consistency.parquet").read_bytes() == before
