@@ -104,15 +104,15 @@ class ComparisonData:
 
 def comparison_header(data: ComparisonData, answer: str = "") -> Header:
     """Build the head of the page: the answer, what is compared, and warnings."""
-    first = data.runs[0].record
+    first, *others = (run.record.prompts for run in data.runs)
     measured = data.headlines.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
-    n_datasets = len(data.datasets or first.prompts.datasets)
-    n_shots = first.prompts.n_shots
+    in_all = {*first.datasets}.intersection(*(each.datasets for each in others))
+    n_shots = first.n_shots if all(each.n_shots == first.n_shots for each in others) else None
     shots = "" if n_shots is None else f" · {plural(n_shots, 'shot')}"
     return Header(
         heading=f"{len(data.runs)} models compared",
         answer=answer,
-        subject=f"{'; '.join(measured or first.prompts.suites)} · {plural(n_datasets, 'dataset')}{shots}",
+        subject=f"{'; '.join(measured or first.suites)} · {plural(len(data.datasets or in_all), 'dataset')}{shots}",
         warnings=tuple((run.model, warning) for run in data.runs for warning in run_record.warnings(run.record)),
     )
 

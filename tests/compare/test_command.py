@@ -175,3 +175,14 @@ def test_tables_of_an_earlier_comparison_do_not_stay_and_tables_of_others_do(
     (out / "compare.json").write_text("{")
     run_compare(run_folders[:2], out)
     assert (out / "tables" / "equivalence.parquet").read_bytes() == b"changed by hand"
+
+
+def test_the_head_names_the_shots_that_all_runs_have_and_no_others(tmp_path: Path) -> None:
+    shots = {"a": 4, "b": 4, "c": 0}
+    for seed, (name, n_shots) in enumerate(shots.items()):
+        answers = predictions(0.5, seed=seed, methods=["vanilla"])
+        write_run(tmp_path / name, f"acme/{name}", answers, prompts={"n_shots": n_shots, "shots": str(n_shots)})
+    for other, head in (("b", "4 datasets · 4 shots"), ("c", "4 datasets")):
+        run_compare([tmp_path / "a", tmp_path / other], tmp_path / other / "out")
+        page = (tmp_path / other / "out" / "compare.html").read_text()
+        assert f'<p class="subject">staicc-normal / normal · {head}</p>' in page
