@@ -90,7 +90,8 @@ def estimated_differences(
 
     Returns:
         query_differences of everything that is compared, and below them their means over datasets. `is_repeat` marks a
-        mean over a single dataset, whose test is that dataset's again and no other one.
+        mean over a single dataset, whose test is that dataset's again and no other one; `n_pairs` are the pairs that
+        tests against a margin take.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
@@ -102,12 +103,14 @@ def estimated_differences(
         for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
     ]
     tested = pl.DataFrame(tests, schema={name: rows.schema[name] for name in (*_GROUP_OF_MEAN, *_TEST)})
-    averages, n_queries = pl.col("difference", "mean_size", "mean_square").mean(), pl.col("n_queries").sum()
+    averages, n_queries = pl.col("difference", "mean_size", "mean_square").mean(), pl.col("n_queries")
     of_means = rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
-    means = of_means.agg(averages, n_queries=n_queries, is_repeat=pl.len() == 1)
+    # A pair of the smallest dataset moves the mean most: as much as one of so many pairs.
+    sizes = {"n_queries": n_queries.sum(), "n_pairs": n_queries.min() * pl.len()}
+    means = of_means.agg(averages, is_repeat=pl.len() == 1, **sizes)
     means = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
     means = means.join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
-    return pl.concat([rows.with_columns(is_repeat=False), means], how="diagonal")
+    return pl.concat([rows.with_columns(is_repeat=False, n_pairs="n_queries"), means], how="diagonal")
 
 
 def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
@@ -144,7 +147,7 @@ def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
     Returns schema.EQUIVALENCE, sorted by its key.
     """
     rows = estimated.filter(metric="accuracy")
-    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in rows.select(*ADJUSTED, "n_queries").rows()]
+    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in rows.select(*ADJUSTED, "n_pairs").rows()]
     family = ["definition", pl.col("model_a") == pl.col("model_b")]
     names = ("p_no_worse", "p_equivalent")
     p_values = pl.DataFrame(tests, schema=dict.fromkeys(names, pl.Float64), orient="row")
@@ -303,14 +306,20 @@ def against_table(models: Sequence[str], results: Sequence[pl.DataFrame], differ
 
     Returns schema.AGAINST, sorted by its key.
     """
+    of_base = differences.filter(metric="accuracy", model_b=models[-1])
+    of_base = of_base.rename({"model_a": "model", "method_a": "method"}).select(*AGAINST_KEY, *_TESTS)
+    # The mean over the requests of a query, of which runs may have other numbers.
+    means = {"correct": pl.col("correct").mean().over(*ANSWER_KEY, "query_id"), "right": pl.col("correct") == 1}
+    compared = (answers.join(of_base, on=ANSWER_KEY, how="semi", maintain_order="left") for answers in results)
+    *runs, base = (answers.with_columns(**means, n_requests=pl.len().over(ANSWER_KEY)) for answers in compared)
     rows = []
-    for model, answers in zip(models[:-1], results[:-1], strict=True):
-        paired = answers.join(results[-1], on=[*ANSWER_KEY, "position"], suffix="_b")
+    for model, answers in zip(models[:-1], runs, strict=True):
+        paired = answers.join(base, on=[*ANSWER_KEY, "position"], suffix="_b")
         by_part = paired.partition_by("suite", "part", "method", "definition", as_dict=True, maintain_order=True)
         for part in by_part.values():
             rows += [row | {"model": model} for row in _of_part(part)]
-    of_base = differences.filter(metric="accuracy", model_b=models[-1])
-    of_base = of_base.rename({"model_a": "model", "method_a": "method"}).select(*AGAINST_KEY, *_TESTS)
+    if not rows:  # no accuracy of a method that a run and the base have
+        return AGAINST.to_frame()
     table = pl.DataFrame(rows, infer_schema_length=None).join(of_base, on=AGAINST_KEY)
     ends = [_ends(row) for row in table.iter_rows(named=True)]
     names = ("recovery_low", "recovery_high")
@@ -338,10 +347,16 @@ def _of_part(part: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return how many answers changed, and the mean divergence of probabilities in nats, base from run."""
-    right, right_before = rows["correct"] == 1, rows["correct_b"] == 1
-    lost, gained = int((right_before & ~right).sum()), int((right & ~right_before).sum())
-    counts: dict[str, Any] = {"n_lost": lost, "n_gained": gained, "n_changed": None, "kl_nats": None}
+    """Return how many answers changed, and the mean divergence of probabilities in nats, base from run.
+
+    All are None where the prompts of a query are not in pairs, because the runs have other numbers of sets.
+    """
+    counts: dict[str, Any] = dict.fromkeys(("n_lost", "n_gained", "n_changed", "kl_nats"))
+    numbers = {*rows["n_requests"], *rows["n_requests_b"]}
+    if numbers != {rows.height} or not rows["demonstration_set"].equals(rows["demonstration_set_b"]):
+        return counts
+    right, right_before = rows["right"], rows["right_b"]
+    counts |= {"n_lost": int((right_before & ~right).sum()), "n_gained": int((right & ~right_before).sum())}
     # Other label names may be in another order: then labels cannot be told by their numbers.
     n_labels, n_labels_before = (rows[name].list.len() for name in ("label_probs", "label_probs_b"))
     is_same = rows["gold"].equals(rows["gold_b"]) and n_labels.equals(n_labels_before)
@@ -399,6 +414,6 @@ def against_lines(table: pl.DataFrame, base: str) -> Iterator[str]:
         recovery = "no recovery" if row["recovery"] is None else f"{row['recovery']:.1f}% of the accuracy of {base}"
         ends = "" if row["recovery_low"] is None else f" ({row['recovery_low']:.1f} to {row['recovery_high']:.1f})"
         kl = "" if row["kl_nats"] is None else f", KL {row['kl_nats']:.3g} nats"
-        flips = f"{row['n_lost']:,} answers lost, {row['n_gained']:,} gained{kl}"
+        flips = "" if row["n_lost"] is None else f" {row['n_lost']:,} answers lost, {row['n_gained']:,} gained{kl};"
         place = ", ".join(row[name] for name in ("model", "part", "method", "definition"))
-        yield f"{place}: {recovery}{ends}; {flips}; p {row['p_holm']:.3g} after Holm for {row['n_tests']} tests"
+        yield f"{place}: {recovery}{ends};{flips} p {row['p_holm']:.3g} after Holm for {row['n_tests']} tests"

@@ -115,7 +115,7 @@ def decide(
     """
     run, base = runs
     rows = _differences(policy, runs, results, shared_sets)
-    cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_queries").rows()]
+    cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_pairs").rows()]
     tested = rows.with_columns(
         p_tolerable=pl.Series([equivalence_test(*case).no_worse for case in cases], dtype=pl.Float64),
         p_intolerable=pl.Series([worse_test(*case) for case in cases], dtype=pl.Float64),
@@ -179,9 +179,9 @@ def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
     shrinkage = row["adjusted_difference"] - difference
 
     def decides(queries: float) -> bool:
-        more = n / queries
-        error = math.sqrt(max(plain * more + added * more**2, margin * (1 - margin) / queries))
-        distance = side * (margin + difference + shrinkage * more) - 1 / queries
+        more, pairs = n / queries, queries * row["n_pairs"] / n
+        error = math.sqrt(max(plain * more + added * more**2, margin * (1 - margin) / pairs))
+        distance = side * (margin + difference + shrinkage * more) - 1 / pairs
         reach = stdtrit(row["adjusted_freedom"] / more, 1 - policy.alpha) * error
         return bool(distance >= reach + ndtri(POWER) * math.sqrt(plain * more))
 

@@ -55,6 +55,7 @@ AGAINST = declare(  # a run and the base that all runs are compared with, on the
     recovery_low=pl.Float64(),  # 95% interval, paired; null where the accuracy of the base may be 0
     recovery_high=pl.Float64(),
     **{name: DIFFERENCES[name] for name in ("difference", "ci_low", "ci_high", "n_queries")},
+    # Null, as are the next three, where the runs ask a query after other numbers of demonstration sets:
     n_lost=pl.Int64(),  # answers that are right in the base and wrong in the run
     n_gained=pl.Int64(),
     n_changed=pl.Int64(),  # answers that are another label, wrong ones included; null with other label names

@@ -10,7 +10,7 @@ from scipy.stats import binomtest, entropy
 from evaluator.compare.differences import _moments, _recovery
 from evaluator.compare.schema import AGAINST
 from tests.command_line import command
-from tests.compare.run_folders import predictions, write_run
+from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
 
 def made(folder: Path, skills: dict[str, float]) -> dict[str, pl.DataFrame]:
@@ -77,3 +77,51 @@ def test_a_base_among_the_runs_is_refused(tmp_path: Path) -> None:
     made(tmp_path, {"base": 1.0})
     told = command("compare", tmp_path / "base", "--against", tmp_path / "base", "--out", tmp_path / "out", exits=2)
     assert "Name each once" in told
+
+
+def measured(folder: Path, **of: str) -> float:
+    rows = pl.read_parquet(folder / "tables" / "metrics.parquet").filter(metric="accuracy", definition="paper", **of)
+    return rows["value"].mean()
+
+
+@pytest.mark.parametrize(("run", "base"), [("half", "whole"), ("whole", "half")])
+def test_runs_of_other_numbers_of_sets_are_compared_by_all_of_their_answers(
+    tmp_path: Path, run: str, base: str
+) -> None:
+    answers = made(tmp_path, {"whole": 1.0, "other": 0.4})
+    write_run(tmp_path / "half", "acme/half", answers["other"].filter(demonstration_set=0))
+    told = command("compare", tmp_path / run, "--against", tmp_path / base, "--out", tmp_path / "out")
+    table = pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet")
+    for dataset in ("abc", "mean"):
+        of = {} if dataset == "mean" else {"dataset": dataset}
+        (row,) = table.filter(dataset=dataset).to_dicts()
+        accuracies = [measured(tmp_path / name, **of) for name in (run, base)]
+        assert row["recovery"] == pytest.approx(100 * accuracies[0] / accuracies[1])
+        assert row["difference"] == pytest.approx(accuracies[0] - accuracies[1])
+        # Their prompts are not in pairs.
+        assert {row[name] for name in ("n_lost", "n_gained", "n_changed", "kl_nats")} == {None}
+    assert "answers lost" not in told
+
+
+def test_means_are_over_the_datasets_that_all_runs_have(tmp_path: Path) -> None:
+    made(tmp_path, {"base": 1.0, "a": 0.2})
+    some = predictions(0.4, seed=5, methods=["vanilla"], definitions=["paper"], datasets=["abc", "zoo"])
+    write_run(tmp_path / "some", "acme/some", some)
+    runs = (tmp_path / "a", tmp_path / "some")
+    command("compare", *runs, "--against", tmp_path / "base", "--out", tmp_path / "out")
+    table = pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet").filter(model="acme/a")
+    assert {*table["dataset"]} == {"abc", "zoo", "mean"}
+    a, base = (sum(measured(tmp_path / name, dataset=each) for each in ("abc", "zoo")) / 2 for name in ("a", "base"))
+    (mean,) = table.filter(dataset="mean").to_dicts()
+    assert (mean["recovery"], mean["difference"]) == (pytest.approx(100 * a / base), pytest.approx(a - base))
+    counts = table.select("dataset", "n_lost", "n_queries").rows_by_key("dataset", named=True, unique=True)
+    assert mean["n_lost"] == counts["abc"]["n_lost"] + counts["zoo"]["n_lost"]
+
+
+def test_runs_without_accuracies_have_no_recovery(tmp_path: Path) -> None:
+    made(tmp_path, {"base": 1.0, "a": 0.2})
+    for name in ("base", "a"):
+        put_table(tmp_path / name, "metrics", diagnostics({"staicc-bias / contextual": [0.1, 0.2, 0.3, 0.4]}))
+    command("compare", tmp_path / "a", "--against", tmp_path / "base", "--out", tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet").is_empty()
+    assert pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").height > 0

@@ -22,6 +22,7 @@ from tests.compare.run_folders import predictions, write_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
 N = 400
+SIZES = {"few": 10, "many": 1_000}  # queries of other datasets
 
 
 def run(folder: Path, name: str, parts: tuple[str, ...] = ("normal",), **n_wrong: int) -> Path:
@@ -32,7 +33,7 @@ def run(folder: Path, name: str, parts: tuple[str, ...] = ("normal",), **n_wrong
     rows = []
     for part, (dataset, wrong_in_first) in product(parts, n_wrong.items()):
         wrong = wrong_in_first if part == parts[0] else N // 4
-        for query in range(N):
+        for query in range(SIZES.get(dataset, N)):
             gold, pred = query % 2, (query % 2) ^ (query < wrong)
             rows += [
                 {"suite": "staicc-normal", "part": part, "dataset": dataset, "method": "vanilla"}
@@ -103,7 +104,12 @@ def test_a_loss_at_the_margin_is_inconclusive_and_says_how_many_queries_would_de
 def test_as_many_queries_as_it_says_do_decide(n: int, worse: int, better: int, margin: float) -> None:
     d = np.repeat([-1.0, 1.0, 0.0], [worse, better, n - worse - better])
     adjusted = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
-    row = adjusted | {"difference": d.mean(), "n_queries": n, "standard_error": plain_estimate(d).standard_error}
+    row = adjusted | {
+        "difference": d.mean(),
+        "n_queries": n,
+        "n_pairs": n,
+        "standard_error": plain_estimate(d).standard_error,
+    }
     needed = queries_needed(Policy(margin=margin), row)
     rng, side = np.random.default_rng(1), equivalence_test if d.mean() > -margin else worse_test
 
@@ -119,7 +125,12 @@ def test_as_many_queries_as_it_says_do_decide(n: int, worse: int, better: int, m
 def test_one_more_query_is_the_least_that_it_says() -> None:
     d = np.repeat([-1.0, 1.0, 0.0], [20, 20, 960])  # a standard error of .0063, and a margin that is 79 of these away
     row = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
-    row |= {"difference": d.mean(), "n_queries": 1000, "standard_error": plain_estimate(d).standard_error}
+    row |= {
+        "difference": d.mean(),
+        "n_queries": 1000,
+        "n_pairs": 1000,
+        "standard_error": plain_estimate(d).standard_error,
+    }
     assert queries_needed(Policy(margin=0.5), row) == 1001
 
 
@@ -127,7 +138,7 @@ def test_one_more_query_is_the_least_that_it_says() -> None:
 def test_a_single_query_says_how_many_would_decide(difference: float) -> None:
     d = np.array([difference])
     row = dict(zip(ADJUSTED, adjusted_estimate(d), strict=True))
-    row |= {"difference": difference, "n_queries": 1, "standard_error": plain_estimate(d).standard_error}
+    row |= {"difference": difference, "n_queries": 1, "n_pairs": 1, "standard_error": plain_estimate(d).standard_error}
     needed = queries_needed(Policy(margin=0.05), row)
     assert needed is not None
     side = equivalence_test if difference > -0.05 else worse_test
@@ -135,6 +146,25 @@ def test_a_single_query_says_how_many_would_decide(difference: float) -> None:
         np.atleast_1d(side(adjusted_estimate(np.repeat(d, n)), 0.05, n))[0] <= 0.05 for n in (needed // 3, 2 * needed)
     ]
     assert decides == [False, True]
+
+
+def test_a_mean_over_a_small_and_a_large_dataset_takes_the_evidence_of_the_small_one(tmp_path):
+    # A run that is worse by .2 on the small dataset alone is worse by the margin in the mean, and differs on none of
+    # the ten queries with a probability of .8^10 = .107: no difference at all cannot be a GO at .05.
+    for name in ("old", "new"):
+        run(tmp_path, name, few=3, many=300)
+    found = decided(tmp_path, tmp_path / "old", 2, "margin = 0.1")
+    (check,) = found["checks"]
+    assert (check["difference"], check["n_queries"]) == (0.0, 1_010)
+    assert check["p_tolerable"] > 0.107
+    assert check["queries_needed"] > 1_010
+    command("compare", tmp_path / "old", tmp_path / "new", "--margin", 0.1, "--out", tmp_path / "out")
+    shown = pl.read_parquet(tmp_path / "out" / "tables" / "equivalence.parquet").filter(definition="paper")
+    assert {*shown.select("dataset", "shown").rows()} == {
+        ("few", "not shown"),
+        ("many", "equivalent"),
+        ("mean", "not shown"),
+    }
 
 
 def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):
