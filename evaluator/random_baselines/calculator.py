@@ -208,7 +208,8 @@ def accuracy_contours(chance: float, n: Ints, tries: Ints) -> pl.DataFrame:
         # The baseline falls with n; np.interp needs ascending values, hence the signs.
         reached = np.exp(np.interp(-levels, -baseline, np.log(n)))
         inside = (levels < baseline[0]) & (levels > baseline[-1])
-        frames.append(pl.DataFrame({"level": levels, "tries": n_tries, "n": reached, "inside": inside}))
+        columns = {"level": levels, "tries": np.full(len(levels), n_tries), "n": reached, "inside": inside}
+        frames.append(pl.DataFrame(columns))
     return pl.concat(frames)
 
 

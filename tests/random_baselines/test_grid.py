@@ -13,6 +13,7 @@ from evaluator.random_baselines.calculator import (
     table_text,
     tail_contours,
 )
+from evaluator.report.random_baseline_figures import baseline_figure
 
 
 def test_a_table_has_a_row_for_every_chance_size_and_number_of_tries() -> None:
@@ -87,3 +88,8 @@ def test_large_numbers_of_a_table_do_not_run_together() -> None:
     lines = table_text(baseline_table([100, 10_000_000], [0.5], [100_000, 1_000_000, 10**12])).splitlines()
     assert lines[2].split()[3:] == ["100,000", "1,000,000", "1,000,000,000,000"]
     assert len({len(line) for line in lines[2:]}) == 1
+
+
+def test_a_chance_above_every_level_has_a_figure_without_contours() -> None:
+    assert accuracy_contours(0.99, log_spaced(1, 100, 5), np.array([1, 10])).filter("inside").is_empty()
+    assert baseline_figure([0.99], [1, 100], [1, 10]).startswith("<svg")
