@@ -46,7 +46,10 @@ def compare(
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
     if (held := read_run_if_intact(out)) and held.measures:
         raise ConfigError(f"{out} holds a finished run, whose tables this would write over. Choose another --out.")
-    runs = read_runs(folders) if base is None else _runs_and_base(folders, base)
+    every = folders if base is None else [*folders, base]
+    if base and len({folder.resolve() for folder in every}) < len(every):
+        raise ConfigError("A run is named twice, or is the base --against. Name each once.")
+    runs = read_runs(every, of_one_model=base is not None)
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
     has_metrics = not all(run.metrics.is_empty() for run in runs)
@@ -87,14 +90,6 @@ def compare(
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
-
-
-def _runs_and_base(folders: Sequence[Path], base: Path) -> list[ComparedRun]:
-    """Read runs and, last, their base. Raises ConfigError for a folder that is named twice."""
-    every = [*folders, base]
-    if len({folder.resolve() for folder in every}) < len(every):
-        raise ConfigError("A run is named twice, or is the base --against. Name each once.")
-    return read_runs(every, of_one_model=True)
 
 
 def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame]) -> None:

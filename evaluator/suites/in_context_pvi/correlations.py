@@ -301,9 +301,8 @@ def _annotated(path: Path) -> pl.DataFrame:
         wanted = " or ".join(map(" and ".join, TEXTS)) if texts is None else ", ".join((*ANNOTATIONS, FOREIGN))
         raise DatasetError(f"{path} has no columns {wanted}. It has: {', '.join(rows.columns)}.")
     # A cast would take a text, such as "e,e,n" of a CSV, for the list of a single label.
-    if flat := [
-        name for name in present if name != FOREIGN and rows[name].count() and not rows.schema[name].is_nested()
-    ]:
+    lists = [name for name in present if name != FOREIGN]
+    if flat := [name for name in lists if rows[name].count() and not rows.schema[name].is_nested()]:
         raise DatasetError(
             f"{path}: the column {flat[0]} must hold lists and holds {rows.schema[flat[0]]}. In a table without "
             f"lists, give a column for each annotator: {', '.join(ANNOTATORS)}."

@@ -194,8 +194,7 @@ def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[flo
 
 def _curve(search: Search, definition: str) -> pl.DataFrame:
     n_queries, n_prompts = len(search.chances), search.distinct.height
-    is_short = n_prompts <= MAX_CURVE_POINTS
-    tries = np.arange(1, n_prompts + 1) if is_short else log_spaced(1, n_prompts, MAX_CURVE_POINTS)
+    tries = log_spaced(1, n_prompts, MAX_CURVE_POINTS) if n_prompts > MAX_CURVE_POINTS else np.arange(1, n_prompts + 1)
     accuracies = search.distinct["accuracy"].to_numpy()
     curve = expected_curve(accuracies, n_queries, search.chances, tries, EXPECTED_MAXIMA[definition])
     key = search.key | {"definition": definition, "chance": math.fsum(search.chances) / n_queries}
@@ -307,10 +306,11 @@ def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame)
     tried = [prompts.filter(number=each.number).select(PROMPT).sort(schema.SEARCH_PROMPTS_KEY) for each in both]
     answered = (each.table("predictions").join(prompts, on="dataset", how="semi") for each in both)
     asked = [rows.select(QUERY).unique().sort("dataset", "query_id") for rows in answered]
-    texts = [each.record.prompts.query_fingerprints for each in both]
-    known = {*prompts["dataset"]} & texts[0].keys() & texts[1].keys()
-    is_same_text = all(texts[0][name] == texts[1][name] for name in known)
-    return is_same_text and tried[0].equals(tried[1]) and asked[0].equals(asked[1])
+    texts, others = (each.record.prompts.query_fingerprints for each in both)
+    known = {*prompts["dataset"]} & texts.keys() & others.keys()
+    return (
+        all(texts[name] == others[name] for name in known) and tried[0].equals(tried[1]) and asked[0].equals(asked[1])
+    )
 
 
 def _of_all(runs: Sequence[ComparedRun], table: str, search: Sequence[str]) -> pl.DataFrame:
