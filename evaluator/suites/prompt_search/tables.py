@@ -308,9 +308,7 @@ def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame)
     asked = [rows.select(QUERY).unique().sort("dataset", "query_id") for rows in answered]
     texts, others = (each.record.prompts.query_fingerprints for each in both)
     known = {*prompts["dataset"]} & texts.keys() & others.keys()
-    return (
-        all(texts[name] == others[name] for name in known) and tried[0].equals(tried[1]) and asked[0].equals(asked[1])
-    )
+    return all(a.equals(b) for a, b in (tried, asked)) and all(texts[name] == others[name] for name in known)
 
 
 def _of_all(runs: Sequence[ComparedRun], table: str, search: Sequence[str]) -> pl.DataFrame:
