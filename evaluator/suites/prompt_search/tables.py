@@ -269,9 +269,8 @@ class SearchComparison(NamedTuple):
     models: pl.DataFrame  # schema.SEARCH_MODELS
     totals: pl.DataFrame  # schema.SEARCH_TOTALS
     curves: pl.DataFrame  # schema.SEARCH_CURVES and `model`, under the definition paper
-    held_out: (
-        pl.DataFrame
-    )  # `model`, `tries` and HELD_OUT_PREDICTION, of all prompts; without searches that one stopped
+    # `model`, `tries` and HELD_OUT_PREDICTION, of all prompts; without searches that one stopped:
+    held_out: pl.DataFrame
 
 
 def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
