@@ -150,8 +150,13 @@ def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Thr
     return [choose(part, replace(rule, **asked), options.limit, alpha) for rule, part in scopes]  # type: ignore[arg-type]
 
 
+def _columns(measure: ThresholdMeasure) -> tuple[str, str]:
+    """Return the columns that a threshold is compared with, and that say whether an answer is right to use."""
+    return ("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")
+
+
 def _looks(rows: pl.DataFrame, measure: ThresholdMeasure) -> selective.Looks:
-    score, right = ("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")
+    score, right = _columns(measure)
     return selective.looks(rows[score].to_numpy(), ~rows[right].to_numpy(), _groups(rows))
 
 
@@ -172,14 +177,16 @@ def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: floa
     is_recall = rule.measure == "recall"
     of_kind = rows.filter(pl.col("is_yes") == is_recall)
     scores, values = of_kind["yes_prob"].to_numpy(), np.unique(rows["yes_prob"].to_numpy())
+    candidates = values[::-1]
     if is_recall:  # a threshold misses what is at most the value before it
-        below = np.append(-1.0, values[:-1])
-        cut = selective.loosest_cut(-below, -scores, limit, alpha, _groups(of_kind))
-        cut = None if cut is None else float(values[np.searchsorted(below, -cut)])
-    else:
-        cut = selective.loosest_cut(values[::-1], scores, limit, alpha, _groups(of_kind))
-    least = math.ceil(math.log(alpha) / math.log1p(-limit))  # rows of its kind, all on the right side
-    needed = math.ceil(least * rows.height / len(scores)) if cut is None and len(scores) else None
+        scores, candidates = -scores, -np.append(-1.0, values[:-1])
+    cut, needed = selective.loosest_cut(candidates, scores, limit, alpha, _groups(of_kind)), None
+    if cut is None:
+        strictest = selective.looks(np.zeros(len(scores)), scores >= candidates[0], _groups(of_kind))
+        least = math.log(alpha) / math.log1p(-limit) * strictest.design.max(initial=1.0)  # rows without a wrong one
+        needed = selective.n_needed(strictest, limit, alpha) if strictest.n_wrong.any() else math.ceil(least)
+    elif is_recall:
+        cut = float(values[np.searchsorted(-candidates, -cut)])
     return replace(applied(rows, replace(rule, threshold=cut)), rows_needed=needed)
 
 
@@ -190,7 +197,7 @@ def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataF
     """
     if rule.measure != "accuracy" and rows["yes_prob"].null_count():
         raise ConfigError(f"A threshold of {rule.measure} is for questions with an option yes. Name it with --yes.")
-    score = pl.col("probability" if rule.measure == "accuracy" else "yes_prob")
+    score = pl.col(_columns(rule.measure)[0])
     rows = rows.with_columns(used=score >= (math.inf if rule.threshold is None else rule.threshold))
     within, hits = {
         "accuracy": (pl.col("used"), "correct"),
@@ -204,14 +211,15 @@ def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataF
 def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
     """Return how a threshold does on rows that it is about: the share that is used, and the measure, with intervals."""
     rows, part, hits = counted(rows, rule)
-    rule = replace(rule, n=part.height if hits == "used" else rows.height, n_groups=rows["group"].n_unique())
+    about = part if hits == "used" else rows
+    rule = replace(rule, n=about.height, n_groups=about["group"].n_unique())
     if rule.threshold is None:
         return rule
     used, right = rows["used"].to_numpy(), part[hits].to_numpy()
     share_low, share_high = selective.share_interval(used, _groups(rows))
     value_low, value_high = selective.share_interval(right, _groups(part))
-    shares = {"n_used": int(used.sum()), "share": float(used.mean()), "share_low": share_low, "share_high": share_high}
-    value = float(right.mean()) if len(right) else None
+    share, value = (float(hit.mean()) if len(hit) else None for hit in (used, right))
+    shares = {"n_used": int(used.sum()), "share": share, "share_low": share_low, "share_high": share_high}
     return replace(rule, value=value, value_low=value_low, value_high=value_high, **shares)  # type: ignore[arg-type]
 
 
@@ -231,7 +239,7 @@ def check_thresholds(rows: pl.DataFrame, thresholds: Sequence[Threshold]) -> lis
 
 
 def _check(rows: pl.DataFrame, promised: Threshold) -> Check:
-    found = applied(rows, promised) if rows.height else replace(promised, value=None)
+    found = applied(rows, promised)
     low, high, target = found.value_low, found.value_high, promised.target
     if found.value is None or low is None or high is None or target is None:
         return Check(promised=promised, found=found, verdict="no rows")
@@ -258,10 +266,14 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
         answers: label_names and label_probs; dataset and slice, where thresholds are for them.
         thresholds: of one file, as choose_thresholds returns.
         yes: name of the option yes.
+
+    Raises ConfigError for answers without slices, where thresholds are for these.
     """
     named = [each for each in thresholds if each.threshold is not None]
+    if "slice" not in answers.columns and any(each.slice is not None for each in named):
+        raise ConfigError("Each threshold is for one slice. Give the answers a column `slice` with theirs.")
     limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(is_about(one)).then(one.threshold) for one in named))
-    score = pl.col("probability" if {each.measure for each in named} <= {"accuracy"} else "yes_prob")
+    score = pl.col(_columns(next((each.measure for each in named), "accuracy"))[0])
     rows = answer_rows(answers.with_columns(gold=pl.lit(0, pl.Int64)), yes)
     return answers.hstack(rows.select(threshold=limit, is_used=(score >= limit).fill_null(False)))
 
@@ -346,6 +358,7 @@ class ThresholdFile:
     group_column: str | None  # rows with the same cell were not taken as independent
     thresholds: tuple[Threshold, ...]
     part: str | None = None  # of the suite, where one was given
+    slice_column: str | None = None  # whose cells thresholds are for, each value by itself
     version: int = 1
 
 
@@ -362,10 +375,15 @@ class ThresholdReport(NamedTuple):
     routing: selective.Routing | None
 
     def errors(self) -> pl.DataFrame:
-        """Return wrong answers that the loosest given threshold, or else chosen one, uses; the most certain first."""
-        named = [each.threshold for each in (self.at or self.file.thresholds) if each.threshold is not None]
-        is_used = pl.col("probability") >= min(named, default=2)
-        wrong = self.rows.with_row_index("row").filter(~pl.col("correct"), is_used)
+        """Return wrong answers that a given threshold, or else a chosen one, uses; the most certain first.
+
+        Under a measure of "yes" these are the answers that it calls yes, and `probability` is that of yes.
+        """
+        named = [each for each in (self.at or self.file.thresholds) if each.threshold is not None]
+        score, right = _columns(next((each.measure for each in named), "accuracy"))
+        is_used = (is_about(each) & (pl.col(score) >= each.threshold) for each in named)
+        rows = self.rows.with_row_index("row").with_columns(probability=score)
+        wrong = rows.filter(pl.any_horizontal(pl.lit(False), *is_used), ~pl.col(right))
         shown = wrong.drop("label_probs", "group", "yes_prob", "is_yes", "correct")
         return shown.sort("probability", "row", descending=[True, False])
 

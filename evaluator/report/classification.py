@@ -40,6 +40,7 @@ from evaluator.report.table import (
     by_definition,
     ends_column,
     in_order,
+    limit_text,
     lower_is_better,
     mean_items,
     metric_column,
@@ -311,7 +312,7 @@ def _coverage_section(
     promised = [
         DATASET,
         Column("Target", "target", show=percent),
-        Column("Threshold", "threshold"),
+        Column("Threshold", "threshold", show=limit_text),
         Column("Used", "share", interval=("share_low", "share_high")),
         Column("Accuracy of these", "value", interval=("value_low", "value_high")),
         Column("Could be promised", "largest_target", show=percent),

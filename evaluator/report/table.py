@@ -54,8 +54,17 @@ def count(value: int | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent."""
-    return "–" if value is None else f"{number(100 * value, 1)}%"
+    """Return a share in percent, with more decimals than one where it would be taken for none or all."""
+    if value is None:
+        return "–"
+    shown = [number(100 * value, digits) for digits in range(1, 9)]
+    return next((text for text in shown if not 0 < value < 1 or 0 < float(text) < 100), shown[0]) + "%"
+
+
+def limit_text(value: float | None) -> str:
+    """Return a threshold with four digits, or as many as tell it from 1: answers just below 1 are used as well."""
+    shown = ("–" if value is None else f"{value:.{digits}g}" for digits in range(4, 18))
+    return next(text for text in shown if value is None or value >= 1 or float(text) < 1)
 
 
 def p_text(value: float | None) -> str:

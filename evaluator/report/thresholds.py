@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from evaluator.metrics.thresholds import Threshold, ThresholdReport
-from evaluator.report.table import Row, count, interval, number, p_text, percent, plural, signed_interval
+from evaluator.report.table import Row, count, interval, limit_text, number, p_text, percent, plural, signed_interval
 from evaluator.statistics.selective import Routing
 
 MEASURED = {
@@ -26,7 +26,7 @@ def threshold_lines(report: ThresholdReport) -> Iterator[str]:
     for each in report.file.thresholds:
         yield f"{_scope(each)}: {promise_text(each)}"
     for each in report.at:
-        yield f"{_scope(each)}: at {each.threshold:.4g}, {_use_text(each)}"
+        yield f"{_scope(each)}: at {limit_text(each.threshold)}, {_use_text(each)}"
     for check in report.checks:
         used = "" if check.verdict == "no rows" else f": {_use_text(check.found)}"
         yield f"{_scope(check.promised)}, checked, {check.verdict}{used}"
@@ -47,9 +47,9 @@ def _coverage_lines(row: Row) -> Iterator[str]:
     told = "not calibrated" if p <= 0.05 else f"not told from calibrated by {count(row['n'])} answers"
     error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
     yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
-    shown = "not told"
-    if low is not None and high is not None:
-        shown = "overconfident" if low > 1 else "underconfident" if high < 1 else "neither over- nor underconfident"
+    shown = "over- or underconfidence is not shown"
+    if low is not None and high is not None and not low <= 1 <= high:
+        shown = "overconfident" if low > 1 else "underconfident"
     yield f"  temperature {temperature}: {shown}"
     least, coverage = row["set_min_probability"], interval(row["set_coverage_low"], row["set_coverage_high"])
     size = f"{number(row['set_size'], 2)} options each"
@@ -68,7 +68,7 @@ def promise_text(threshold: Threshold) -> str:
     promised = f"{bound} {percent(threshold.target)} {MEASURED[threshold.measure]}"
     promised += f", with {percent(1 - (threshold.alpha or 0.0))} assurance"
     if threshold.threshold is not None:
-        return f"use answers from {threshold.threshold:.4g}: {promised}; {_use_text(threshold)}"
+        return f"use answers from {limit_text(threshold.threshold)}: {promised}; {_use_text(threshold)}"
     needed = threshold.rows_needed
     enough = "no number of such rows would do" if needed is None else f"about {count(needed)} rows would do"
     highest = f"; {percent(threshold.largest_target)} could be promised" if threshold.largest_target else ""
@@ -83,7 +83,7 @@ def _use_text(threshold: Threshold) -> str:
 
 
 def _routing_lines(routing: Routing) -> Iterator[str]:
-    asked = {0.0: "never", 2.0: "always"}.get(routing.threshold, f"below {routing.threshold:.4g}")
+    asked = {0.0: "never", 2.0: "always"}.get(routing.threshold, f"below {limit_text(routing.threshold)}")
     shares = f"{percent(routing.share_large)} of rows that did not choose it; {percent(routing.accuracy)} are right"
     yield f"routing: {routing.verdict}. The large model is asked {asked}, for {shares}, at a cost of {routing.cost:.4g}"
     small, large = (signed_interval(*ends) for ends in (routing.versus_small, routing.versus_large))

@@ -36,7 +36,7 @@ def threshold_report(
         runs: folder of a run, or a table of answers as `evaluator import` reads; with costs two of these, of a small
             model and of a large one on the same rows.
         use: thresholds.json, whose thresholds are checked instead, on answers as they were chosen on: by its method,
-            part, option yes and group column, unless others are given.
+            part, option yes, group and slice column, unless others are given.
         check: a run or table to check the thresholds on.
         given: fields of ThresholdOptions.
 
@@ -55,7 +55,8 @@ def threshold_report(
     checked = others[-1:] if check else [answers] if file else []
     if file is None:
         chosen = tuple(thresholds.choose_thresholds(answers, options))
-        same = {name: getattr(options, name) for name in ("method", "assurance", "yes", "part", "group_column")}
+        names = ("method", "assurance", "yes", "part", "group_column", "slice_column")
+        same = {name: getattr(options, name) for name in names}
         file = ThresholdFile(model=taken.model, thresholds=chosen, **same)
     for rows in checked:
         require_questions(rows["question"], file)
@@ -72,9 +73,10 @@ def threshold_report(
 
 
 def _as_chosen(options: ThresholdOptions, file: ThresholdFile) -> ThresholdOptions:
-    """Return options with the method, part and option yes of a file in place of those that are left out."""
+    """Return options with the method, part, option yes and slices of a file in place of those that are left out."""
     method = file.method if options.method == ThresholdOptions.method else options.method
-    return replace(options, method=method, part=options.part or file.part, yes=options.yes or file.yes)
+    given = {name: getattr(options, name) or getattr(file, name) for name in ("part", "yes", "slice_column")}
+    return replace(options, method=method, **given)
 
 
 def apply_thresholds(answers: pl.DataFrame, thresholds_file: str | Path | ThresholdFile) -> pl.DataFrame:
@@ -128,20 +130,30 @@ class Answers(NamedTuple):
     parts: tuple[str, ...] = ()  # of a run, the part of the answers first
 
 
-def read_answers(source: Path, options: ThresholdOptions) -> Answers:
-    """Return the answers of a run or table: of a run without --part, those of the first part of its suite."""
+def read_answers(source: Path, options: ThresholdOptions, *, needs_probabilities: bool = True) -> Answers:
+    """Return the answers of a run or table: of a run without --part, those of the first part of its suite.
+
+    Raises MetricError for answers that are labels alone, unless their probabilities are not needed.
+    """
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}
     if (source / RUN_FILE).is_file():
         record = RunFolder(source).measured
         require_every_query(record, str(source))
         rows, parts = _run_answers(source, record, options)
-        return Answers(record.model.title, _with_columns(source, record, rows, named), parts)
-    if source.is_dir():
+        measured = {*read_table(source, "metrics", record.tables).filter(part=parts[0])["metric"]}
+        has_probabilities = "accuracy" not in measured or "true_label_probability" in measured
+        answers = Answers(record.model.title, _with_columns(source, record, rows, named), parts)
+    elif source.is_dir():
         raise StoreError(f"{source} holds no run, and is no table of answers.")
-    datasets = [each for each in read_files([source], ImportColumns(), needs_gold=False) if each.part == IMPORTED]
-    rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
-    return Answers(source.stem, _with_cells(rows, source, named) if named else rows)
+    else:
+        datasets = [each for each in read_files([source], ImportColumns(), needs_gold=False) if each.part == IMPORTED]
+        has_probabilities = all(each.numbers != "labels" for each in datasets)
+        rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
+        answers = Answers(source.stem, _with_cells(rows, source, named) if named else rows)
+    if needs_probabilities and not has_probabilities:
+        raise MetricError(f"{source} has answers without probabilities, which thresholds are compared with.")
+    return answers
 
 
 def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> tuple[pl.DataFrame, tuple[str, ...]]:

@@ -73,15 +73,16 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     """
     path = thresholds_file or run / THRESHOLDS
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
-    method = {} if file is None else {"method": file.method, "part": file.part}
-    options = ThresholdOptions(group_column=file and file.group_column, **method)  # type: ignore[arg-type]
+    given = {} if file is None else {name: getattr(file, name) for name in ("method", "part", "slice_column")}
+    options = ThresholdOptions(group_column=file and file.group_column, **given)
+    needs_probabilities = file is not None
     with _whole_rows(log) as whole:
-        answers = read_answers(whole, options).rows
+        answers = read_answers(whole, options, needs_probabilities=needs_probabilities).rows
     if file is not None and answers["gold"].is_not_null().any():
         require_questions(answers["dataset"], file)
         tested = _errors(with_gold(answers), file)
     else:
-        before = read_answers(run, ThresholdOptions(**method)).rows  # type: ignore[arg-type]
+        before = read_answers(run, ThresholdOptions(**given), needs_probabilities=needs_probabilities).rows
         tested = _changes(run, log, before, answers, file)
     return _verdict(list(tested))
 
@@ -115,7 +116,7 @@ def _verdict(tests: Sequence[_Test]) -> Watch:
     checks = []
     for about, found, capital in tests:
         above = capital >= needed
-        first, largest = int(above.argmax()) + 1 if above.any() else None, float(capital.max(initial=1.0))
+        first, largest = int(above.argmax()) + 1 if above.any() else None, min(float(capital.max(initial=1.0)), 1e308)
         checks.append(Watched(about=about, found=found, n=len(capital), e_value=largest, needed=needed, alarm_at=first))
     shown, n = max(checks, key=lambda check: check.e_value), sum(check.is_alarm for check in checks)
     evidence = f"{shown.about}: {shown.found} (largest e-value {shown.e_value:.3g}, an alarm is from {needed:g} on"
@@ -183,8 +184,8 @@ def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> 
     """Return the answers to the same inputs, by their order in each question, those of the log with the suffix _b."""
     if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
         after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
-    columns = ("dataset", "label_names", "label_probs", pl.int_range(pl.len()).over("dataset").alias("place"))
-    a, b = (rows.select(columns) for rows in (before, after))
+    place = pl.int_range(pl.len()).over("dataset")
+    a, b = (rows.select("^(dataset|slice|label_names|label_probs)$", place=place) for rows in (before, after))
     pairs = b.join(a, on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
     differ = pairs.filter(pl.col("label_names").ne_missing(pl.col("label_names_a")))
     if not differ.is_empty():

@@ -11,7 +11,9 @@ from evaluator.report.table import (
     MetricTexts,
     by_definition,
     dataset_order,
+    limit_text,
     p_text,
+    percent,
     value_tip,
 )
 from tests.report.made_run import MadeRun
@@ -90,3 +92,22 @@ def test_an_accuracy_is_better_than_the_majority_label_where_p_is_5_percent_at_m
 )
 def test_a_difference_has_a_sign_where_p_is_5_percent_at_most(p: float, difference: float, shown: str) -> None:
     assert sign({"p_holm": p, "difference": difference}) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((0.5, "50.0%"), (0.0, "0.0%"), (1.0, "100.0%"), (0.9994, "99.9%"), (0.0006, "0.1%"), (None, "–")),
+        # An assurance of 1 - .05 / 150, and one error in a million.
+        *((1 - 0.05 / 150, "99.97%"), (0.999999, "99.9999%"), (0.0004, "0.04%"), (1e-20, "0.0%")),
+    ],
+)
+def test_a_share_in_percent_is_not_taken_for_none_or_all(value: float | None, shown: str) -> None:
+    assert percent(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.52274, "0.5227"), (0.99994, "0.9999"), (0.99996, "0.99996"), (1.0, "1"), (None, "–")]
+)
+def test_a_threshold_below_1_is_not_1(value: float | None, shown: str) -> None:
+    assert limit_text(value) == shown

@@ -1,6 +1,7 @@
 """`evaluator threshold` on imported answers, tables and a run of a user's table."""
 
 import json
+import math
 
 import numpy as np
 import polars as pl
@@ -8,7 +9,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 import evaluator
-from evaluator.errors import StoreError
+from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import write_record
 from evaluator.metrics.thresholds import ThresholdFile
 from evaluator.runs.threshold import read_thresholds
@@ -81,7 +82,7 @@ def test_the_lines_say_what_is_used_and_what_is_promised(folder):
     assert "queue: use answers from" in shown
     assert "at least 90.0% of them are right, with 97.5% assurance" in shown
     assert "queue: at 0.6," in shown
-    assert "neither over- nor underconfident" in shown
+    assert "over- or underconfidence is not shown" in shown
     assert "not told from calibrated" in shown
 
 
@@ -167,8 +168,10 @@ def test_the_page_has_the_numbers_of_the_tables_and_python_those_of_the_command(
     assert "Coverage and thresholds" in page
     coverage = pl.read_parquet(folder / "run" / "tables" / "coverage.parquet")
     named = pl.read_parquet(folder / "run" / "tables" / "thresholds.parquet").filter(pl.col("threshold").is_not_null())
-    for value in (*coverage["aurc"], *coverage["temperature"], *named["threshold"], *named["share"]):
+    for value in (*coverage["aurc"], *coverage["temperature"], *named["share"]):
         assert f"{value:.3f}" in page
+    for value in named["threshold"]:
+        assert f'data-value="{value}">{value:.4g}</td>' in page
     report = evaluator.threshold_report(folder / "run", target=0.9, per="all", at=(0.8,))
     given = answered(folder / "run", "--per", "all", "--at", "0.8")
     assert report.file.thresholds[0].threshold == given["file"]["thresholds"][0]["threshold"]
@@ -215,6 +218,85 @@ def test_errors_that_would_be_used_are_listed_the_most_certain_first(folder, tmp
     assert errors["probability"].min() >= 0.8
     rows = table(0).sort("dataset", maintain_order=True)[errors["row"].to_numpy()]
     assert not (rows["gold"] == errors["answer"]).any()
+
+
+@pytest.mark.parametrize("words", [("--target", 0.85), ("--measure", "precision", "--target", 0.8)])
+def test_errors_are_those_above_the_threshold_of_their_own_question(folder, tmp_path, words):
+    chosen = answered(folder / "run", *words, "--errors", tmp_path / "errors.csv")["file"]["thresholds"]
+    limits = {each["question"]: each["threshold"] - 1e-9 for each in chosen}
+    expected = set()
+    for row, each in enumerate(table(0).sort("dataset", maintain_order=True).iter_rows(named=True)):
+        probs, names = each["label_probs"], each["label_names"]
+        called = "yes" if "precision" in words else names[int(np.argmax(probs))]
+        p = probs[names.index("yes")] if "precision" in words and "yes" in names else max(probs)
+        if p >= limits.get(each["dataset"], 2) and each["gold"] != called:
+            expected.add(row)
+    errors = pl.read_csv(tmp_path / "errors.csv")
+    assert len(set(limits.values())) == len(limits)
+    assert set(errors["row"]) == expected
+    assert errors["probability"].is_sorted(descending=True)
+
+
+def test_thresholds_of_slices_are_read_with_the_column_that_they_were_chosen_with(folder, tmp_path):
+    chosen = ("--slice-column", "language", "--target", 0.8, "--out", tmp_path / "t.json")
+    answered(folder / "a.parquet", *chosen)
+    later = ("--use", tmp_path / "t.json", "--check", folder / "b.parquet", "--apply", folder / "b.parquet")
+    checks = answered(folder / "a.parquet", *later, tmp_path / "used.csv")["checks"]
+    assert checks == answered(folder / "a.parquet", *later, tmp_path / "x.csv", "--slice-column", "language")["checks"]
+    n_used = [check["found"]["n_used"] for check in checks]
+    assert len(n_used) == 4
+    assert min(n_used) > 0
+    assert pl.read_csv(tmp_path / "used.csv")["is_used"].sum() == sum(n_used)
+    with pytest.raises(ConfigError, match="Give the answers a column `slice`"):
+        evaluator.apply_thresholds(table(1).drop("gold"), tmp_path / "t.json")
+
+
+def test_a_threshold_without_rows_in_the_second_table_has_no_numbers_of_the_first(folder, tmp_path):
+    table(1).filter(dataset="queue").write_parquet(tmp_path / "queue.parquet")
+    checks = answered(folder / "run", "--check", tmp_path / "queue.parquet")["checks"]
+    (none,) = (check["found"] for check in checks if check["verdict"] == "no rows")
+    assert (none["n"], none["n_groups"], none["n_used"], none["share"], none["value"]) == (0, 0, 0, None, None)
+
+
+def test_labels_alone_have_no_threshold(tmp_path):
+    answers = table(0, 40).filter(dataset="queue")
+    pred = pl.col("label_names").list.get(pl.col("label_probs").list.arg_max())
+    answers.select("gold", "label_names", pred=pred).write_parquet(tmp_path / "labels.parquet")
+    command("import", tmp_path / "labels.parquet", "--out", tmp_path / "run")
+    for source in ("labels.parquet", "run"):
+        assert "has answers without probabilities" in command("threshold", tmp_path / source, exits=2)
+
+
+def test_the_rows_that_are_needed_are_of_the_kind_that_the_measure_is_about(tmp_path):
+    def needed(yes: int, no: int, *words: object, size: int = 1) -> tuple[int, int | None]:
+        rows = [
+            {"gold": gold, "label_probs": [0.5, 0.5], "label_names": ["no", "yes"], "user": row // size}
+            for row, gold in enumerate(["yes"] * yes + ["no"] * no)
+        ]
+        pl.DataFrame(rows).write_parquet(tmp_path / "answers.parquet")
+        [each] = answered(tmp_path / "answers.parquet", *words)["file"]["thresholds"]
+        assert each["threshold"] is None
+        return each["n"], each["rows_needed"]
+
+    recall, positives = ("--measure", "recall", "--target", 0.95), ("--measure", "false_positive_rate", "--target", 0.1)
+    # 0.95^58 = .051 and 0.95^59 = .049: 59 true yes. Users of five rows that are found alike count once each.
+    assert needed(30, 270, *recall) == (30, 59)
+    assert needed(100, 0, *recall, "--group-column", "user", size=5) == (100, math.ceil(5 * math.log(0.05, 0.95)))
+    assert needed(0, 20, *recall) == (0, 59)
+    assert needed(40, 200, *positives) == (200, None)  # all have one probability: every no is called yes
+    assert "no number of such rows would do" in command("threshold", tmp_path / "answers.parquet", *positives)
+
+
+def test_a_threshold_just_below_1_is_not_shown_as_1(tmp_path):
+    rows = [
+        {"gold": "a" if row % 60 else "b", "label_probs": [0.99996, 0.00004], "label_names": ["a", "b"]}
+        for row in range(300)
+    ]
+    pl.DataFrame(rows).write_parquet(tmp_path / "sure.parquet")
+    shown = command("threshold", tmp_path / "sure.parquet")
+    assert "use answers from 0.99996: " in shown
+    command("import", tmp_path / "sure.parquet", "--out", tmp_path / "run")
+    assert ">0.99996</td>" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_routing_is_judged_on_the_same_rows_alone(folder, tmp_path):

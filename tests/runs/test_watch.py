@@ -104,6 +104,30 @@ def test_rows_of_a_group_are_one_value(folder: Path) -> None:
     assert "in 200 answers" in check["found"]
 
 
+def test_thresholds_of_slices_test_the_answers_of_each(folder: Path) -> None:
+    promises = tuple(Threshold(slice=name, target=0.9, threshold=0.8) for name in ("de", "en"))
+    write_thresholds(folder, slice_column="language", thresholds=promises)
+    language = pl.when(pl.int_range(pl.len()) < 300).then(pl.lit("en")).otherwise(pl.lit("de")).alias("language")
+    told = watched(folder, answers(2, 400, 0.7).with_columns(language), exits=1)
+    assert told.startswith("ALARM: en, accuracy: ")
+    assert "errors in 150 answers" in told
+    # Asked again without labels, every second answer falls below its threshold.
+    answers(0, 200, 0.95).with_columns(language).write_parquet(folder / "run.parquet")
+    watched(folder, answers(0, 200, 0.95, shift=-0.15).drop("gold").with_columns(language), exits=1)
+    more = ("--thresholds", folder / "thresholds.json", "--json")
+    out = command("gate", folder / "run.parquet", "--watch", folder / "log.parquet", *more, exits=1)
+    (used,) = (check for check in json.loads(out)["checks"] if "share of used answers" in check["about"])
+    assert "down 100 times" in used["found"]
+
+
+def test_the_evidence_of_many_errors_is_a_number(folder: Path) -> None:
+    answers(2, 4_000, 0.0).write_parquet(folder / "log.parquet")
+    more = ("--thresholds", folder / "thresholds.json", "--json")
+    out = command("gate", folder / "run.parquet", "--watch", folder / "log.parquet", *more, exits=1)
+    (check,) = json.loads(out, parse_constant=pytest.fail)["checks"]
+    assert check["e_value"] > 1e300
+
+
 @pytest.mark.parametrize("has_thresholds", [True, False])
 def test_without_labels_the_same_inputs_asked_again_are_compared(folder: Path, has_thresholds: bool) -> None:
     same = answers(0, 200, 0.95).drop("gold")
