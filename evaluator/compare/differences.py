@@ -20,6 +20,7 @@ from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import MeasuredGroup
 from evaluator.metrics.intervals import NO_VARIATION, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
+from evaluator.statistics.correlation import DECIMALS
 from evaluator.statistics.paired import (
     EXACT_TESTS,
     LEVEL,
@@ -278,7 +279,8 @@ _ESTIMATE: dict[str, pl.DataType] = {
 
 
 def _estimate(cells: Floats) -> dict[str, Any]:
-    """Return the columns of _ESTIMATE of differences [queries, sets]."""
+    """Return the columns of _ESTIMATE of differences [queries, sets]; those that rounding makes are 0."""
+    cells = cells.round(DECIMALS)
     d = cells.mean(axis=1)
     plain = plain_estimate(d)
     two_way, freedom = two_way_standard_error(cells)

@@ -286,7 +286,7 @@ def _common_unit(absolute: Floats) -> int | None:
     distinct = np.unique(absolute)
     if len(distinct) > MAX_DENOMINATOR**2:
         return None
-    units = range(1, MAX_DENOMINATOR + 1)
+    units = (k for k in range(1, MAX_DENOMINATOR + 1) if k * distinct[0] > 0.5)  # no difference is taken for 0
     return next((k for k in units if np.abs(distinct * k - np.rint(distinct * k)).max() < 1e-9), None)
 
 

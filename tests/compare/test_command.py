@@ -17,6 +17,7 @@ from evaluator.compare.results import _needed_text
 from evaluator.errors import ConfigError
 from evaluator.runs.export import export
 from evaluator.statistics.paired import detectable_in_advance
+from tests.command_line import command
 from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
 TABLES = {
@@ -186,3 +187,19 @@ def test_the_head_names_the_shots_that_all_runs_have_and_no_others(tmp_path: Pat
         run_compare([tmp_path / "a", tmp_path / other], tmp_path / other / "out")
         page = (tmp_path / other / "out" / "compare.html").read_text()
         assert f'<p class="subject">staicc-normal / normal · {head}</p>' in page
+
+
+def test_runs_that_differ_by_rounding_alone_do_not_differ(tmp_path: Path) -> None:
+    probs = np.random.default_rng(0).dirichlet([0.2] * 3, 40)
+    shared = {"query_id": range(40), "gold": ["a", "b"] * 20, "label_names": [["a", "b", "c"]] * 40}
+    for name, column, numbers in (("p", "label_probs", probs), ("l", "label_log_likelihoods", np.log(probs) - 3)):
+        (tmp_path / name).mkdir()
+        pl.DataFrame(shared | {column: numbers.tolist()}).write_parquet(tmp_path / name / "answers.parquet")
+        command("import", tmp_path / name / "answers.parquet", "--out", tmp_path / name / "run", "--model", name)
+    found = [pl.read_parquet(tmp_path / name / "run/tables/predictions.parquet")["label_probs"] for name in "pl"]
+    assert not found[0].equals(found[1])
+    command("compare", tmp_path / "p" / "run", tmp_path / "l" / "run", "--out", tmp_path / "both")
+    differences = pl.read_parquet(tmp_path / "both" / "tables" / "differences.parquet")
+    assert differences["p_value"].to_list() == [1.0] * differences.height
+    assert differences["difference"].to_list() == [0.0] * differences.height
+    assert differences["min_detectable"].min() > 0.01

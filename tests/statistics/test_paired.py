@@ -212,3 +212,15 @@ def test_the_two_sides_of_a_margin_are_mirror_images() -> None:
     found = worse_test(Estimate(-0.15, 0.02, 200), 0.1, 100)
     # Mirrored at the margin, -0.15 is -0.05; both count by one pair less than they are.
     assert found == pytest.approx(equivalence_test(Estimate(-0.05, 0.02, 200), 0.1, 100).no_worse)
+
+
+def test_differences_that_are_tiny_keep_their_size() -> None:
+    tiny = np.random.default_rng(1).normal(0.5, 1, 10) * 1e-12
+    found = paired_test(tiny)
+    assert found.test == "sign flips"
+    assert found.p_value == pytest.approx(all_signs((1e12 * tiny).tolist()))
+    assert paired_test(np.array([1.0, 1.0, 1e-12])).p_value == pytest.approx(2 / 8)
+    low, high = paired_interval(tiny)
+    assert low is not None
+    assert high is not None
+    assert low < tiny.mean() < high < 1e-11
