@@ -15,7 +15,7 @@ from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import MetricError
 from evaluator.metrics.classification import IntervalForm, Measured
 from evaluator.metrics.intervals import jackknife, with_intervals
-from evaluator.statistics.correlation import rank_correlation
+from evaluator.statistics.correlation import MIN_POINTS, rank_correlation
 
 Score = Callable[[Any, Any], float]
 """Returns a score of predictions and gold answers, with a row for each answer."""
@@ -44,12 +44,14 @@ ORDERED: Mapping[str, Score] = {
     "mean_absolute_error": lambda probs, gold: float(np.abs(_level(probs) - gold).mean()),
     "ranked_probability_score": _ranked_probability,
     "weighted_kappa": _weighted_kappa,
-    "rank_correlation": lambda probs, gold: rank_correlation(_level(probs), gold.astype(np.float64)).rho or 0.0,
+    "rank_correlation": lambda probs, gold: (
+        math.nan if len(gold) < MIN_POINTS else rank_correlation(_level(probs), gold.astype(np.float64)).rho or 0.0
+    ),
 }
 """Scores of levels 0, 1, ...: the mean of the expected level; its mean distance from the true one; the squared
 differences of both cumulative distributions, averaged over levels but the last (Epstein 1969), 0 to 1; Cohen's kappa of
 the most probable level with quadratic weights (Cohen 1968); Spearman's correlation of the expected level with the true
-one. Kappa and correlation are 0 where a side is constant."""
+one. Kappa and correlation are 0 where a side is constant; there is no correlation of fewer than three answers."""
 
 SOFT: Mapping[str, Score] = {
     "cross_entropy": lambda probs, gold: float(0.0 - xlogy(gold, probs).sum(axis=1).mean()),

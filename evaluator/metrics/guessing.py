@@ -228,8 +228,8 @@ def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:
     return {n_labels: queries_of_dataset * datasets for n_labels, datasets in Counter(label_counts).items()}
 
 
-def jeffreys_interval(successes: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
-    """Return the equal-tailed Bayesian credible interval of a proportion under Jeffreys' prior; broadcasts.
+def jeffreys_interval(successes: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return the equal-tailed 95% Bayesian credible interval of a proportion under Jeffreys' prior; broadcasts.
 
     The prior is Beta(1/2, 1/2), so the posterior is Beta(successes + 1/2, n - successes + 1/2). The lower limit is 0
     without successes and the upper one 1 without failures. It needs no normal approximation, so small n are served.
@@ -237,11 +237,9 @@ def jeffreys_interval(successes: npt.ArrayLike, n: npt.ArrayLike, level: float =
     Args:
         successes: from 0 to n; fractions are allowed, for queries that were answered correctly in part.
         n: numbers of independent trials, 1 or more.
-        level: posterior probability inside the interval.
 
     Source: Brown, Cai & DasGupta 2001, "Interval estimation for a binomial proportion", Statistical Science 16.
     """
     count, size = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    shapes = count + 0.5, size - count + 0.5
-    low, high = (betaincinv(*shapes, tail) for tail in ((1 - level) / 2, (1 + level) / 2))
+    low, high = (betaincinv(count + 0.5, size - count + 0.5, tail) for tail in (0.025, 0.975))
     return np.where(count > 0, low, 0.0), np.where(count < size, high, 1.0)

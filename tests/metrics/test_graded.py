@@ -151,3 +151,10 @@ def test_rows_are_needed():
         soft_scores(np.array([[np.nan, 1]]), np.array([[0.0, 1.0]]))
     with pytest.raises(MetricError, match="as many gold answers"):
         multi_label_scores(np.full((2, 2), 0.5), np.array([[True], [False]]))
+
+
+def test_two_answers_have_no_rank_correlation_and_three_say_nothing_of_it():
+    probs = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+    for n, expected in ((1, (None, None, None)), (2, (None, None, None)), (3, (1.0, -1.0, 1.0))):
+        row = ordered_scores(probs[:n], np.arange(n)).filter(metric="rank_correlation").row(0, named=True)
+        assert (row["value"], row["ci_low"], row["ci_high"]) == expected
