@@ -152,10 +152,10 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
 
 
 def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:
-    """Return the answers to a question, with the options of equal sets in the order of the first."""
+    """Return the answers to a question, with the options of equal sets in the order that was asked first, if known."""
     orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
-    for read in (row.answer for row in rows if row.answer is not None):
-        order = orders.setdefault(frozenset(read.options), read.options)
+    for read, options in ((row.answer, row.options) for row in rows if row.answer is not None):
+        order = orders.setdefault(frozenset(read.options), options if {*options} == {*read.options} else read.options)
         of_option = dict(zip(read.options, read.probabilities, strict=True))
         answers.append(read._replace(options=order, probabilities=tuple(of_option[option] for option in order)))
     numbers = [answer.probabilities for answer in answers]

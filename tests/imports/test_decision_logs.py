@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -483,3 +484,22 @@ def test_a_log_without_true_options_says_how_to_give_them(tmp_path):
     rows = [{"request": {"state": "T", "questions": {"q": {}}}, "response": {"answers": {"q": {"noul": 0.5}}}}]
     with pytest.raises(DatasetError, match="name another with --gold-column"):
         read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+
+
+def test_options_are_in_the_order_in_which_they_were_asked_whatever_that_of_the_answer(tmp_path):
+    # A service that always takes the option shown first, and lists the others from the last to the second.
+    names, rows = ["a", "b", "c"], []
+    for n, template in product(range(6), range(3)):
+        first, second, third = shown = [*names[template:], *names[:template]]
+        question = {"type": "choice", "instructions": "Which?", "criteria": dict.fromkeys(shown)}
+        reply = {"q": {"type": "choice", "probabilities": {first: 0.6, third: 0.3, second: 0.1}}}
+        asked = {"request": {"state": f"T{n}", "questions": {"q": question}}, "response": {"answers": reply}}
+        rows.append(asked | {"gold": "a", "template": template} | ({"part": "order"} if template else {}))
+    command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
+    metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet")
+    assert metrics.filter(metric="order_first", dataset="q")["value"].to_list() == [1.0]
+    # A log of another program may number its changes otherwise: they are no rotations then.
+    write(tmp_path / "log.jsonl", [row | {"template": 7} for row in rows])
+    command("import", tmp_path / "log.jsonl", "--out", tmp_path / "more")
+    more = pl.read_parquet(tmp_path / "more" / "tables" / "metrics.parquet")
+    assert {*more.filter(part="order")["metric"]} == {"order_flips", "order_distance", "order_accuracy"}

@@ -5,14 +5,15 @@ A query is answered as it is (template 0) and in variations. No measure but the 
 Compare accuracies with cheap baselines: a classifier of words, and the question without demonstrations.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from importlib.util import find_spec
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import polars as pl
 
-from evaluator.decisions.questions import AMONG, FORM, NEGATION, NO, ORDER, REPEAT, SPACING, VARIED, WORDING, YES
+from evaluator.decisions.questions import AMONG, FORM, NEGATION, ORDER, REPEAT, SPACING, VARIED, WORDING, QuestionKind
 from evaluator.metrics.classification import Measured, mean_metric, metric_values
 from evaluator.metrics.groups import Diagnostic, PredictionGroup
 from evaluator.metrics.total_error import CrossedAnswers, Design, Headline, TotalErrors, crossed_cells
@@ -25,8 +26,8 @@ FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"
 """Measures, in the names of metrics after the part: `order_flips`."""
 
 
-def variation_effect(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure a part of VARIED, with intervals over queries.
+def variation_effect(group: PredictionGroup, kinds: Mapping[str, QuestionKind]) -> dict[str, Measured]:
+    """Measure a part of VARIED, with intervals over queries; `kinds` are those of questions whose kind is known.
 
     PART_flips is the share of variations with another answer than the question as it is, PART_distance the mean total
     variation distance between their probabilities; both are in [0, 1]. PART_accuracy is the accuracy over all
@@ -37,8 +38,9 @@ def variation_effect(group: PredictionGroup) -> dict[str, Measured]:
     measures = {FLIPS: (varied, pl.col("flips")), DISTANCE: (varied, pl.col("distance"))}
     if group.rows["gold"].null_count() == 0:
         measures[ACCURACY] = (group.rows, pred == pl.col("gold"))
-    if part == ORDER and group.n_labels <= MAX_ORDERS:
-        first = default_order("yes-no" if group.label_names == [NO, YES] else "choice", group.n_labels)
+    is_rotation = group.rows["template"].is_between(0, group.n_labels - 1).all()
+    if part == ORDER and group.n_labels <= MAX_ORDERS and is_rotation:
+        first = default_order(kinds.get(group.key["dataset"], "choice"), group.n_labels)
         shown_first = pl.col("template").replace_strict(dict(enumerate(first)), return_dtype=pl.Int64)
         measures[FIRST] = (group.rows, pred == shown_first)
     found = dict[str, Measured]()
@@ -76,22 +78,24 @@ TITLES = {
 }
 """Part -> the property of prompts that changes in it."""
 
-DIAGNOSTICS = tuple(
-    Diagnostic(
-        part=part,
-        measure=variation_effect,
-        metric=f"{part}_{FLIPS}",
-        title=f"{title}: other answers",
-        lower_is_better=True,
-        titles={
-            f"{part}_{DISTANCE}": f"{title}: distance of probabilities",
-            f"{part}_{ACCURACY}": f"{title}: accuracy over all variations",
-        }
-        | ({f"{ORDER}_{FIRST}": f"{title}: answers that name the first"} if part == ORDER else {}),
+
+def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
+    """Return what should not matter, part by part, of questions (datasets) of these kinds."""
+    return tuple(
+        Diagnostic(
+            part=part,
+            measure=partial(variation_effect, kinds=kinds),
+            metric=f"{part}_{FLIPS}",
+            title=f"{title}: other answers",
+            lower_is_better=True,
+            titles={
+                f"{part}_{DISTANCE}": f"{title}: distance of probabilities",
+                f"{part}_{ACCURACY}": f"{title}: accuracy over all variations",
+            }
+            | ({f"{ORDER}_{FIRST}": f"{title}: answers that name the first"} if part == ORDER else {}),
+        )
+        for part, title in TITLES.items()
     )
-    for part, title in TITLES.items()
-)
-"""What should not matter, part by part."""
 
 
 def total_errors(main_part: str) -> TotalErrors:

@@ -61,8 +61,9 @@ def effects_sections(run: MeasuredRun) -> Iterator[Section]:
     repeated = effects.filter(what=TITLES[REPEAT]).select("dataset", "method", floor=pl.col(FLIPS).struct["ci_high"])
     rows = effects.join(repeated, on=["dataset", "method"], how="left", maintain_order="left")
     least = pl.coalesce("floor", pl.lit(floor, pl.Float64))
-    above = pl.when(pl.col(FLIPS).struct["ci_low"] > least).then(pl.lit("yes")).otherwise(pl.lit("no"))
-    rows = rows.with_columns(above=pl.when(least.is_null()).then(pl.lit("not known")).otherwise(above))
+    is_above = pl.col(FLIPS).struct["ci_low"] > least
+    told = pl.when(is_above).then(pl.lit("yes")).when(~is_above).then(pl.lit("no")).otherwise(pl.lit("not known"))
+    rows = rows.with_columns(above=told)
     title, short = "What should not matter, and does", "What should not matter"
     yield _section("effects", title, short, [TEXTS["effects_note"], noise], rows, EFFECTS, "what-should-not-matter")
     yield from total_error_sections(run, datasets_of(run))

@@ -115,7 +115,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     graded, errors = GradedAnswers(run, options.forms), consistency.total_errors(options.forms[0])
     baselines = consistency.Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
     readers, shared = [graded.add, errors.add, baselines.add], "demonstrations" * bool(options.shots[0])
-    yield from base.classification_tables(run, consistency.DIAGNOSTICS, shared=shared, further=readers)
+    yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers)
     yield "graded", graded.table()
     yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
@@ -129,6 +129,7 @@ class GradedAnswers:
     def __init__(self, run: base.ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
+        self.diagnostics = consistency.diagnostics({name: kind for name, (kind, _) in self._asked.items()})
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
         self._soft = run.store.table("soft_gold", prompts.SOFT_GOLD).collect()
         self._parts, self._found = parts, [GRADED.to_frame()]
@@ -186,7 +187,7 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
 
 METRIC_TEXTS = {
     name: MetricText(title, lower_is_better=each.lower_is_better)
-    for each in consistency.DIAGNOSTICS
+    for each in consistency.diagnostics({})
     for name, title in {each.metric: each.title, **each.titles}.items()
 }
 
@@ -233,7 +234,7 @@ def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
     graded, errors = GradedAnswers(run, [IMPORTED]), consistency.total_errors(IMPORTED)
     readers = [graded.add, errors.add]
     changed = partial(_with_floored, imported=imported)
-    for name, table in base.classification_tables(run, consistency.DIAGNOSTICS, further=readers, changed=changed):
+    for name, table in base.classification_tables(run, graded.diagnostics, further=readers, changed=changed):
         if name == "metrics":
             table = table.filter(kept)
         elif name in OF_PROBABILITIES:

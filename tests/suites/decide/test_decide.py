@@ -174,6 +174,22 @@ def test_changed_answers_and_distances_are_those_of_the_probabilities(run, part,
         assert metric(run, part, question, "order_first") == pytest.approx(named)
 
 
+@pytest.mark.parametrize(("kind", "options"), [("choice", 'options = ["no", "yes"]'), ("yes-no", "")])
+def test_a_choice_of_no_and_yes_shows_no_first_and_a_question_of_yes_or_no_shows_yes_first(tmp_path, kind, options):
+    write_table(tmp_path / "t.csv", 31)
+    (tmp_path / "q.toml").write_text(f'[refund]\ntype = "{kind}"\ninstructions = "Refund?"\n{options}\n')
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    shown = requests((tmp_path / "run",)).filter(part="order").select("template", "query_id", "prompt")
+    answers = table((tmp_path / "run",), "predictions").filter(part="order")
+    both = answers.join(shown, on=["template", "query_id"])
+    named = [both["label_names"][row][pred] for row, pred in enumerate(both["pred"])]
+    first = both["prompt"].str.extract(r"\nA: (\w+)").to_list()
+    share = np.mean([name == one for name, one in zip(named, first, strict=True)])
+    assert metric((tmp_path / "run",), "order", "refund", "order_first") == pytest.approx(share)
+    assert share != 0.5
+
+
 @pytest.mark.parametrize("question", ["queue", "refund", "anger"])
 def test_each_way_to_ask_has_its_share_in_the_total_error_of_an_accuracy(run, question):
     components = table(run, "variance_components").filter(dataset=question, method="vanilla", part="letters")
