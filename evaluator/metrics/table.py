@@ -18,7 +18,6 @@ Join the requests of a run with their texts and scores, one row a request: the t
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -121,9 +120,8 @@ def confusion_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
     tables = []
     for group in groups:
         if group.confusion is not None and group.key["definition"] == "paper":
-            labels = range(group.n_labels)
-            pairs = pl.DataFrame([*product(labels, labels)], ["gold", "pred"], orient="row")
-            counted = pairs.join(group.confusion, on=["gold", "pred"], how="left")
+            gold, pred = (pl.DataFrame({name: range(group.n_labels)}) for name in ("gold", "pred"))
+            counted = gold.join(pred, how="cross").join(group.confusion, on=["gold", "pred"], how="left")
             tables.append(counted.with_columns(pl.col("n_requests").fill_null(0), **_key(group)))
     return _stacked(tables, schemas.CONFUSION, schemas.CONFUSION_KEY)
 

@@ -57,6 +57,9 @@ TEXTS = texts("evaluator.report")
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
 """Metrics with a figure; the expected value of a random guess is 1 / n_labels for both."""
 
+MAX_LABELS = 100
+"""Labels of a confusion matrix on a page: it has a cell for every two."""
+
 FIGURE_DEFINITION = "paper"
 """Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
 
@@ -143,9 +146,10 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
     if confusion.height:
         labels = dict(spaces.select("dataset", "label_names").iter_rows())
         by_dataset = in_order(confusion, datasets).group_by("dataset", maintain_order=True)
-        matrices = [confusion_matrix(str(name), labels[name], counts) for (name,), counts in by_dataset]
-        note = TEXTS["confusion_note"].format(FIGURE_DEFINITION)
-        yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices)])
+        drawn = [(str(name), counts) for (name,), counts in by_dataset if len(labels[name]) <= MAX_LABELS]
+        matrices = [confusion_matrix(name, labels[name], counts) for name, counts in drawn]
+        note = TEXTS["confusion_note"].format(FIGURE_DEFINITION, MAX_LABELS)
+        yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices, absent="")])
     if further:
         yield _further_section(results, results.texts.in_order(others["metric"]), further)
 

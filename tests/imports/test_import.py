@@ -375,3 +375,19 @@ def test_rounded_probabilities_become_log_likelihoods_of_shares_of_their_sum():
     expected = [[30 / 101, 30 / 101, 41 / 101], [0.2, 0.3, 0.5]]
     np.testing.assert_allclose(np.exp(reported.log_likelihoods), expected, rtol=1e-12)
     assert "1 of 2 rows have sums other than 1 and are normalised" in reported.notes
+
+
+def test_a_hundred_labels_have_a_matrix_on_the_page_and_more_have_their_counts_in_the_table_alone(tmp_path):
+    for n_labels in (100, 101):
+        names, folder = [f"label {place}" for place in range(n_labels)], tmp_path / str(n_labels)
+        rows = [{"gold": names[row], "label_names": names, "label_probs": np.eye(n_labels)[row // 2].tolist()}
+                for row in range(10)]  # fmt: skip
+        folder.mkdir()
+        pl.DataFrame(rows).write_parquet(folder / "a.parquet")
+        command("import", folder / "a.parquet", "--out", folder / "run")
+        page = (folder / "run" / "report.html").read_text()
+        assert ('class="box matrix"' in page) == (n_labels == 100)
+        assert "A dataset of more than 100 labels has its counts in the table confusion alone." in page
+        counts = pl.read_parquet(folder / "run" / "tables" / "confusion.parquet")
+        assert counts.height == n_labels**2
+        assert counts.filter(pl.col("n_requests") > 0).select("gold", "pred").rows() == [(n, n // 2) for n in range(10)]
