@@ -74,7 +74,7 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     path = thresholds_file or run / THRESHOLDS
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
     given = {} if file is None else {name: getattr(file, name) for name in ("method", "part", "slice_column")}
-    options = ThresholdOptions(group_column=file and file.group_column, **given)
+    options = ThresholdOptions(group_column=file.group_column if file else None, **given)
     needs_probabilities = file is not None
     with _whole_rows(log) as whole:
         answers = read_answers(whole, options, needs_probabilities=needs_probabilities).rows
