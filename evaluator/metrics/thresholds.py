@@ -106,12 +106,8 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
     return rows
 
 
-_Scope = tuple[Threshold, pl.DataFrame]
-"""A threshold that names its question, option and slice, and the rows that it is about."""
-
-
-def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[_Scope]:
-    """Split rows into the scopes of thresholds: all rows, or by question, answer and slice."""
+def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[tuple[Threshold, pl.DataFrame]]:
+    """Return thresholds without a value, of all rows or by question, answer and slice, and the rows they are about."""
     columns = {"question": per != "all", "answer": per == "class", "slice": by_slice}
     by = [column for column, is_apart in columns.items() if is_apart]
     parts = sorted((rows.partition_by(by, as_dict=True) if by else {(): rows}).items(), key=lambda part: str(part[0]))
@@ -233,13 +229,9 @@ class Check:
     """Whether the interval of the measure is on the right side of the target, on the wrong one, or holds it."""
 
 
-def check_thresholds(rows: pl.DataFrame, thresholds: Sequence[Threshold]) -> list[Check]:
-    """Apply thresholds to the answers of a second table, whose labels were not used to choose them."""
-    return [_check(rows.filter(is_about(each)), each) for each in thresholds if each.threshold is not None]
-
-
-def _check(rows: pl.DataFrame, promised: Threshold) -> Check:
-    found = applied(rows, promised)
+def checked(rows: pl.DataFrame, promised: Threshold) -> Check:
+    """Apply a threshold to the answers of a second table, whose labels were not used to choose it."""
+    found = applied(rows.filter(is_about(promised)), promised)
     low, high, target = found.value_low, found.value_high, promised.target
     if found.value is None or low is None or high is None or target is None:
         return Check(promised=promised, found=found, verdict="no rows")

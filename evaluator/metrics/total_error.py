@@ -188,7 +188,8 @@ class TotalErrors:
         Its errors are that over queries, then those with each factor added in turn.
         """
         for about, measured in self._values:
-            alike = [case for case in self._cases if all(case.key[name] == about[name] for name in _OF_VALUE)]
+            shared = ("dataset", "method", "definition", "metric")  # with the varied answers
+            alike = [case for case in self._cases if all(case.key[name] == about[name] for name in shared)]
             cases = [case for case in alike if case.key["part"] in self.factors]
             if cases and measured.standard_error is not None and about["definition"] in definitions:
                 last = (measured.standard_error, float(measured.degrees_of_freedom))
@@ -202,10 +203,6 @@ class TotalErrors:
     def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
         """Return variance_components, total_error of values under these definitions, and design_study."""
         return total_error_tables(self._cases, self.headlines(definitions))
-
-
-_OF_VALUE = ("dataset", "method", "definition", "metric")
-"""Columns that the varied answers share with a value."""
 
 
 def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:

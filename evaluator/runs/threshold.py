@@ -52,14 +52,15 @@ def threshold_report(
     answers = thresholds.answer_rows(with_gold(taken.rows), options.yes)
     more = [Path(path) for path in (*runs[1:], check) if path]
     others = [thresholds.answer_rows(with_gold(read_answers(path, options).rows), options.yes) for path in more]
-    checked = others[-1:] if check else [answers] if file else []
+    later = others[-1:] if check else [answers] if file else []
     if file is None:
         chosen = tuple(thresholds.choose_thresholds(answers, options))
         names = ("method", "assurance", "yes", "part", "group_column", "slice_column")
         same = {name: getattr(options, name) for name in names}
         file = ThresholdFile(model=taken.model, thresholds=chosen, **same)
-    for rows in checked:
+    for rows in later:
         require_questions(rows["question"], file)
+    promised = [each for each in file.thresholds if each.threshold is not None]
     return ThresholdReport(
         file=file,
         model=taken.model,
@@ -67,7 +68,7 @@ def threshold_report(
         coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
         rows=answers,
         at=thresholds.accuracies_at(answers, options),
-        checks=[check for rows in checked for check in thresholds.check_thresholds(rows, file.thresholds)],
+        checks=[thresholds.checked(rows, each) for rows in later for each in promised],
         routing=thresholds.route_rows(answers, others[0], options.costs) if options.costs else None,
     )
 
@@ -137,23 +138,22 @@ def read_answers(source: Path, options: ThresholdOptions, *, needs_probabilities
     """
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}
+    alone = MetricError(f"{source} has answers without probabilities, which thresholds are compared with.")
     if (source / RUN_FILE).is_file():
         record = RunFolder(source).measured
         require_every_query(record, str(source))
         rows, parts = _run_answers(source, record, options)
         measured = {*read_table(source, "metrics", record.tables).filter(part=parts[0])["metric"]}
-        has_probabilities = "accuracy" not in measured or "true_label_probability" in measured
-        answers = Answers(record.model.title, _with_columns(source, record, rows, named), parts)
-    elif source.is_dir():
+        if needs_probabilities and "accuracy" in measured and "true_label_probability" not in measured:
+            raise alone
+        return Answers(record.model.title, _with_columns(source, record, rows, named), parts)
+    if source.is_dir():
         raise StoreError(f"{source} holds no run, and is no table of answers.")
-    else:
-        datasets = [each for each in read_files([source], ImportColumns(), needs_gold=False) if each.part == IMPORTED]
-        has_probabilities = all(each.numbers != "labels" for each in datasets)
-        rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
-        answers = Answers(source.stem, _with_cells(rows, source, named) if named else rows)
-    if needs_probabilities and not has_probabilities:
-        raise MetricError(f"{source} has answers without probabilities, which thresholds are compared with.")
-    return answers
+    datasets = [each for each in read_files([source], ImportColumns(), needs_gold=False) if each.part == IMPORTED]
+    if needs_probabilities and any(each.numbers == "labels" for each in datasets):
+        raise alone
+    rows = answer_rows(datasets).with_columns(label_probs=softmax(pl.col("log_likelihoods")))
+    return Answers(source.stem, _with_cells(rows, source, named) if named else rows)
 
 
 def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> tuple[pl.DataFrame, tuple[str, ...]]:

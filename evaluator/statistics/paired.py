@@ -192,9 +192,7 @@ def worse_test(estimate: Estimate, margin: float, n_pairs: int) -> float:
         margin: between 0 and 1.
         n_pairs: that the estimate is from.
     """
-    difference, error, freedom = estimate
-    error = max(error, math.sqrt(margin * (1 - margin) / n_pairs))
-    return float(stdtr(freedom, (margin + difference + 1 / n_pairs) / error))
+    return equivalence_test(estimate._replace(difference=-2 * margin - estimate.difference), margin, n_pairs).no_worse
 
 
 class Spread(NamedTuple):

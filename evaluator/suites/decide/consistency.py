@@ -99,11 +99,7 @@ def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
 
 
 def total_errors(main_part: str) -> TotalErrors:
-    """Return the total errors of accuracies: the ways to ask are samples as the queries are, and each has its share.
-
-    Args:
-        main_part: asked in the form that the variations have.
-    """
+    """Return the total errors of accuracies in the form of the variations: ways to ask are samples, as queries are."""
     return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers)
 
 

@@ -30,18 +30,22 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
 
 def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterator[Section]:
     """Yield the sections of answers to typed questions, wherever they come from, with `further` ones in between."""
-    yield from classification_page(run, VARIED, [*effects_sections(run), *further, *_graded_sections(run)])
-
-
-def _graded_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield a section on levels, distributions and labels, where there are any."""
+    more = [*effects_sections(run), *further]
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
-        yield _section("graded", "Levels, distributions and labels", "Levels", [TEXTS["graded_note"]], graded, GRADED)
+        notes = [TEXTS["graded_note"]]
+        more.append(_section("graded", "Levels, distributions and labels", "Levels", notes, graded, GRADED))
+    yield from classification_page(run, VARIED, more)
 
 
 def _section(
-    anchor: str, title: str, short: str, notes: list[str], rows: pl.DataFrame, columns: Sequence[Column], name: str = ""
+    anchor: str,
+    title: str,
+    short: str,
+    notes: Sequence[str],
+    rows: pl.DataFrame,
+    columns: Sequence[Column],
+    name: str = "",
 ) -> Section:
     """Return a section with a table; a part and a method that all rows have are the subtitle instead of columns."""
     alike = {each: rows[each][0] for each in ("part", "method") if each in rows.columns and rows[each].n_unique() == 1}
