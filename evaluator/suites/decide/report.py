@@ -33,19 +33,13 @@ def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterat
     more = [*effects_sections(run), *further]
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
-        notes = [TEXTS["graded_note"]]
+        notes: list[str] = [TEXTS["graded_note"]]
         more.append(_section("graded", "Levels, distributions and labels", "Levels", notes, graded, GRADED))
     yield from classification_page(run, VARIED, more)
 
 
 def _section(
-    anchor: str,
-    title: str,
-    short: str,
-    notes: Sequence[str],
-    rows: pl.DataFrame,
-    columns: Sequence[Column],
-    name: str = "",
+    anchor: str, title: str, short: str, notes: list[str], rows: pl.DataFrame, columns: Sequence[Column], name: str = ""
 ) -> Section:
     """Return a section with a table; a part and a method that all rows have are the subtitle instead of columns."""
     alike = {each: rows[each][0] for each in ("part", "method") if each in rows.columns and rows[each].n_unique() == 1}

@@ -241,6 +241,16 @@ def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
     assert told.count("yes") == (changes["ci_low"] > limit).sum() > 0
 
 
+def test_a_single_query_does_not_tell_what_is_above_the_noise(tmp_path):
+    write_table(tmp_path / "t.csv", 9)
+    (tmp_path / "q.toml").write_text('[topic]\ntype = "choice"\ninstructions = "?"\noptions = ["a", "b"]\n')
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml", "--queries", 1)
+    command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    command("receipt", tmp_path / "run", "--n", 4)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert {*re.findall(r'data-number="above" data-value="([^"]*)"', page)} == {"not known"}
+
+
 def test_the_mean_over_orders_is_geometric(run):
     _, probs = probabilities(run, "order", "queue")
     logs = np.log(probs.reshape(4, -1, 4)).mean(axis=0)
