@@ -81,10 +81,12 @@ def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: boo
         if not keys:
             raise DatasetError(f"{path} has no rows.")
         if ending(path) == ".json" or log_kind((*keys,)):
-            datasets += read_log(path, columns.gold, needs_gold=needs_gold)
+            read = read_log(path, columns.gold, needs_gold=needs_gold)
         else:
             is_samples = {*SAMPLES} <= {*keys}
-            datasets += [_read_samples(path)] if is_samples else _read_table(path, columns, needs_gold=needs_gold)
+            read = [_read_samples(path)] if is_samples else _read_table(path, columns, needs_gold=needs_gold)
+        is_alone = [each.name for each in paths].count(path.name) == 1  # else the same ids would be the same queries
+        datasets += read if is_alone else [dataset._replace(file=str(path)) for dataset in read]
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
         labels = dataset.rows["label_names"].explode().unique().drop_nulls()
@@ -144,6 +146,10 @@ def _chosen_columns(path: Path, given: ImportColumns, *, needs_gold: bool) -> _C
     labels = given.labels or (None if LABEL_NAMES in present else scores if len(scores) > 1 else ())
     if labels == ():
         raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels, in their order.")
+    if labels and not 1 < len(labels) == len({*labels}):
+        raise ConfigError(f"--labels takes two different names or more, got {', '.join(labels)}.")
+    if given.invalid and numbers != "labels":
+        raise ConfigError(f"--invalid {given.invalid} is about predicted labels, and {','.join(scores)} has {numbers}.")
     defaults = {"dataset": given.dataset, "query_id": given.query, "prompt": given.prompt}
     optional = [name or (default if default in present else None) for default, name in defaults.items()]
     gold = given.gold if needs_gold or numbers == "labels" or given.gold in present else None
@@ -253,8 +259,8 @@ def _named(cell: object, labels: Sequence[str]) -> int:
 
 
 def _numbered(cell: object, labels: Sequence[str]) -> int:
-    """Return the index of a label that a cell holds as a number, from 0, or NO_LABEL."""
-    number = int(str(cell)) if re.fullmatch("[0-9]{1,9}", str(cell)) else len(labels)
+    """Return the index of a label that a cell holds as a number, from 0, or NO_LABEL; 1.0 is also 1."""
+    number = int(text) if re.fullmatch("[0-9]{1,9}", text := str(cell).removesuffix(".0")) else len(labels)
     return number if number < len(labels) else NO_LABEL
 
 

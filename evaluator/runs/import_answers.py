@@ -10,7 +10,7 @@ import polars as pl
 from evaluator.config import DataOptions, Definition, ImportColumns, RunConfig
 from evaluator.decisions.questions import VARIED
 from evaluator.files.digests import fingerprint
-from evaluator.files.json_files import MANIFEST, write_record
+from evaluator.files.json_files import MANIFEST, to_builtins, write_record
 from evaluator.files.whole import file_digest, writing_to
 from evaluator.imports.answers import IMPORTED, NUMBERS, ImportedDataset, answer_rows
 from evaluator.imports.files import read_files
@@ -66,7 +66,9 @@ def import_answers(
     yield Progress(stage="Reading answers", done=0, total=len(paths), unit="files")
     datasets = read_files(paths, columns)
     yield Progress(stage="Reading answers", done=len(paths), total=len(paths), unit="files")
-    digest, rows = fingerprint(*(file_digest(path) for path in paths)), answer_rows(datasets)
+    # A table may have the answers of several models, in different columns.
+    digest = fingerprint(*map(file_digest, paths), to_builtins(columns))
+    rows = answer_rows(datasets)
     names = tuple(dict.fromkeys(dataset.name for dataset in datasets))
     is_floored = any(dataset.floor is not None for dataset in datasets)
     definitions: tuple[Definition, ...] = ("paper", "floored") if is_floored else ("paper",)

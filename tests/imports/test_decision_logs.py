@@ -16,6 +16,7 @@ from evaluator.decisions.answers import resolution, sum_tolerances, typed_answer
 from evaluator.errors import DatasetError
 from evaluator.imports.answers import WITH_REFUSALS
 from evaluator.imports.files import read_files
+from evaluator.run.folders import read_run
 from tests.command_line import command
 
 QUEUES = ["billing", "technical", "spam"]
@@ -503,3 +504,20 @@ def test_options_are_in_the_order_in_which_they_were_asked_whatever_that_of_the_
     command("import", tmp_path / "log.jsonl", "--out", tmp_path / "more")
     more = pl.read_parquet(tmp_path / "more" / "tables" / "metrics.parquet")
     assert {*more.filter(part="order")["metric"]} == {"order_flips", "order_distance", "order_accuracy"}
+
+
+def test_logs_of_one_name_in_two_folders_are_about_other_inputs(tmp_path):
+    paths = []
+    for folder, question in (("monday", "refund"), ("tuesday", "angry")):
+        (tmp_path / folder).mkdir()
+        asked = {"state": f"{folder}", "questions": {question: {"type": "noul", "instructions": "?"}}}
+        rows = [
+            {"id": n, "request": asked, "response": {"answers": {question: {"noul": 0.25 + n / 10}}}, "gold": n > 2}
+            for n in range(6)
+        ]
+        paths.append(write(tmp_path / folder / "decisions.jsonl", rows))
+    command("import", *paths, "--out", tmp_path / "both")
+    assert pl.read_parquet(tmp_path / "both" / "tables" / "graded.parquet").is_empty()
+    predictions = pl.read_parquet(tmp_path / "both" / "tables" / "predictions.parquet")
+    assert {rows["query_id"].n_unique() for _, rows in predictions.group_by("dataset")} == {6}
+    assert f"imported from {paths[1]}" in read_run(tmp_path / "both").prompts.notes["angry"]

@@ -391,3 +391,41 @@ def test_a_hundred_labels_have_a_matrix_on_the_page_and_more_have_their_counts_i
         counts = pl.read_parquet(folder / "run" / "tables" / "confusion.parquet")
         assert counts.height == n_labels**2
         assert counts.filter(pl.col("n_requests") > 0).select("gold", "pred").rows() == [(n, n // 2) for n in range(10)]
+
+
+def test_other_columns_of_a_table_are_other_answers(tmp_path):
+    rows = [(["no", "yes"][n % 2], ["no", "yes"][n % 3 == 0], ["no", "yes"][n % 5 == 0]) for n in range(30)]
+    pl.DataFrame(rows, schema=["gold", "first", "second"], orient="row").write_csv(tmp_path / "both.csv")
+    words = ("import", tmp_path / "both.csv", "--numbers", "labels", "--labels", "no,yes")
+    for name in ("first", "second"):
+        command(*words, "--score-column", name, "--model", name, "--out", tmp_path / name)
+    command("compare", tmp_path / "first", tmp_path / "second", "--out", tmp_path / "compared")
+    found = pl.read_parquet(tmp_path / "compared" / "tables" / "comparison.parquet").filter(
+        metric="accuracy", dataset="both"
+    )
+    right = [sum(row[0] == row[place] for row in rows) / 30 for place in (1, 2)]
+    assert found.sort("number")["value"].to_list() == pytest.approx(right)
+    said = command(*words, "--score-column", "second", "--out", tmp_path / "first", exits=2)
+    assert "holds a finished run" in said
+    assert metrics(tmp_path / "first", "both")["accuracy"] == pytest.approx(right[0])
+
+
+@pytest.mark.parametrize("labels", ["no,no", "no", "no,yes,no"])
+def test_labels_that_are_one_or_repeat_each_other_are_refused(tmp_path, labels):
+    (tmp_path / "t.csv").write_text("gold,pred\nno,no\nno,no\n")
+    said = command("import", tmp_path / "t.csv", "--labels", labels, "--out", tmp_path / "run", exits=2)
+    assert f"--labels takes two different names or more, got {labels.replace(',', ', ')}." in said
+
+
+def test_an_option_about_predicted_labels_is_refused_where_there_are_none(tmp_path):
+    rows = [{**GOOD, "gold": name} for name in ("no", "yes")]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = command("import", tmp_path / "t.jsonl", "--invalid", "drop", "--out", tmp_path / "run", exits=2)
+    assert "--invalid drop is about predicted labels, and label_log_likelihoods has log-likelihoods." in said
+
+
+def test_a_number_of_a_label_may_be_a_fraction_where_others_are_missing(tmp_path):
+    rows = {"gold": [1.0, 0.0, None], "label_probs": [[0.5, 0.5]] * 3, "label_names": [["no", "yes"]] * 3}
+    pl.DataFrame(rows).write_parquet(tmp_path / "t.parquet")
+    [dataset] = read_files([tmp_path / "t.parquet"], ImportColumns(), needs_gold=False)
+    assert dataset.rows["gold"].to_list() == [1, 0, None]
