@@ -121,14 +121,15 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
     """Yield the answers of every part that has an accuracy, under the first measured definition.
 
     Args:
-        predictions: schemas.PREDICTIONS.
+        predictions: schemas.PREDICTIONS; those without a true label are in no accuracy, and are left out.
         metrics: schemas.METRICS.
         prompts: prompt_id, prompt, continuations and label_log_likelihoods, one row a prompt.
     """
     judged = first_definition(metrics.filter(metric="accuracy"))
     # Imported labels come without probabilities.
     unknown = [] if "true_label_probability" in metrics["metric"] else [*PROBABILITIES]
-    rows = predictions.join(judged.select("suite", "part").unique(), on=["suite", "part"], how="semi")
+    parts = judged.select("suite", "part").unique()
+    rows = predictions.drop_nulls("gold").join(parts, on=["suite", "part"], how="semi")
     prompts = prompts.with_columns(pl.col("prompt_id").hash())
     for group in prediction_groups(rows):
         if group.definition not in judged["definition"]:

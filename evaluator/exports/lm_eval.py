@@ -19,9 +19,6 @@ from evaluator.exports import base
 from evaluator.record import ChatRecord
 from evaluator.schemas import MEAN_OVER_DATASETS
 
-METRIC_NAMES = {"accuracy": "acc"}
-"""Metrics that lm-evaluation-harness has under another name."""
-
 
 def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
     folder, date = base.file_name(run.model), run.finished.isoformat().replace(":", "-")
@@ -40,7 +37,7 @@ def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
 
 
 def _task(row: Mapping[str, str]) -> str:
-    return f"{row['suite']}_{row['part']}_{row['dataset']}"
+    return f"{row['suite']}_{row['part']}" + f"_{row['dataset']}" * bool(row["dataset"])  # "": of a mean
 
 
 def _filter(row: Any) -> str:
@@ -48,7 +45,8 @@ def _filter(row: Any) -> str:
 
 
 def _metric(name: str) -> str:
-    return METRIC_NAMES.get(name, name)
+    """Return the name of a metric there."""
+    return "acc" if name == "accuracy" else name
 
 
 def _samples(group: base.AnsweredGroup) -> Iterator[dict[str, Any]]:
@@ -137,7 +135,7 @@ def _chat(chat: ChatRecord | None) -> dict[str, Any]:
 def _task_metrics(metrics: pl.DataFrame) -> dict[str, dict[str, Any]]:
     tasks: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in metrics.iter_rows(named=True):
-        task = _task(row).removesuffix("_")
+        task = _task(row)
         name, filtered = _metric(row["metric"]), _filter(row)
         tasks[task] |= {
             "name": task,

@@ -23,7 +23,6 @@ EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")
 MLFLOW_DATABASE = "mlflow.db"
 MLFLOW_ARTIFACTS = "artifacts"
 MLFLOW_MAX_METRICS = 1000  # that MLflow takes at once
-MLFLOW_MAX_PARAMS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +146,6 @@ def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
     started, finished = (round(time * 1000) for time in times)
     logged = client.create_run(experiment, start_time=started, run_name=run.model).info.run_id
     params = [Param(name, str(value)) for name, value in settings(run).items() if value is not None]
-    assert len(params) <= MLFLOW_MAX_PARAMS, "settings are few"
     client.log_batch(logged, params=params)
     metrics = [Metric(name, value, finished, 0) for name, value in numbers(run).items()]
     for first in range(0, len(metrics), MLFLOW_MAX_METRICS):

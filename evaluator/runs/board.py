@@ -21,12 +21,12 @@ from evaluator.exports.base import ExportedRun
 from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import write_json
-from evaluator.files.whole import write_bytes, writing_to
+from evaluator.files.whole import csv_text, write_bytes, writing_to
 from evaluator.metrics.classification import DEFINITIONS
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import PAGE
+from evaluator.run.folders import PAGE, RUN_FILE, model_runs
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -58,7 +58,8 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
     Equal runs give equal bytes. Ids of runs and groups depend on their content alone, so that links stay when runs are
     added. Raises ConfigError if there is no measured run.
     """
-    found = list(dict.fromkeys(run.resolve() for folder in folders for run in find_runs(folder)))
+    listed = (run.resolve() for folder in folders for run in find_runs(folder))
+    found = [run for run in dict.fromkeys(listed) if (run / RUN_FILE).is_file()]  # no boards and no comparisons
     runs: list[tuple[dict[str, Any], ExportedRun]] = []
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -69,7 +70,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
             run = exported_run(folder)
             answers = _answers(read_table(folder, "predictions", run.record.tables))
         except (StoreError, ConfigError) as error:
-            left_out.append(str(error))
+            left_out += [str(error)] * (not model_runs(folder))  # the runs of several models are found as well
             continue
         about = _about(run, folder, out, {one["id"] for one, _ in runs})
         runs.append((about, run))
@@ -133,7 +134,7 @@ def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
     is_correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
     identity = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash()
-    of_queries = predictions.group_by(*ENTRY, "dataset", "query_id")
+    of_queries = predictions.drop_nulls("gold").group_by(*ENTRY, "dataset", "query_id")
     by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
@@ -170,13 +171,16 @@ def _write(
         for row in rows
         for dataset, value in row["values"].items()
     ]
-    write_bytes(out / BOARD_CSV, pl.DataFrame(flat, infer_schema_length=None).write_csv().encode())
-    files = (
-        (out / "every_eval_ever" / file.name, file.content)
+    write_bytes(out / BOARD_CSV, csv_text(pl.DataFrame(flat, infer_schema_length=None)).encode())
+    folder = out / "every_eval_ever"
+    files = {
+        folder / file.name: file.content
         for run in exported
         for means in [run.metrics.filter(metric="accuracy", dataset=MEAN_OVER_DATASETS)]
         for file in EVERY_EVAL_EVER.files(replace(run, metrics=means, answers=lambda: iter(())))
-    )
+    }
+    for path in {*folder.glob("data/*/*/*/*.json")} - files.keys():
+        path.unlink()  # of a run that is not on the board any more
     with ThreadPoolExecutor() as pool:  # each file waits for the disk
-        deque(pool.map(lambda file: write_bytes(*file), files), maxlen=0)
+        deque(pool.map(write_bytes, files, files.values()), maxlen=0)
     return write_board_page(out / BOARD_PAGE, content)

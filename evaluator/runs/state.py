@@ -103,7 +103,7 @@ def run_state(out: Path) -> RunState:
             problem = str(error)
     elif not log:
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
-    prompts, engine, finished = record.prompts, record.engine, _finished(out, record)
+    prompts, engine, finished = record.prompts, record.engine, _finished(out, record, log)
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
     sections = [section for section in (prompts, record.scores) if section]
     left_out = {name: why for section in sections for name, why in section.left_out.items()}
@@ -120,7 +120,7 @@ def run_state(out: Path) -> RunState:
         engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
         started=record.started,
         finished=finished,
-        stages=_stages(record, finished),
+        stages=_stages(out, record, finished),
         prompts=prompts.distinct_prompts if prompts else 0,
         scoring=[] if prompts is None or finished else list(_scoring(run, record)),
         left_out=left_out,
@@ -142,10 +142,12 @@ def _models(out: Path, record: RunRecord) -> Iterator[str]:
             yield from _models(folder, RunFolder(folder).record)
 
 
-def _finished(out: Path, record: RunRecord) -> str:
-    """Return when a run, or a comparison of runs or of several models, was finished; "" if it is not."""
+def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
+    """Return when a run, or what else was written, as a comparison or a board, was finished; "" if it is not."""
     if is_measured(record):
         return record.finished
+    if not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # by a command that makes no run
+        return log[-1].partition(" ")[0]
     page = out / COMPARISON_PAGE
     if record.scores is not None or not page.is_file():
         return ""
@@ -154,13 +156,13 @@ def _finished(out: Path, record: RunRecord) -> str:
     return "" if written < record.finished else written
 
 
-def _stages(record: RunRecord, finished: str) -> list[str]:
+def _stages(out: Path, record: RunRecord, finished: str) -> list[str]:
     done = {
         "built": record.prompts is not None,
         "checked": record.preflight is not None,
         "scored": record.scores is not None,
         "measured": is_measured(record),
-        "compared": bool(finished) and not is_measured(record),
+        "compared": bool(finished) and (out / COMPARISON_PAGE).is_file(),
     }
     return [name for name, is_done in done.items() if is_done]
 

@@ -13,6 +13,7 @@ import pytest
 from evaluator.exports.lm_eval import LM_EVAL
 from evaluator.runs.export import export
 from evaluator.schemas import MEAN_OVER_DATASETS
+from tests.command_line import command
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -142,3 +143,22 @@ def test_datasets_whose_names_make_one_file_name_have_a_file_each(run):
     groups = [group._replace(key=group.key | {"dataset": name}) for name in ("law:a", "law/a", "law|a")]
     files = [*LM_EVAL.files(replace(run, answers=lambda: iter(groups)))]
     assert len({file.name for file in files}) == len(files) == 4
+
+
+@pytest.mark.parametrize("name", ["lm-eval", "every-eval-ever"])
+def test_answers_without_a_true_option_are_no_samples(tmp_path, name):
+    rows = [(f"text {n}", "" if n % 3 == 0 else "yes" if n % 2 else "no") for n in range(12)]
+    pl.DataFrame(rows, schema=["text", "truth"], orient="row").write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text('[spam]\ntype = "yes-no"\ninstructions = "Spam?"\ngold = "truth"\n')
+    words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--model", "fake", "--engine", "fake")
+    command("run", "decide", *words, "--parts", "letters", "--out", tmp_path / "run")
+    files = export(tmp_path / "run", name, tmp_path / "out")
+    (samples,) = [path.read_text().splitlines() for path in files if path.suffix == ".jsonl"]
+    assert len(samples) == 8
+
+
+def test_a_dataset_that_ends_in_an_underscore_is_a_task_of_its_own(made):
+    names = pl.col("dataset").replace({"plain": "a", "[x]&{y}": "a_"})
+    results = json.loads([*LM_EVAL.files(replace(made, metrics=made.metrics.with_columns(names)))][-1].content)
+    assert {"staicc-normal_normal_a", "staicc-normal_normal_a_"} <= {*results["results"]}
+    assert {*results["results"]} == {*results["higher_is_better"]}

@@ -12,9 +12,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.runs.board import Answers, _rank
+from evaluator.runs.board import Answers, _answers, _rank
+from evaluator.runs.state import run_state
 from tests.command_line import command_outputs
-from tests.compare.run_folders import predictions, put_table, write_run
+from tests.compare.run_folders import N_QUERIES, predictions, put_table, write_run
 from tests.report.reading import open_fresh
 
 
@@ -130,3 +131,31 @@ def test_the_page_filters_links_and_takes_names_as_text(runs: Path, tmp_path: Pa
     browser.find_element(By.NAME, "low").send_keys("6")
     sizes = {run["model"]: run["n_parameters"] for run in content["runs"]}
     assert sorted(shown()) == sorted(model for model, size in sizes.items() if (size or 0) >= 6e9)
+
+
+def test_answers_without_a_true_label_are_in_no_ranking() -> None:
+    gold = pl.when(pl.col("query_id") > 0).then("gold")
+    answers = _answers(predictions(0.5, seed=0, definitions=["paper"]).with_columns(gold))
+    assert {len(values) for answered in answers.values() for values in answered.correct.values()} == {N_QUERIES - 1}
+    assert all(np.isfinite(values).all() for answered in answers.values() for values in answered.correct.values())
+
+
+def test_a_board_among_the_runs_is_finished_and_left_out_of_itself(runs: Path) -> None:
+    for _ in range(2):
+        assert "Left out" not in command_outputs("board", runs, "--out", runs / "board").err
+    (line,) = [line for line in command_outputs("list", runs).out.splitlines() if "/board " in line]
+    assert line.split()[1] == "finished"
+    state = run_state(runs / "board")
+    assert (state.state, state.stages) == ("finished", [])
+    assert state.finished
+
+
+def test_the_files_of_a_board_are_those_of_its_runs(runs: Path, tmp_path: Path) -> None:
+    first = write_run(runs / "more", "=1+1", predictions(0.5, seed=9))
+    board(runs, tmp_path / "board")
+    write_run(first, "=1+1", predictions(0.4, seed=10))
+    content = board(runs, tmp_path / "board")
+    files = [*(tmp_path / "board" / "every_eval_ever").rglob("*.json")]
+    assert len(files) == len(content["runs"]) == 5
+    with (tmp_path / "board" / "board.csv").open() as file:
+        assert "'=1+1" in {row["model"] for row in csv.DictReader(file)}
