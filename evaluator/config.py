@@ -322,6 +322,7 @@ class ChatConfig(Options):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         is_plain = self.template == NO_TEMPLATE
         if is_plain and (self.demonstrations != ChatConfig.demonstrations or self.system_instruction is not None):
             raise ConfigError(
@@ -382,6 +383,7 @@ class ModelConfig(Options):
     server: ServerConfig = ServerConfig()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.kv_cache_gib is not None and not 0 < self.kv_cache_gib < math.inf:
             raise ConfigError(f"--kv-cache-gib must be a number above 0, got {self.kv_cache_gib}.")
         if self.engine == "server" and not self.server.urls:

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
 from operator import or_
 from types import NoneType
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from evaluator.errors import ConfigError
@@ -54,14 +54,19 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A base of dataclasses of options, which checks that numbers are in the range that their fields declare."""
+    """A base of dataclasses of options, which checks words, and that numbers are in the range that fields declare."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if not entry.metadata or not isinstance(value, int | float):
+        hints = get_type_hints(type(self))
+        for entry in [each for each in fields(self) if each.metadata]:
+            value, kind, name = getattr(self, entry.name), _without_none(hints[entry.name]), flag(option_name(entry))
+            if get_origin(kind) is Literal and value not in (None, *get_args(kind)):
+                raise ConfigError(f"{name} is {' or '.join(get_args(kind))}, got {value!r}.")
+            if kind is int and isinstance(value, float | str):
+                raise ConfigError(f"{name} is a whole number, got {value!r}.")
+            if not isinstance(value, int | float):
                 continue
-            least, name = entry.metadata["minimum"], flag(option_name(entry))
+            least = entry.metadata["minimum"]
             if least is not None and not least <= value < math.inf:
                 hint = f" {entry.metadata['hint']}".rstrip()
                 raise ConfigError(f"{name} must be {least} or more, got {value}.{hint}")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
+from numbers import Integral
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -220,7 +221,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
-        if self.n_sets < 1:
+        if not isinstance(self.n_sets, Integral) or self.n_sets < 1:
             raise ConfigError(f"n_sets must be 1 or more, got {self.n_sets}.")
         if self.template is not None and self.instruction is not None:
             raise ConfigError("A template holds its instruction: leave out `template` or `instruction`.")

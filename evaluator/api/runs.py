@@ -179,7 +179,7 @@ def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
     out, _ = _folder(out)
     folder = BuiltFolder(out)
-    return Run(MeasuredFolder(out, folder.record, folder.built.store), out / PAGE)
+    return Run(MeasuredFolder(out, folder.measured, folder.built.store), out / PAGE)
 
 
 def compare_runs(
@@ -217,7 +217,7 @@ def _written(data: Any, folder: Path) -> Any:
     """Write a table to a file of the run, in a folder named by its content, and return its path; paths unchanged."""
     if data is None or isinstance(data, str | Path):
         return data
-    if isinstance(data, list | tuple) and (not data or isinstance(data[0], str | Path)):  # of paths, and not of rows
+    if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):  # of paths, and not of rows
         return data
     content = io.BytesIO()
     pq.write_table(_arrow_table(data), content)
@@ -275,8 +275,9 @@ def _given(
     Raises ConfigError for an option that does not exist and for a value that it does not take.
     """
     params = command.get_params(click.Context(command))
-    known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.expose_value}  # without --help
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.name != "help"}
+    values = {name: value.folder if isinstance(value, Run) else value for name, value in options.items()}
+    given = {name: value for name, value in values.items() if value is not None and value is not False}
     words = [*arguments, "--out", str(folder)]
     require_known("There is no option", given, sorted(known))
     for name, value in given.items():

@@ -136,7 +136,7 @@ def _take_settings(context: click.Context, _param: click.Parameter, path: Path |
     require_known(f"--settings {path}: there is no option", content, known)
     params = {param.name: param for param in context.command.params}
     typed = {name: as_typed(params[name], value) for name, value in content.items()}
-    context.default_map = {**(context.default_map or {}), **typed}
+    context.default_map = {**typed, **(context.default_map or {})}  # from Python, options that are given are there
 
 
 _settings_file = click.option(
@@ -348,6 +348,16 @@ def model_configs(given: Mapping[str, Any]) -> list[ModelConfig]:
         for adapter in adapters or [None]
         for chat in chat_configs(given)
     ]
+
+
+def one_model(given: Mapping[str, Any], what: str) -> ModelConfig:
+    """Return the model of a command that takes one. Raises ConfigError, beginning with `what`, for several."""
+    model, *others = model_configs(given)
+    if others:
+        raise ConfigError(
+            f"{what} one model: --model takes one name, --adapter one adapter and --chat-template takes one form here."
+        )
+    return model
 
 
 def chat_configs(given: Mapping[str, Any]) -> list[ChatConfig | None]:

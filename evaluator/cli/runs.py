@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, model_configs, options_of, run_folder
+from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_model, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
 from evaluator.errors import ConfigError
@@ -206,9 +206,7 @@ def doctor(tune: Path | None, **given: Any) -> int:
     from evaluator.run.stage_records import doctor_file
     from evaluator.runs.doctor import examine
 
-    model, *others = model_configs(given)
-    if others:
-        raise ConfigError("doctor examines one model: give one --model, --adapter and --chat-template.")
+    model = one_model(given, "doctor examines")
     record = draw(examine(model))
     echo(*(f"{name:16}  {value}" for name, value in record.facts.items()))
     for check in record.checks:
@@ -233,10 +231,7 @@ def coherence(out: Path | None, **given: Any) -> None:
     from evaluator.files.whole import write_bytes
     from evaluator.runs.coherence import coherence as measure
 
-    model, *others = model_configs(given)
-    if others:
-        raise ConfigError("coherence measures one model: give one --model, --adapter and --chat-template.")
-    report = draw(measure(model, from_options(CoherenceOptions, given)))
+    report = draw(measure(one_model(given, "coherence measures"), from_options(CoherenceOptions, given)))
     if out:
         with TemporaryDirectory() as folder:
             write_bytes(out, report.save(Path(folder) / out.name).read_bytes())

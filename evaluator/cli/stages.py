@@ -23,6 +23,7 @@ from evaluator.cli.options import (
     Text,
     force_option,
     model_configs,
+    one_model,
     options_of,
     run_config,
     run_folder,
@@ -122,13 +123,7 @@ def score(out: Path, force: bool, **given: Any) -> None:
     from evaluator.report.notes import throughput_line
     from evaluator.run import pipeline
 
-    model, *others = model_configs(given)
-    if others:
-        raise ConfigError(
-            "--model takes one model, --adapter one adapter and --chat-template takes one form here. `evaluator run` "
-            "compares several."
-        )
-    scores = draw(pipeline.score(out, model, force=force))
+    scores = draw(pipeline.score(out, one_model(given, "score takes"), force=force))
     echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
     if speed := throughput_line(scores):
         echo(speed)

@@ -157,3 +157,20 @@ def by_hand(demonstrations: pl.DataFrame, query: str, labels: list[str]) -> np.n
         scores.append(sum(float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(tokens)))
     exponent = np.exp(np.array(scores) - max(scores))
     return (exponent / exponent.sum())[None]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"label_boundary": "Merged"}, "--label-boundary is separate or merged, got 'Merged'"),
+        ({"dtype": "fp16"}, "--dtype is auto or float32 or bfloat16 or float16, got 'fp16'"),
+        ({"chat_template": "auto", "chat_demonstrations": "turn"}, "--chat-demonstrations is turns or message"),
+        ({"shots": 2.5}, "--shots is a whole number, got 2.5"),
+        ({"shots": "4"}, "--shots is a whole number, got '4'"),
+        ({"n_sets": 1.5}, "n_sets must be 1 or more, got 1.5"),
+    ],
+)
+def test_a_value_that_a_parameter_does_not_take_is_refused(parameters, said):
+    with pytest.raises(ConfigError, match=said):
+        evaluator.InContextClassifier(**FAKE, **parameters).fit(TEXTS, LABELS)
+    evaluator.InContextClassifier(**FAKE, shots=np.int64(2), n_sets=np.int64(2)).fit(TEXTS, LABELS)

@@ -224,3 +224,23 @@ def test_a_run_is_read_where_it_was_written_after_the_working_folder_has_changed
     monkeypatch.chdir("/")
     assert run.metrics.equals(opened.metrics)
     assert "<iframe" in run._repr_html_()
+
+
+def test_a_settings_file_gives_defaults_of_options_from_python_too(tmp_path):
+    (tmp_path / "s.toml").write_text("engine = 'fake'\nlabel_boundary = 'merged'\n")
+    given = {"model": "fake", "settings": tmp_path / "s.toml", "datasets": "sst5", "queries": 2, "progress": False}
+    assert evaluator.evaluate("staicc-normal", **given).record.scores.label_boundary == "merged"
+    separate = evaluator.evaluate("staicc-normal", **given, label_boundary="separate")
+    assert separate.record.scores.label_boundary == "separate"
+    assert f"--settings {tmp_path / 's.toml'}" in separate.record.commands["measure"]
+
+
+def test_a_base_may_be_the_result_of_a_run(run):
+    other = evaluator.evaluate("staicc-normal", shots=2, **SMALL)
+    against = evaluator.compare_runs(other, against=run, progress=False)
+    assert against.table("against").height > 0
+
+
+def test_no_rows_are_no_data_that_were_left_out():
+    with pytest.raises(EvaluatorError, match=r"table\.parquet"):
+        evaluator.evaluate("classify", data=[], **FAKE)
