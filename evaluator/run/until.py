@@ -45,9 +45,10 @@ def check_until(config: RunConfig) -> None:
     if until.goal is None:
         return
     suite = SUITES[config.suites[0]]
-    if len(config.suites) > 1 or suite.family.rounds or "classification" not in {p.kind for p in suite.parts.values()}:
-        suites = ", ".join(config.suites)
-        raise ConfigError(f"--until takes one suite of classification, such as classify; got {suites}.")
+    kinds = {part.kind for name, part in suite.parts.items() if name in (config.parts or suite.parts)}
+    if len(config.suites) > 1 or suite.family.rounds or "classification" not in kinds:
+        asked = ", ".join((*config.suites, *(config.parts or ())))
+        raise ConfigError(f"--until takes one suite of classification, such as classify; got {asked}.")
     if config.methods != (REFERENCE_METHOD,):
         raise ConfigError(
             f"--until decides by {REFERENCE_METHOD}, whose answers do not change as others arrive: leave out --methods."

@@ -144,7 +144,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
                 true = dict(zip(levels, row["soft_gold"], strict=True))
             golds[question.name] = true
     rows = tuple(Row(number, text, tuple(chosen), golds) for number, (text, chosen, golds) in asked.items())
-    folder = out if options.repeat == 1 else out.with_name(f"{out.name}-repeat-{options.repeat}")
+    folder = out if options.repeat == 1 else Path(f"{out.resolve()}-repeat-{options.repeat}")  # "." has no name
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
     again = tuple(changed for row in rows for changed in _changed_rows(row, options.parts))
@@ -161,7 +161,7 @@ def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
     asked: dict[tuple[str, int], tuple[str, list[Question]]] = {}
     for question in row.questions:
         of_part = variations(question, len(question.options), SEED) | {REPEAT: [Variation(question.instructions)]}
-        for part in parts:
+        for part in dict.fromkeys(parts):
             for place, change in enumerate(of_part.get(part, ())):
                 if change.order is not None and question.kind != "choice":
                     continue

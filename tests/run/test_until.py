@@ -225,3 +225,14 @@ def test_a_base_with_other_true_labels_of_the_same_queries_is_refused(tmp_path):
     words = (*training, "--instruction", "Think.", "--until", "better", "--against", tmp_path / "base")
     said = classify(written(corrected, tmp_path / "t.csv"), tmp_path / "out", *words, exits=2)
     assert "has other true labels of the same queries" in said
+
+
+def test_a_run_without_a_part_of_classification_cannot_stop_early(tmp_path):
+    written([(n, f"text {n}", "ab"[n % 2]) for n in range(40)], tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text(
+        '[kind]\ntype = "choice"\ninstructions = "Which?"\noptions = ["a", "b"]\ngold = "label"\n'
+    )
+    words = ("run", "decide", "--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", *FAKE)
+    until = ("--parts", "order", "--until", "certified", "--threshold", 0.4, "--target", 0.9)
+    said = command(*words, *until, "--out", tmp_path / "out", exits=2)
+    assert "--until takes one suite of classification, such as classify; got decide, order." in said

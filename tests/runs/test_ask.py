@@ -541,3 +541,18 @@ def test_a_wrong_path_or_name_of_a_question_is_told_before_more_is_sent(serve, a
     (tmp_path / "questions.toml").write_text(QUESTIONS.replace("[queue]", "[mean]"))
     assert "cannot be called 'mean'" in ask(server.url, exits=2)
     assert not server.bodies
+
+
+def test_a_repetition_in_the_current_folder_has_a_folder_beside_it(serve, ask, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    server = serve()
+    ask(server.url, out="here")
+    for out in (".", "../here"):
+        ask(server.url, "--out", out, "--repeat", 2)
+    assert len(stored(tmp_path, "here-repeat-2")) == len(stored(tmp_path, "here")) == N
+
+
+def test_a_part_that_is_named_twice_is_asked_once(serve, ask, tmp_path):
+    ask(serve("decisions").url, "--parts", "order,order", protocol="decisions")
+    assert {len(row["request"]["questions"]) for row in stored(tmp_path)} == {3, 1}  # all, and the choice alone
