@@ -48,6 +48,7 @@ class PromptsRecord:
     seeds: dict[str, int]
     requests: int
     distinct_prompts: int
+    requests_of: dict[str, int] = field(default_factory=dict)  # dataset -> its requests
     dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
     query_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of the texts that may be queries
     left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> why
@@ -365,6 +366,7 @@ class RunRecord:
     scores_folder: str = ""  # of this model and engine, below scores/
     engine: EngineRecord | None = None
     scores: ScoresRecord | None = None
+    form: str = ""  # of the prompts of a finished run, while an extension of it has no scores
     measures: MeasuresRecord | None = None
     receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # engine and dtype -> the last one
     receipt_table: str = ""  # SHA-256 of DIR/tables/receipt.parquet

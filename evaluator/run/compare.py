@@ -18,7 +18,14 @@ from evaluator.files.whole import remove_tables, write_table, writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import COMPARISON_FILE, COMPARISON_PAGE, RunFolder, comparison_tables, read_run_if_intact
+from evaluator.run.folders import (
+    COMPARISON_FILE,
+    COMPARISON_PAGE,
+    MODELS,
+    RunFolder,
+    comparison_tables,
+    read_run_if_intact,
+)
 from evaluator.suites import SUITES, families_of, metric_texts
 
 
@@ -83,7 +90,7 @@ def compare(
     of_suites = (section for added in suite_comparisons for section in added.sections)
     sections = (*of_suites, *comparison_sections(data), runs_section(data, notes))
     with writing_to(out):
-        _write_tables(out, tables)
+        _write_tables(out, tables, [folder.name for folder in folders if folder.parent == out / MODELS])
         header, page = comparison_header(data, answer), out / COMPARISON_PAGE
         title = f"{header.heading}: in-context classification"
         write_page(page, title, header, sorted(sections, key=lambda section: section.is_folded))
@@ -92,12 +99,12 @@ def compare(
     return Compared(page, notes, tables, "\n".join(answers))
 
 
-def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame]) -> None:
-    """Write the tables of a comparison in place of an earlier one's."""
+def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:
+    """Write the tables of a comparison in place of an earlier one's; record them, and the models of one run."""
     earlier = comparison_tables(out)
     digests = {name: write_table(out, name, table) for name, table in tables.items()}
     remove_tables(out, earlier, digests)
-    write_json(out / COMPARISON_FILE, {"tables": digests})
+    write_json(out / COMPARISON_FILE, {"tables": digests, "models": models})
 
 
 def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:

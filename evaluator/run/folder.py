@@ -17,7 +17,7 @@ from evaluator.errors import ConfigError, StoreError, WriteError, require_known
 from evaluator.files.json_files import from_builtins
 from evaluator.files.whole import file_digest, reason, scan_parquet, table_path, writing_to
 from evaluator.imports.answers import IMPORTED
-from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores, score_command
+from evaluator.record import MeasuredRecord, RunRecord, measured_record, score_command
 from evaluator.run.build import Built
 from evaluator.run.folders import RUN_FILE, DataFolder, RunFolder, mark_user, require_run
 from evaluator.run.measure import ScoredStore, scored_run
@@ -46,13 +46,6 @@ class BuiltFolder(RunFolder):
         with suppress(WriteError):
             mark_user(out, self.data.path)  # a run that was moved is known at its new place from now on
         return Built(config, store, prompts.parts).without(prompts.left_out)
-
-    @property
-    def scores(self) -> ScoresRecord:
-        """Return the record of the run's scores. Raises StoreError if nothing was scored."""
-        if self.record.scores is None:
-            raise StoreError(no_scores(self.record, str(self.out)))
-        return self.record.scores
 
     def refuse_imported_answers(self) -> None:
         """Raise ConfigError for a run of `evaluator import`: its prompts are not stored."""

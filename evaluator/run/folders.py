@@ -25,7 +25,7 @@ from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, read_json, read_record, write_json, write_record
 from evaluator.files.whole import acquire_lock, remove_partial_files
 from evaluator.progress import Progress, Stage
-from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record
+from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores
 from evaluator.run_log import LOG_FILE, command_line, now
 from evaluator.tokens.table import rows_fingerprint
 
@@ -78,10 +78,20 @@ def model_runs(out: Path) -> list[Path]:
     return sorted(path.parent for path in (out / MODELS).glob(f"*/{RUN_FILE}"))
 
 
+def compared_models(out: Path) -> list[Path]:
+    """Return model_runs, those of the last comparison alone, in its order, if they are known."""
+    names, found = _comparison(out).get("models", []), model_runs(out)
+    return [each for name in names if (each := out / MODELS / name) in found] or found
+
+
 def comparison_tables(out: Path) -> dict[str, str]:
     """Return the tables that a comparison has written, with their SHA-256; none where its record is damaged."""
+    return dict(_comparison(out).get("tables", {}))
+
+
+def _comparison(out: Path) -> dict[str, Any]:
     try:
-        return dict((read_json(out / COMPARISON_FILE) or {}).get("tables", {}))
+        return read_json(out / COMPARISON_FILE) or {}
     except StoreError:
         return {}
 
@@ -187,7 +197,17 @@ class RunFolder:
     @property
     def measured(self) -> MeasuredRecord:
         """The record of a measured run. Raises StoreError, with the command to run, where a stage is missing."""
-        return measured_record(self.record, str(self.out))
+        return measured_record(replace(self.record, scores=self.scores), str(self.out))
+
+    @property
+    def scores(self) -> ScoresRecord:
+        """Return the record of the run's scores. Raises StoreError if nothing was scored, and for several models."""
+        if self.record.scores is None and (models := compared_models(self.out)):
+            named = ", ".join(map(str, models))
+            raise StoreError(f"{self.out} holds the runs of several models. Name one of them: {named}.")
+        if self.record.scores is None:
+            raise StoreError(no_scores(self.record, str(self.out)))
+        return self.record.scores
 
     @property
     def data(self) -> DataFolder:

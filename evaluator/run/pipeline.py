@@ -26,7 +26,7 @@ from evaluator.report.notes import throughput_line
 from evaluator.run import stage_records
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.folder import MeasuredFolder, open_scored, opened_run
-from evaluator.run.folders import MODELS, mark_user, model_runs, write_run
+from evaluator.run.folders import MODELS, compared_models, mark_user, write_run
 from evaluator.run.measure import measure_run
 from evaluator.run.preflight import checked, split_labels
 from evaluator.run.report import report_run
@@ -260,7 +260,9 @@ def _build(
     prompts = stage_records.prompts_record(built)
     check_base(config, prompts)
     for folder, record in earlier.items():
-        stage_records.check_extension(folder, record, config=built.config, datasets=prompts.dataset_fingerprints)
+        stage_records.check_extension(
+            folder, record, config=built.config, datasets=prompts.dataset_fingerprints, requests=prompts.requests_of
+        )
     stage_records.remove_replaced(out, is_comparison=out not in earlier)
     record = stage_records.record_build(prompts, out, data, started, seconds_since(clock), earlier.get(out))
     return record, built
@@ -272,11 +274,13 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
+        stage_records.check_comparison(out, [], force=force)
         stage_records.check_extension(out, None if force else folder.record, model=resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data.path, loader)
             scored = yield from score_run(folder.built, resolved, folder.data.path, loader)
+        stage_records.remove_replaced(out, is_comparison=False)
         record = stage_records.record_scores(folder.record, scored, resolved.record, out)
         assert record.scores is not None, "it was scored"
         return record.scores
@@ -305,7 +309,7 @@ def report(out: Path) -> Stage[Path]:
     Of several models, write the page of each and compare them again.
     """
     with opened_run(out) as folder:
-        models = [] if folder.record.scores else model_runs(out)
+        models = [] if folder.record.scores else compared_models(out)
         if not models:
             store = folder.built.store.without(folder.scores.left_out)
             return (yield from report_run(MeasuredFolder(out, folder.record, store)))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
 
@@ -18,6 +19,7 @@ import polars as pl
 from evaluator.config import NO_TEMPLATE, OWN_TEMPLATE, ChatConfig, Definition, LabelBoundary, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError
+from evaluator.files.digests import fingerprint
 from evaluator.files.whole import read_bytes, reason
 from evaluator.methods.base import check_labels
 from evaluator.models.embedded import EMBEDDED_MODELS
@@ -207,13 +209,15 @@ def _identity(one: ResolvedModel) -> tuple[object, ...]:
 
 def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:
     """Return a folder name for each model: the end of its name, with that of its adapter after it, "-chat" if prompts
-    go through a chat template, and part of its fingerprint if two names are equal.
+    go through a chat template, and part of its fingerprint, then of the template's, if two names are equal.
     """
     names = [_folder_name(one) for one in resolved]
-    return [
-        name if names.count(name) == 1 else f"{name}-{one.source.fingerprint[:8]}"
-        for name, one in zip(names, resolved, strict=True)
-    ]
+    for digest_of in (attrgetter("source.fingerprint"), lambda one: fingerprint(*_identity(one))):
+        names = [
+            name if names.count(name) == 1 else f"{name}-{digest_of(one)[:8]}"
+            for name, one in zip(names, resolved, strict=True)
+        ]
+    return names
 
 
 def _folder_name(one: ResolvedModel) -> str:
@@ -224,7 +228,7 @@ def _folder_name(one: ResolvedModel) -> str:
         name += f"-{last_part(adapter.name)}"
     if chat is not None:
         name += "-chat" if chat.source == OWN_TEMPLATE else f"-chat-{Path(chat.source).stem}"
-    return re.sub(r"[^\w.-]+", "--", name)
+    return re.sub(r"[^\w.-]+|^\.+$", "--", name)  # "." and ".." would be other folders
 
 
 def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterator[list[T]]:

@@ -38,6 +38,7 @@ from evaluator.run.folders import (
     COMPARISON_FILE,
     COMPARISON_PAGE,
     PAGE,
+    compared_models,
     comparison_tables,
     config_to_json,
     model_runs,
@@ -81,6 +82,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
+        requests_of=dict(built.store.requests().group_by("dataset").len().sort("dataset").collect().iter_rows()),
         dataset_fingerprints={name: _asked_of(dataset, config) for name, dataset in built.datasets.items()},
         query_fingerprints={name: list_fingerprint(query_texts(dataset)) for name, dataset in built.datasets.items()},
     )
@@ -100,10 +102,11 @@ def record_build(
         earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
     record = RunRecord(evaluator=__version__, started=started, finished=started, data=os.path.relpath(data, out))
-    if previous := read_run_if_intact(out):  # its tables stay until this run has its own
-        record = replace(record, measures=previous.measures)
+    if previous := read_run_if_intact(out):  # its tables stay until this run has its own, receipts with their scores
+        kept = {name: getattr(previous, name) for name in ("measures", "receipts", "receipt_table")}
+        record = replace(record, **kept)
     if earlier:
-        record = replace(record, model=earlier.model, engine=earlier.engine)
+        record = replace(record, model=earlier.model, engine=earlier.engine, form=_form_of(earlier))
     record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
     write_run(out, record)
     return record
@@ -285,6 +288,7 @@ def check_extension(
     *,
     config: RunConfig | None = None,
     datasets: Mapping[str, str] | None = None,
+    requests: Mapping[str, int] = {},
     model: ResolvedModel | None = None,
 ) -> None:
     """Raise ConfigError for what would replace a finished run.
@@ -296,6 +300,7 @@ def check_extension(
         earlier: the record of the finished run; None if there is none.
         config: of the new run.
         datasets: fingerprints of the datasets of the new run by name: none may be missing or have other content.
+        requests: numbers of its requests by dataset: none may have fewer.
         model: of the new run, with its form of prompts.
     """
     if earlier is None or earlier.prompts is None or earlier.measures is None:
@@ -317,6 +322,9 @@ def check_extension(
         changes += [f"datasets without {name}" for name in known if name not in datasets]
         other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
         changes += [f"{name} with other rows, labels or texts around them" for name in other]
+    before = earlier.prompts.requests_of
+    fewer = [name for name, n in requests.items() if n < before.get(name, 0)]
+    changes += [f"{requests[name]:,} requests of {name} instead of {before[name]:,}" for name in fewer]
     if model is not None:
         changes += _other_model(earlier, model)
     if changes:
@@ -333,7 +341,7 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
     """
     if folders and (record := finished_run(out, force=force)):
         raise _replaces(out, record, ["several models"])
-    compared = model_runs(out) if (out / COMPARISON_PAGE).is_file() else []
+    compared = compared_models(out) if (out / COMPARISON_PAGE).is_file() else []
     earlier = {path: record for path in compared if (record := finished_run(path, force=force))}
     if not earlier.keys() <= {*folders}:
         models = [record.model.title if record.model else path.name for path, record in earlier.items()]
@@ -385,8 +393,8 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
     if asked["until"]["goal"] and asked["until"] != earlier.get("until"):
         yield f"until it is shown to be {asked['until']['goal']}"
     before, now = earlier["n_queries"], asked["n_queries"]
-    if now is not None and (before is None or now < before):
-        yield f"{now} queries instead of {'all' if before is None else before}"
+    if before and now and now < before:  # where one takes all, requests are counted once they are built
+        yield f"{now} queries instead of {before}"
     for suite, options in earlier["suite_options"].items():
         for name, value in asked["suite_options"].get(suite, options).items():
             if name in options and options[name] != value:
@@ -395,7 +403,7 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
 
 def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     """Yield the differences of a model from the model of a finished run: weights, or the form of prompts."""
-    model, scores, engine = record.model, record.scores, record.engine
+    model, engine = record.model, record.engine
     if model is not None and model.weights_fingerprint != resolved.record.weights_fingerprint:
         same = model.title == resolved.record.title
         yield f"model {resolved.record.title} {'with other weights' if same else f'instead of {model.title}'}"
@@ -410,15 +418,18 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     ):
         if asked and known and asked != known:
             yield f"{name} {asked} instead of {known}"
-    if scores is None:  # an extension that was interrupted before it had all scores
-        return
     form, chat = resolved.form, resolved.form.chat
     n_front = 0 if chat else tokens_around(resolved.source.tokenizer)[0]
     if record.preflight and n_front != record.preflight.tokens_in_front:
         yield f"{n_front} tokens in front of a prompt (--add-bos) instead of {record.preflight.tokens_in_front}"
     asked_form = _form_text(form.boundary, chat.record if chat else None)
-    if asked_form != (earlier := _form_text(scores.label_boundary, scores.chat)):
+    if (earlier := _form_of(record)) not in ("", asked_form):
         yield f"{asked_form} instead of {earlier}"
+
+
+def _form_of(record: RunRecord) -> str:
+    """Return the form of prompts of a finished run, also while an extension of it has no scores; "" if not known."""
+    return _form_text(record.scores.label_boundary, record.scores.chat) if record.scores else record.form
 
 
 def _form_text(boundary: str, chat: ChatRecord | None) -> str:

@@ -13,7 +13,7 @@ from evaluator.files.json_files import read_json
 from evaluator.files.whole import table_path, write_bytes
 from evaluator.record import MeasuredRecord, require_every_query
 from evaluator.run.folder import read_requests, read_scores, read_table
-from evaluator.run.folders import COMPARISON_FILE, PAGE, RUN_FILE, RunFolder, model_runs, read_run
+from evaluator.run.folders import COMPARISON_FILE, PAGE, RUN_FILE, RunFolder, compared_models, read_run
 from evaluator.suites import metric_texts
 
 EXPORTS = "exports"
@@ -27,7 +27,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
         out: folder of the run, or that of several models, whose runs are exported one after the other.
         name: of the format, in FORMATS or TRACKERS.
         target: the file or, for a format of several files, the folder; None for one in `out`/exports. A comparison has
-            a table of all its runs as well, in Markdown and LaTeX.
+            a table of all its runs as well, in Markdown and LaTeX; files of its runs have their names beside it.
         definition: the only definition to export, or "all".
 
     Raises ConfigError for a format or definition that does not exist and for a tracker whose client is not installed,
@@ -36,9 +36,11 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
     has_run, of_several = (out / RUN_FILE).is_file(), [*_comparison(out, name, target)]
     if of_several and not has_run:
         return of_several
-    if has_run and read_run(out).scores is None and (folders := model_runs(out)):
-        places = {folder: target and target / folder.name for folder in folders}
-        of_each = [path for folder, place in places.items() for path in export(folder, name, place, definition)]
+    if has_run and read_run(out).scores is None and (folders := compared_models(out)):
+        is_file, of_each = name in FORMATS and not FORMATS[name].is_folder, list[Path]()
+        for one in folders:
+            in_file = target.with_stem(f"{target.stem}-{one.name}") if target and target.suffix and is_file else None
+            of_each += export(one, name, in_file or (target and target / one.name), definition)
         return [*of_each, *of_several]
     if tracker := TRACKERS.get(name):
         tracker.require_client()

@@ -23,6 +23,7 @@ from evaluator.run.folders import (
     PAGE,
     RUN_FILE,
     RunFolder,
+    compared_models,
     is_measured,
     model_runs,
     read_run_if_intact,
@@ -74,7 +75,7 @@ def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
     if "record" in damaged:
         return  # what was run is not known any more
     out, prompts = run.out, run.record.prompts
-    for model in [] if run.record.scores else model_runs(out):
+    for model in [] if run.record.scores else compared_models(out):
         yield from verify(model, repair=True)
     if "prompts" in damaged and prompts is not None:
         config = config_from_json(prompts.config, where=str(out / RUN_FILE))
@@ -113,7 +114,7 @@ def _found(out: Path) -> Stage[list[Fault]]:
     for done, step in enumerate(steps):
         yield Progress(stage="Verifying", done=done, total=len(steps), unit="stages")
         faults += step(run)
-    models = [] if record.scores else model_runs(out)
+    models = [] if record.scores else compared_models(out)
     for each in models:
         faults += yield from _found(each)
     is_compared = bool(models) and all((one := read_run_if_intact(each)) and is_measured(one) for each in models)

@@ -10,14 +10,17 @@ import polars as pl
 import pytest
 
 import evaluator
-from evaluator.config import ModelConfig, RunConfig
+from evaluator.config import ChatConfig, ModelConfig, RunConfig
 from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.record import no_scores
 from evaluator.run import pipeline
 from evaluator.run.folders import read_run
+from evaluator.run.resolved_models import model_folders, resolve_model, resolve_models
 from evaluator.runs.state import run_state
 from evaluator.runs.verify import verify
+from evaluator.suites.staicc import completed
+from tests.chat_models import ANY_ROLE
 from tests.command_line import command, command_outputs
 from tests.end_to_end.processes import INTERRUPTED
 
@@ -261,3 +264,77 @@ def test_a_page_of_earlier_numbers_does_not_stay_beside_new_tables(tmp_path):
     finish(pipeline.report(tmp_path))
     finish(pipeline.measure(tmp_path))
     assert finish(verify(tmp_path)) == []
+
+
+def test_queries_of_a_table_of_ones_own_can_become_more_than_without_the_option_and_not_fewer(tmp_path, monkeypatch):
+    """Without --queries, a table has at most so many."""
+    monkeypatch.setattr(completed, "MAX_OWN_QUERIES", 10)
+    pl.DataFrame({"text": [f"text {n}" for n in range(60)], "label": ["no", "yes"] * 30}).write_csv(tmp_path / "t.csv")
+    words = ("run", "classify", "--data", tmp_path / "t.csv", "--model", "fake", "--engine", "fake")
+    words = (*words, "--out", tmp_path / "out")
+    command(*words)
+    command(*words, "--queries", 14)
+    assert "20 requests of t instead of 28" in command(*words, exits=2)
+    assert "10 queries instead of 14" in command(*words, "--queries", 10, exits=2)
+    metrics = pl.read_parquet(tmp_path / "out" / "tables" / "metrics.parquet")
+    assert metrics.filter(metric="accuracy", dataset="t")["n_queries"].to_list() == [14]
+
+
+def test_an_interrupted_extension_keeps_the_form_of_prompts(tmp_path):
+    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    more = replace(CONFIG, n_queries=5)
+    finish(pipeline.build(more, tmp_path))
+    finish(pipeline.build(more, tmp_path))
+    with pytest.raises(ConfigError, match="label boundary merged instead of plain prompts, label boundary separate"):
+        finish(pipeline.run(more, replace(FAKE, label_boundary="merged"), tmp_path))
+    with pytest.raises(ConfigError, match="label boundary merged instead of"):
+        finish(pipeline.score(tmp_path, replace(FAKE, label_boundary="merged")))
+    finish(pipeline.run(more, FAKE, tmp_path))
+
+
+def test_a_comparison_of_fewer_models_is_made_again_of_these_alone_and_in_their_order(tmp_path):
+    first, second, third = (replace(FAKE, model=f"fake:{number}") for number in (1, 2, 3))
+    finish(pipeline.run(CONFIG, [first, second], tmp_path))
+    finish(pipeline.run(CONFIG, [third, first], tmp_path, force=True))
+    finish(pipeline.run(CONFIG, [third, first], tmp_path))
+    before = {path: path.read_bytes() for path in [*tmp_path.glob("compare.*"), *tmp_path.glob("tables/*")]}
+    finish(pipeline.report(tmp_path))
+    assert {path: path.read_bytes() for path in before} == before
+    written = command_outputs("export", tmp_path, "--format", "csv").out
+    assert [line.split("/models/")[1].split("/")[0] for line in written.splitlines()] == ["fake--3", "fake--1"]
+
+
+def test_score_replaces_no_comparison_and_names_no_models_for_a_single_run(two):
+    before = {path: path.read_bytes() for path in [*two.glob("compare.*"), two / "run.json"]}
+    with pytest.raises(ConfigError, match="finished comparison of embedded, random, and this command is for a single"):
+        finish(pipeline.score(two, FAKE))
+    for name in ("receipt", "threshold", "measure"):
+        said = command(name, two, exits=2)
+        assert f"{two} holds the runs of several models. Name one of them: {two / 'models/embedded'}, " in said
+    assert {path: path.read_bytes() for path in before} == before
+
+
+@pytest.mark.parametrize("name", ["csv", "markdown", "latex"])
+def test_runs_of_several_models_are_exported_beside_the_named_file(two, tmp_path, name):
+    written = command_outputs("export", two, "--format", name, "--out", tmp_path / "table.txt").out.split()
+    of_all = ["table.txt"] * (name != "csv")
+    assert [path.removeprefix(f"{tmp_path}/") for path in written] == [
+        "table-embedded.txt", "table-random.txt", *of_all
+    ]  # fmt: skip
+
+
+def test_two_templates_of_one_name_have_a_folder_each(tmp_path):
+    chats = []
+    for place, end in (("a", "."), ("b", "!")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "t.jinja").write_text(f"{ANY_ROLE}{end}")
+        chats.append(replace(FAKE, chat=ChatConfig(template=str(tmp_path / place / "t.jinja"))))
+    folders = model_folders(resolve_models(CONFIG, chats))
+    assert len({*folders}) == 2
+    assert all(name.startswith("fake-chat-t-") for name in folders)
+
+
+def test_a_model_in_the_working_folder_or_above_it_has_a_folder_among_the_others():
+    names = model_folders([resolve_model(CONFIG, replace(FAKE, model=name)) for name in (".", "..", "a.b")])
+    assert names[2] == "a.b"
+    assert all(name.startswith("---") for name in names[:2])

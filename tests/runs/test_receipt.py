@@ -244,3 +244,13 @@ def test_a_table_of_receipts_that_was_changed_is_named_by_verify_and_never_read_
     receipt(out, Single, n_prompts=5)
     assert list(read_run(out).receipts) == ["fake float32"]
     assert "every file is as it was written" in command("verify", out)
+
+
+def test_a_receipt_stays_with_its_scores_when_the_run_is_made_again(measured):
+    receipt(measured)
+    finish(pipeline.run(CONFIG, FAKE, measured))
+    assert [*read_run(measured).receipts] == ["fake float64"]
+    assert "Numerical receipt" in (measured / "report.html").read_text()
+    assert "every file is as it was written" in command("verify", measured)
+    finish(pipeline.run(replace(CONFIG, n_queries=17), FAKE, measured))
+    assert "Numerical receipt" not in (measured / "report.html").read_text()
