@@ -276,8 +276,8 @@ def _given(
     """
     params = command.get_params(click.Context(command))
     known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.name != "help"}
-    values = {name: value.folder if isinstance(value, Run) else value for name, value in options.items()}
-    given = {name: value for name, value in values.items() if value is not None and value is not False}
+    values = ((name, value.folder if isinstance(value, Run) else value) for name, value in options.items())
+    given: dict[str, Any] = {name: value for name, value in values if value is not None and value is not False}
     words = [*arguments, "--out", str(folder)]
     require_known("There is no option", given, sorted(known))
     for name, value in given.items():

@@ -354,9 +354,7 @@ def one_model(given: Mapping[str, Any], what: str) -> ModelConfig:
     """Return the model of a command that takes one. Raises ConfigError, beginning with `what`, for several."""
     model, *others = model_configs(given)
     if others:
-        raise ConfigError(
-            f"{what} one model: --model takes one name, --adapter one adapter and --chat-template takes one form here."
-        )
+        raise ConfigError(f"{what} one model: --adapter takes one adapter, and --chat-template takes one form here.")
     return model
 
 

@@ -322,9 +322,9 @@ def check_extension(
         changes += [f"datasets without {name}" for name in known if name not in datasets]
         other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
         changes += [f"{name} with other rows, labels or texts around them" for name in other]
-    before = earlier.prompts.requests_of
-    fewer = [name for name, n in requests.items() if n < before.get(name, 0)]
-    changes += [f"{requests[name]:,} requests of {name} instead of {before[name]:,}" for name in fewer]
+    had = earlier.prompts.requests_of
+    fewer = [name for name, n in requests.items() if n < had.get(name, 0)]
+    changes += [f"{requests[name]:,} requests of {name} instead of {had[name]:,}" for name in fewer]
     if model is not None:
         changes += _other_model(earlier, model)
     if changes:
