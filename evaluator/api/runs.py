@@ -275,7 +275,7 @@ def _given(
     Raises ConfigError for an option that does not exist and for a value that it does not take.
     """
     params = command.get_params(click.Context(command))
-    known = {str(each.name): each for each in params if each.opts[0][0] == "-" and each.name != "help"}
+    known = {str(each.name): each for each in params if each.opts[0][0] == "-" and "--help" not in each.opts}
     values = ((name, value.folder if isinstance(value, Run) else value) for name, value in options.items())
     given: dict[str, Any] = {name: value for name, value in values if value is not None and value is not False}
     words = [*arguments, "--out", str(folder)]
