@@ -91,7 +91,7 @@ def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
     (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
-    if n_before is None:
+    if n_before is None or (whole and not bare):  # a tokenizer may not know the letter
         raise ModelError(
             f"The tokenizer turns 'a' into {bare} but the text 'a' into {whole}: unclear where a text begins."
         )

@@ -89,9 +89,11 @@ class FastTokenizer:
     """A tokenizer of the `tokenizers` library, which uses all cores; tokenises each different line once if possible."""
 
     def __init__(self, backend: Any) -> None:
-        # Both are often left on in tokenizer files, and would change prompts silently.
+        # All are left on in some tokenizer files, and would change prompts silently: chance is for training.
         backend.no_truncation()
         backend.no_padding()
+        for of_chance in {"dropout", "alpha"} & {*dir(backend.model)}:  # of BPE's merges, of Unigram's cuts
+            setattr(backend.model, of_chance, None)
         _require_bounded(backend.normalizer)
         self._backend = backend
         self._added_ids = self._special_tokens() if cuts_exactly(backend) else None
@@ -140,7 +142,7 @@ class FastTokenizer:
         empty, whole = self._encoded(["", "a"], special_tokens=True)
         # The empty text has the added ids alone; try every way to split them into before and after.
         splits = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
-        return next(((before, after) for before, after in splits if [*before, *bare, *after] == whole), None)
+        return next(((before, after) for before, after in splits if bare and [*before, *bare, *after] == whole), None)
 
 
 MAX_GROWTH = 1000

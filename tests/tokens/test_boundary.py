@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from evaluator.errors import LabelError
+from evaluator.errors import LabelError, ModelError
 from evaluator.models.embedded.llama import byte_level_tokenizer
 from evaluator.schemas import Ask
 from evaluator.tokens.boundary import tokenise_prompts
@@ -57,6 +57,18 @@ def test_bos_is_added_once_where_the_tokenizer_adds_it_and_never_where_it_does_n
 @pytest.mark.parametrize("boundary", ["separate", "merged"])
 def test_an_eos_that_the_tokenizer_appends_is_dropped(boundary):
     assert tokenized("x:", ["a", "c"], boundary, template="<s> $A </s>") == ([0, 9, 2], [[4], [6]])
+
+
+@pytest.mark.parametrize("boundary", ["separate", "merged"])
+def test_a_tokenizer_without_the_letter_that_shows_where_a_text_begins_is_refused(boundary):
+    # Without it BOS would be taken for an EOS: moved to the end, and dropped there.
+    backend = Tokenizer(models.BPE({"<s>": 0, "x": 1, ":": 2, "b": 3}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    letters = FastTokenizer(backend)
+    assert letters.token_ids(["x:"], special_tokens=True) == [[0, 1, 2]]
+    with pytest.raises(ModelError, match="unclear where a text begins"):
+        tokenise_prompts(letters, ["x:"], ["labels"], [["x", "b"]], boundary)
 
 
 def test_an_empty_prompt_is_scored_after_bos_alone():

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from evaluator.errors import ModelError
 from evaluator.models.embedded.llama import byte_level_tokenizer
@@ -136,3 +136,17 @@ def test_normalizers_of_published_models_are_taken(steps):
     tokenizer = backend("gpt-2")
     tokenizer.normalizer = normalizers.Sequence(steps)
     assert FastTokenizer(tokenizer).token_ids(["a b"], special_tokens=False)
+
+
+OF_TRAINING = {
+    "dropout": models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], dropout=0.5),
+    "sampling": models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -1.0), ("ab", -1.5)], unk_id=0, alpha=0.5),
+}
+
+
+@pytest.mark.parametrize("model", OF_TRAINING.values(), ids=OF_TRAINING)
+def test_a_text_has_one_tokenisation_although_the_model_of_the_tokenizer_draws_them_at_random(model):
+    tokenizer = Tokenizer(model)
+    assert len({tuple(tokenizer.encode("ab" * 9).ids) for _ in range(30)}) > 1
+    tokenizer = FastTokenizer(tokenizer)
+    assert len({tuple(ids) for _ in range(30) for ids in tokenizer.token_ids(["ab" * 9], special_tokens=False)}) == 1
