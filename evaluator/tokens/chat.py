@@ -34,7 +34,7 @@ FEWER_TURNS = "Use fewer demonstrations (--shots), or --chat-demonstrations mess
 TRY_ANOTHER = "Choose another --chat-template, or none."
 
 _QUESTION = "question one"
-_ANSWER = "answer"  # stands for a label whose place is looked for
+_ANSWER = "answer two"  # stands for a label whose place is looked for; templates may write <answer>
 _THOUGHT = re.compile(r"[<\[]/?(?:think|thinking|thought|reasoning|reason)[>\]]", re.IGNORECASE)
 _NO_THINKING = {"enable_thinking": False, "thinking": False}  # templates name the switch differently
 

@@ -210,6 +210,14 @@ def test_a_template_that_changes_an_answer_is_refused():
         tokens(form(loud), prompts("fog"))
 
 
+def test_labels_follow_the_beginning_of_an_answer_that_a_template_marks_with_the_word_itself():
+    marked = ANY_ROLE.replace("{{ m.content | trim }}", "<answer>{{ m.content | trim }}</answer>")
+    (context,) = tokens(form(marked), prompts("fog"))["context"].to_list()
+    assert context == whole_conversation(marked, TURNS, "wet")[: len(context)]
+    (read,) = FastTokenizer(chat_tokenizer(marked).backend_tokenizer).texts([context])
+    assert read.endswith("assistant\n<answer>")
+
+
 def test_every_part_of_the_form_is_in_its_fingerprint():
     forms = [
         form(ANY_ROLE),
