@@ -113,6 +113,9 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     if kind.runs_a_model:
         config = shipped_model(config)
     source = kind.find(config, needs_weights=needs_weights)
+    if engine_name(config) == "vllm" and source.short_context:
+        # vLLM turns the positions of all prompts alike: by the long factors if one may be longer.
+        source = replace(source, context_length=source.short_context)
     if config.adapter is None:
         return source
     adapter = find_adapter(config.adapter, source.name, () if source.quantization else weight_files(source.folder))

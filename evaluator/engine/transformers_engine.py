@@ -59,7 +59,7 @@ class TransformersEngine:
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
         self._vocab_size = source.vocab_size
-        self._context_length = source.context_length
+        self._context_length, self._short_context = source.context_length, source.short_context or 0
         self.facts = EngineRecord(
             name="transformers",
             versions=versions_for_transformers(),
@@ -71,7 +71,7 @@ class TransformersEngine:
             engines_per_device=config.devices.engines_per_device,
         )
         self.counts = TokenCounts()
-        self._pads = self._takes_positions and self._ignores_padding()
+        self._see_positions(source)
         self.counts.prompt_tokens = 0
 
     def log_likelihoods(
@@ -94,6 +94,8 @@ class TransformersEngine:
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
             with self._computing():
                 last = self._model.base_model(**self._padded(batch)).last_hidden_state[:, -1]
+            if last.shape[1] != states.shape[1]:  # such as OPT-350m's, which are projected for the head
+                states = np.empty((len(texts), last.shape[1]), np.float32)
             states[[text.request for text in batch]] = last.float().cpu().numpy()
         return states
 
@@ -119,13 +121,31 @@ class TransformersEngine:
         hint = "Use fewer demonstrations (--shots), or choose a model with a longer context."
         require_room(requests, self._context_length, f"the model's context allows. {hint}")
 
-    def _ignores_padding(self) -> bool:
-        """Return whether a text has the same scores whatever pads it: recurrent states and convolutions can hold it."""
-        inputs = self._padded([_Text(0, [0] * n_tokens, 1, []) for n_tokens in (9, 1)])
-        padded = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, 1)
+    def _see_positions(self, source: ModelSource) -> None:
+        """See from which number the model counts positions, and whether a text has the same scores whatever pads it.
+
+        Recurrent states and convolutions can hold padding. Raises ModelError if a token changes the scores before it.
+        """
+        text, padded = (self._padded([_Text(0, [0] * n, 1, []) for n in lengths]) for lengths in ([9], [9, 1]))
+        leak = 0.01 if self.facts.dtype == "float32" else 1.0  # more than logits of experts are rounded by
+        is_last, is_pad = torch.arange(9, device=self._device) == 8, padded["attention_mask"] == 0
+        if not self._agree(text, {"input_ids": text["input_ids"].masked_fill(is_last, 1)}, slice(-1), leak):
+            raise ModelError(
+                f"{source.name} is no causal model: a token changes the scores of those before it. Choose another; a "
+                "model of BERT's kind needs is_decoder in its config.json."
+            )
+        # RoBERTa's kind counts from another number than 0.
+        self._takes_positions = self._takes_positions and self._agree(text, {"position_ids": None})
+        self._pads = self._takes_positions and self._agree(
+            padded, {"input_ids": padded["input_ids"].masked_fill(is_pad, 1)}, slice(-1, None)
+        )
+
+    def _agree(
+        self, inputs: dict[str, Any], changed: dict[str, Any], places: slice = slice(None), atol: float = _ROUNDING
+    ) -> bool:
         with self._computing():
-            one, other = (self._model(**given).logits[:, -1] for given in (inputs, inputs | {"input_ids": padded}))
-        return bool(torch.allclose(one, other, atol=_ROUNDING))
+            one, other = (self._model(**given).logits[:, places] for given in (inputs, inputs | changed))
+        return bool(torch.allclose(one, other, atol=atol))
 
     def _batches(self, texts: Sequence[_Text]) -> Iterator[list[_Text]]:
         """Yield batches of texts of similar length, longest first: little padding, and a lack of memory shows first.
@@ -139,7 +159,10 @@ class TransformersEngine:
             n_tokens = (len(batch) + 1) * len(batch[0].tokens if batch else text.tokens)
             n_logits = (len(batch) + 1) * n_predictions * self._vocab_size
             is_full = n_tokens > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH
-            if batch and (is_full or (not self._pads and len(text.tokens) < len(batch[0].tokens))):
+            is_shorter = batch and len(text.tokens) < len(batch[0].tokens)
+            # LongRoPE turns all texts of a batch by the factors of the longest.
+            turns_otherwise = batch and len(text.tokens) <= self._short_context < len(batch[0].tokens)
+            if batch and (is_full or turns_otherwise or (is_shorter and not self._pads)):
                 yield batch
                 batch = []
             batch.append(text)

@@ -60,6 +60,7 @@ class ModelSource:
     n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
     n_kv_heads: int | None = None  # heads of keys and values, which attention heads share; None as above
     has_alibi: bool = False  # whether the configuration chooses ALiBi for positions, as that of a Falcon can
+    short_context: int | None = None  # tokens up to which LongRoPE has its short factors; None: no LongRoPE
     dtype: str  # of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
@@ -328,6 +329,7 @@ def find_model(
         n_heads=sizes["n_heads"] or None,
         n_kv_heads=sizes["n_kv_heads"] or None,
         has_alibi=bool(text_part.get("alibi")),
+        short_context=_short_context(text_part),
         dtype=dtype if dtype in _DTYPES else "float32",
         quantization=description.get("quantization_config") or text_part.get("quantization_config"),
         trust_remote_code=config.trust_remote_code,
@@ -474,6 +476,14 @@ def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, int]:
     if not sizes["vocab_size"]:
         raise ModelError(f"{path} has no vocab_size, so that its size is not known. Add it to a local copy.")
     return sizes
+
+
+def _short_context(entries: dict[str, Any]) -> int | None:
+    rope = entries.get("rope_parameters") or entries.get("rope_scaling")
+    if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type")) not in ("longrope", "su"):
+        return None
+    stated = (part.get("original_max_position_embeddings") for part in (entries, rope))
+    return next((n for n in stated if type(n) is int and n > 0), None)
 
 
 def _text_architecture(config: ModelConfig, description: dict[str, Any], generates_text: Callable[[str], bool]) -> str:

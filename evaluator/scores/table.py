@@ -149,7 +149,7 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
         f"{too_long.height} of {n_prompts} prompts with their labels are longer than the model's context of "
         f"{context_length} tokens, and prompts are never truncated. The longest:{listed}\n"
         "Use fewer demonstrations (--shots), leave out the dataset (--datasets), or choose a model with a longer "
-        "context."
+        "context; some have one with --engine transformers (docs/models.md)."
     )
 
 

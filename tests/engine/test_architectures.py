@@ -1,20 +1,34 @@
 """A tiny random model of each architecture through transformers and vLLM: equal scores, or one sentence."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
-from evaluator.engine.base import ContinuationRequest
+from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.devices import device_kind
 from evaluator.engine.vllm_engine import VllmEngine
-from tests.engine.architectures import ARCHITECTURES, GATED, VOCAB_SIZE, WIDTH, Architecture, measure, save_model
+from evaluator.errors import ModelError
+from tests.engine.architectures import (
+    ARCHITECTURES,
+    DECODER,
+    ENGINES,
+    GATED,
+    N_HEADS,
+    VOCAB_SIZE,
+    WIDTH,
+    Architecture,
+    measure,
+    save_model,
+)
 from tests.shared_engines import close_engines
 
 REFUSED = {"LFM2": {"vllm"}, "Mamba": {"vllm"}}
@@ -72,12 +86,7 @@ RECURRENT = {
 
 @pytest.mark.parametrize("name", [*RECURRENT, "Mistral, sliding window", "BLOOM", "Mamba"])
 def test_a_text_has_the_same_scores_alone_and_beside_longer_ones(name: str, tmp_path: Path) -> None:
-    folder = save_model(tmp_path / "model", (RECURRENT | ARCHITECTURES)[name])
-    weights = load_file(folder / "model.safetensors")
-    save_file({key: w * 5 if w.ndim > 1 else w for key, w in weights.items()}, folder / "model.safetensors",
-              metadata={"format": "pt"})  # fmt: skip
-    config = ModelConfig(model=str(folder), engine="transformers", dtype="float32")
-    engine = load_engine(find_source(config), config)
+    engine = loaded(larger(save_model(tmp_path / "model", (RECURRENT | ARCHITECTURES)[name])))
     rng = random.Random(0)
     texts = [rng.choices(range(2, 258), k=n_tokens) for n_tokens in (3, 9, 9, 40)]
     labels = [[5], [6], [7, 8]]
@@ -91,6 +100,91 @@ def test_a_text_has_the_same_scores_alone_and_beside_longer_ones(name: str, tmp_
             assert given == pytest.approx(expected, abs=1e-4)
     states = np.concatenate([engine.hidden_states([text]) for text in texts])
     np.testing.assert_allclose(engine.hidden_states(texts), states, atol=1e-4, rtol=1e-4)
+
+
+def larger(folder: Path) -> Path:
+    """Multiply the matrices of a random model by five, so that its scores differ visibly from text to text."""
+    weights = load_file(folder / "model.safetensors")
+    save_file({key: w * 5 if w.ndim > 1 else w for key, w in weights.items()}, folder / "model.safetensors",
+              metadata={"format": "pt"})  # fmt: skip
+    return folder
+
+
+def loaded(folder: Path, engine: str = "transformers") -> Engine:
+    config = ModelConfig(model=str(folder), engine=engine, dtype="float32")
+    return load_engine(find_source(config), config)
+
+
+def first_scores(engine: Engine, texts: Sequence[list[int]]) -> list[list[float]]:
+    """The scores of two labels of one token after each text."""
+    answers = engine.log_likelihoods([ContinuationRequest(text, [[5], [6]]) for text in texts])
+    return [[row[0] for row in one.token_log_probs] for one in sorted(answers, key=lambda one: one.index)]
+
+
+def own_scores(folder: Path, texts: Sequence[list[int]]) -> list[list[float]]:
+    """The same by the model alone, one text at a time, with positions as it counts them itself."""
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    with torch.inference_mode():
+        logits = [model(torch.tensor([text])).logits[0, -1].double() for text in texts]
+    return [torch.log_softmax(row, -1)[[5, 6]].tolist() for row in logits]
+
+
+def random_texts(*lengths: int) -> list[list[int]]:
+    rng = random.Random(0)
+    return [rng.choices(range(2, 258), k=length) for length in lengths]
+
+
+def test_positions_that_a_model_counts_from_another_number_are_its_own(tmp_path: Path) -> None:
+    options = DECODER | {"intermediate_size": 256, "is_decoder": True}
+    folder = larger(save_model(tmp_path / "model", Architecture("RobertaForCausalLM", "RobertaConfig", options)))
+    texts = random_texts(3, 9, 9, 40)
+    np.testing.assert_allclose(first_scores(loaded(folder), texts), own_scores(folder, texts), rtol=0, atol=1e-4)
+
+
+NOT_CAUSAL = {
+    "XLNet": Architecture(
+        "XLNetLMHeadModel", "XLNetConfig", {"vocab_size": VOCAB_SIZE, "d_model": WIDTH, "n_layer": 2, "n_head": 4}
+    ),
+    "RoBERTa": Architecture("RobertaForCausalLM", "RobertaConfig", DECODER | {"intermediate_size": 256}),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CAUSAL)
+def test_a_model_whose_tokens_change_the_scores_before_them_is_refused(name: str, tmp_path: Path) -> None:
+    folder = larger(save_model(tmp_path / "model", NOT_CAUSAL[name]))
+    with pytest.raises(ModelError, match="is no causal model: a token changes the scores of those before it"):
+        loaded(folder)
+
+
+def test_hidden_states_have_the_width_that_the_head_takes(tmp_path: Path) -> None:
+    """OPT-350m projects them from 1,024 numbers to 512."""
+    options = DECODER | {"ffn_dim": 256, "word_embed_proj_dim": 64, "do_layer_norm_before": False}
+    folder = save_model(tmp_path / "model", Architecture("OPTForCausalLM", "OPTConfig", options))
+    texts = random_texts(3, 9)
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)
+    with torch.inference_mode():
+        expected = [model.model(torch.tensor([text])).last_hidden_state[0, -1].numpy() for text in texts]
+    states = loaded(folder).hidden_states(texts)
+    assert states.shape == (2, 64)
+    np.testing.assert_allclose(states, np.stack(expected), rtol=0, atol=1e-4)
+
+
+def test_texts_within_the_short_context_of_longrope_have_its_short_factors_beside_longer_ones(tmp_path: Path) -> None:
+    n_factors = WIDTH // N_HEADS // 2
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0] * n_factors,
+            "long_factor": [4.0] * n_factors}  # fmt: skip
+    options = GATED | {"original_max_position_embeddings": 64, "rope_parameters": rope}
+    folder = larger(save_model(tmp_path / "model", Architecture("Phi3ForCausalLM", "Phi3Config", options)))
+    texts = random_texts(60, 64, 65, 70)
+    expected = own_scores(folder, texts)
+    np.testing.assert_allclose(first_scores(loaded(folder), texts), expected, rtol=0, atol=1e-4)
+    engine = loaded(folder, "vllm")  # which has one kind of factors for all texts
+    try:
+        np.testing.assert_allclose(first_scores(engine, texts[:1]), expected[:1], rtol=0, atol=1e-4)
+    finally:
+        engine.close()
+    limits = [find_source(ModelConfig(model=str(folder), engine=name)).context_length for name in ENGINES]
+    assert limits == [512, 64]
 
 
 @pytest.mark.exhaustive
