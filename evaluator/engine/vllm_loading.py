@@ -113,7 +113,9 @@ def _max_length(source: ModelSource, config: ModelConfig, device: DeviceKind) ->
     if source.context_length is None:
         return max(_LONGEST_WITHOUT_LIMIT, config.max_prompt_tokens or 0)
     longest = config.max_prompt_tokens or source.context_length
-    return longest if device == "cuda" and longest < source.context_length else -1
+    if device == "cuda" and longest < source.context_length:
+        return longest
+    return source.context_length if source.short_context else -1  # vLLM may not find where the long factors begin
 
 
 def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
@@ -166,6 +168,8 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
         return {}
     from vllm.lora.request import LoRARequest
 
+    if device_kind() == "cpu":
+        _keep_heads_apart()
     requests = {}
     for number, adapter in enumerate(source.adapters, start=1):
         request = LoRARequest(adapter.fingerprint, number, str(adapter.folder))
@@ -177,6 +181,14 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
                 raise ModelError(f"vLLM cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
         requests[adapter.fingerprint] = request
     return requests
+
+
+def _keep_heads_apart() -> None:
+    """Have vLLM leave logits as they are where a call names no adapter: on a CPU 0.32 adds the last one's LM head."""
+    from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU as Wrapper
+
+    add = Wrapper.add_lora_logits
+    Wrapper.add_lora_logits = lambda wrapper, *given, **options: wrapper.no_lora or add(wrapper, *given, **options)
 
 
 def _undo_compile_decorators() -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from evaluator.config import ModelConfig
 from evaluator.engine import find_source, load_engine
-from evaluator.engine.base import ContinuationRequest
+from evaluator.engine.base import ContinuationRequest, adapted
 from evaluator.engine.devices import this_processor
 from evaluator.engine.vllm_loading import start_vllm
 from evaluator.engine.vllm_settings import quiet
@@ -26,6 +27,9 @@ from evaluator.errors import ModelError
 from tests.engine import vllm_processes
 from tests.engine.architectures import ARCHITECTURES, save_model
 from tests.engine.cpu_only import cpu_only
+from tests.engine.test_adapters import REQUESTS, expected
+from tests.engine.test_engine_contract import answers, flat
+from tests.lora import save_adapter
 from tests.shared_engines import LOADED, close_engines
 
 
@@ -214,3 +218,24 @@ def test_transformers_makes_a_model_after_vllm_ran_its_code(tmp_path):
         source = find_source(ModelConfig(model=str(folder), engine="vllm"))
         load_engine(source, ModelConfig(model=str(folder), engine="vllm")).close()
         load_engine(source, ModelConfig(model=str(folder), engine="transformers")).close()
+
+
+def test_the_base_keeps_its_head_beside_an_adapter_of_the_head(tmp_path: Path, tiny_model: Path) -> None:
+    close_engines("vllm")
+    folder = save_adapter(tmp_path / "adapter", tiny_model, ["q_proj"], rank=4, seed=1)
+    path, random = folder / "adapter_model.safetensors", torch.Generator().manual_seed(3)
+    matrices = {"A": torch.randn(4, 64, generator=random) / 8, "B": torch.randn(1024, 4, generator=random)}
+    of_head = {f"base_model.model.lm_head.lora_{side}.weight": matrix for side, matrix in matrices.items()}
+    save_file(load_file(path) | of_head, path)
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target_modules": ["q_proj", "lm_head"]}))
+    config = ModelConfig(model=str(tiny_model), engine="vllm", dtype="float32", adapter=str(folder), kv_cache_gib=0.01)
+    source = find_source(config)
+    engine = load_engine(source, config)
+    try:
+        of_base, of_adapter = flat(answers(engine, REQUESTS)), flat(answers(adapted(engine, source.adapter), REQUESTS))
+        again = flat(answers(engine, REQUESTS))
+    finally:
+        engine.close()
+    np.testing.assert_allclose([of_base, again], [expected(tiny_model, REQUESTS)] * 2, rtol=0, atol=2e-5)
+    assert np.abs(np.subtract(of_base, of_adapter)).max() > 1
