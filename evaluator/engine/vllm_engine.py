@@ -132,8 +132,10 @@ class VllmEngine:
         for window in self._windows(range(len(texts))):
             self._send_shared_prefixes([texts[index] for index in window])
             with recording_states(self._llm) as recording:
-                for first in range(0, len(window), recording.max_texts):
-                    some = window[first : first + recording.max_texts]
+                # A text has a state at the end of each step that computes some of it.
+                size = max(1, recording.max_texts // (1 + max(map(len, texts)) // self.facts.tokens_per_step))
+                for first in range(0, len(window), size):
+                    some = window[first : first + size]
                     outputs = dict(self._run((index, list(texts[index]), params) for index in some))
                     recorded = recording.take()
                     states |= {index: recorded[ran.outputs[0].token_ids[0]] for index, ran in outputs.items()}

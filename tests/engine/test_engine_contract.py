@@ -334,6 +334,17 @@ def test_hidden_states_are_the_final_norm_of_the_last_token(model_engine: Engine
     np.testing.assert_allclose(model_engine.hidden_states(texts), np.stack(expected), rtol=0, atol=2e-5)
 
 
+def test_hidden_states_of_texts_that_take_several_steps_are_their_own(
+    loaded_engine: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a vocabulary of 64 tokens, by which states are numbered, and four steps for each of 16 texts."""
+    engine: Any = loaded_engine("vllm")
+    monkeypatch.setattr(engine._llm.llm_engine.model_config, "get_vocab_size", lambda: 64)
+    texts = [[2 + token % 60 for token in tokens(seed, 4 * engine.facts.tokens_per_step)] for seed in range(16)]
+    alone = np.concatenate([engine.hidden_states([text]) for text in texts])
+    np.testing.assert_allclose(engine.hidden_states(texts), alone, rtol=0, atol=2e-5)
+
+
 def test_hidden_states_do_not_depend_on_prompts_with_shared_prefixes(model_engine: Engine, oracle: Any) -> None:
     prompts = grown_prompts(5, 40)
     with torch.inference_mode():
