@@ -281,8 +281,8 @@ def tokens_per_step(source: ModelSource, settings: StepSettings) -> int | None:
     """Return the largest number of tokens of a forward pass; None: vLLM chooses."""
     if settings.max_tokens is None:
         return None
-    limit = min(settings.max_tokens, _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size))
-    return max(settings.max_sequences or 1, limit)
+    limit = _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size) if device_kind() == "cpu" else settings.max_tokens
+    return max(settings.max_sequences or 1, min(settings.max_tokens, limit))
 
 
 def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.config import DevicesConfig, ModelConfig, StepsConfig
 from evaluator.engine import vllm_loading, vllm_settings
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.devices import DeviceKind
@@ -214,3 +214,11 @@ def test_log_probabilities_of_prompt_tokens_take_a_gibibyte_at_most(told, tiny_s
     settings = vllm_settings.step_settings()
     assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=262_144), settings) == 1024
     assert vllm_settings.tokens_per_step(replace(tiny_source, vocab_size=2**22), settings) == 256, "those of a step"
+
+
+def test_a_step_of_a_gpu_has_the_tokens_that_the_user_gives_whatever_the_vocabulary(told) -> None:
+    options = told("cuda", steps=StepsConfig(max_tokens=16_384))
+    assert options["max_num_batched_tokens"] == 16_384
+    settings = vllm_settings.step_settings(StepsConfig(max_tokens=16_384))
+    large = SimpleNamespace(vocab_size=128_256)
+    assert vllm_settings.tokens_per_step(large, settings) == 16_384
