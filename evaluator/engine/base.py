@@ -106,10 +106,9 @@ class FakeEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
-        answers = [token_log_probs(*request) for request in requests]
-        for index, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+        for index, request in enumerate(requests):
             self.counts.prompt_tokens += len(request.context)
-            yield ContinuationScores(index, answer)
+            yield ContinuationScores(index, token_log_probs(*request))
 
     def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         self.counts.prompt_tokens += sum(map(len, texts))

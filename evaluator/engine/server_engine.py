@@ -5,7 +5,8 @@ as a prompt whose tokens are scored. vLLM computes such a prompt without its pre
 token costs less, these are sent instead.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ _TOKENS_PER_STEP = 4096  # a server does not tell; decides only how large a shar
 
 # Sentences whose tokens tell tokenizers apart: case, digits, punctuation, accents, line breaks.
 _PROBE = "Review: the plot is thin,\nbut 1,234 people LIKED it! Sentiment: naïve\n"
+
+
+_Questions = Callable[[ContinuationTrie, int], Iterator[Question]]
 
 
 class _Pending(NamedTuple):
@@ -74,7 +78,9 @@ class ServerEngine:
         left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
         # Prompts that are scored are never in flight together with other questions: vLLM mixes up their rows (its
         # issue 51789).
-        for questions in (_first_tokens, self._whole_prompts, _missing_tokens):
+        tries = ContinuationTrie
+        first, missing = (partial(_next_tokens, of) for of in (tries.first_token_questions, tries.missing_questions))
+        for questions in (first, self._whole_prompts, missing):
             pending = [question for index, trie in left.items() for question in questions(index, trie)]
             for index in self._answer(pending):
                 if index in left and left[index].is_complete:
@@ -172,16 +178,8 @@ def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSou
         )
 
 
-def _first_tokens(index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
-    return _next_tokens(index, trie, trie.first_token_questions(MAX_IDS))
-
-
-def _missing_tokens(index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
-    return _next_tokens(index, trie, trie.missing_questions(MAX_IDS))
-
-
-def _next_tokens(index: int, trie: ContinuationTrie, questions: Iterable[Question]) -> Iterator[_Pending]:
-    for path, (token_ids,) in questions:
+def _next_tokens(questions: _Questions, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
+    for path, (token_ids,) in questions(trie, MAX_IDS):
         yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], tuple(token_ids)))
 
 
