@@ -156,6 +156,14 @@ def test_a_model_whose_tokens_change_the_scores_before_them_is_refused(name: str
         loaded(folder)
 
 
+def test_a_model_whose_weights_are_no_numbers_is_not_taken_for_one_that_is_not_causal(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", ARCHITECTURES["Llama"])
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][0] = torch.nan
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert np.isnan(first_scores(loaded(folder), random_texts(3))).all()
+
+
 def test_hidden_states_have_the_width_that_the_head_takes(tmp_path: Path) -> None:
     """OPT-350m projects them from 1,024 numbers to 512."""
     options = DECODER | {"ffn_dim": 256, "word_embed_proj_dim": 64, "do_layer_norm_before": False}
