@@ -159,10 +159,9 @@ class TransformersEngine:
             n_tokens = (len(batch) + 1) * len(batch[0].tokens if batch else text.tokens)
             n_logits = (len(batch) + 1) * n_predictions * self._vocab_size
             is_full = n_tokens > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH
-            is_shorter = batch and len(text.tokens) < len(batch[0].tokens)
             # LongRoPE turns all texts of a batch by the factors of the longest.
-            turns_otherwise = batch and len(text.tokens) <= self._short_context < len(batch[0].tokens)
-            if batch and (is_full or turns_otherwise or (is_shorter and not self._pads)):
+            shortest = 0 if not batch else self._short_context if self._pads else len(batch[0].tokens) - 1
+            if batch and (is_full or len(text.tokens) <= shortest < len(batch[0].tokens)):
                 yield batch
                 batch = []
             batch.append(text)

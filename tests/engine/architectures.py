@@ -279,10 +279,10 @@ build of torch, on a CPU, vLLM 0.32 accepts both: Gemma 3 is within 3e-6 nats of
   double precision vLLM is within 7e-5 of transformers.
 - **LongRoPE** (Phi-3 with 128k, Phi-4-mini): transformers turns positions by short factors up to the context of the
   training (4,096 tokens) and by long ones beyond; vLLM by one kind for all prompts. A tiny model with the long factors
-  in place of the short ones was off by 2.0 and 3.4 nats. So with vLLM such a model has its short context, and both engines
+  in place of the short ones was off by 2.0 and 3.4 nats. With vLLM such a model has its short context: both engines
   agree; `--engine transformers` takes longer prompts.
 
-`--engine transformers` has the numbers of the authors of the first two. Every run warns of them (`engines-differ`).
+`--engine transformers` has the numbers of the authors of BLOOM and Falcon; a run warns of them (`engines-differ`).
 
 **LFM2** is refused on a CPU: vLLM 0.32 computes its attention wrongly there. Random models with attention layers alone
 differ by 0.2 to 2.5 nats from transformers once a prompt has two tokens, and from run to run. LFM2-MoE has the same
