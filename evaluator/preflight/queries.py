@@ -25,7 +25,7 @@ class SplitLabels(NamedTuple):
 
     names: tuple[str, ...]
     queried: frozenset[int]  # indices of labels that some row of the test split has
-    shown: pl.Series  # gold label of each row of the demonstration split
+    shown: pl.Series  # gold label of each row of the demonstration split, then of the test split, which suites may show
 
     @classmethod
     def of(cls, dataset: ClassificationDataset) -> "SplitLabels":
@@ -33,7 +33,7 @@ class SplitLabels(NamedTuple):
         return cls(
             tuple(dataset.verbalizer.label_names),
             frozenset(dataset.test["gold"].unique()),
-            dataset.demonstration["gold"],
+            pl.concat([dataset.demonstration["gold"], dataset.test["gold"]]),
         )
 
 
@@ -76,7 +76,9 @@ def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabel
         ids = pl.col("demonstration_ids")
         golds = dict(enumerate(labels.shown))
         gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))
-        shown = requests.filter(pl.col("for_part").is_null(), ids.list.len() > 0, dataset=name).select(
+        # Not those before a demonstration that is asked itself.
+        is_set = pl.col("for_part").is_null() & pl.col("query_id").is_not_null() & (ids.list.len() > 0)
+        shown = requests.filter(is_set, dataset=name).select(
             set=ids.hash(), n_labels=gold.list.n_unique(), n_shots=ids.list.len()
         )
         # Sets are compared by their hashes, which are short.

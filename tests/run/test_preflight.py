@@ -100,6 +100,15 @@ def test_nothing_is_left_behind_unless_a_folder_is_named(tmp_path):
     assert [path.name for path in (out / "store").iterdir() if path.is_dir()] == built
 
 
+@pytest.mark.parametrize(("suite", "n_queries"), [("staicc-learning-curve", 36), ("staicc-variables", 60)])
+def test_demonstration_sets_are_those_before_queries_and_a_row_is_one_query(tmp_path, suite, n_queries):
+    # Labels in turn: each set shows the three of them, also where rows are dealt anew. 8 of 20 rows are demonstrations.
+    (dataset,) = record(suite, "--data", table(tmp_path, labels=("no", "yes", "so")), *FAKE)["datasets"].values()
+    assert dataset["demonstration_sets"] > 0
+    assert dataset["sets_without_a_class"] == 0
+    assert dataset["queries"] == n_queries
+
+
 @pytest.mark.parametrize(
     "words", [("staicc", "--datasets", "sst5,trec", "--queries", 4), ("pvi", "--datasets", "sst5", "--queries", 6)]
 )

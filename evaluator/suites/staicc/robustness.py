@@ -22,6 +22,7 @@ import polars as pl
 from evaluator.arrays import Floats, Ints
 from evaluator.config import Definition, RunConfig
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.labelled_table import text_key
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
 from evaluator.metrics.classification import (
@@ -105,8 +106,9 @@ def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
 def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield the queries after their first demonstration set at eight levels of each variable of figure 2.
 
-    Connectors are eight of the nine templates, verbalizers LABEL_FORMS. An order shuffles the demonstrations of each
-    prompt, a split deals demonstration and test rows anew: its queries are others, with ids of their own.
+    Connectors are eight of the nine templates, verbalizers the different ones of LABEL_FORMS. An order shuffles the
+    demonstrations of each prompt, a split deals demonstration and test rows anew. A row has one id in all splits: as a
+    query its place among test and demonstration rows, as a demonstration that among demonstration and test rows.
 
     Raises TemplateError where there are too few templates, or more labels than letters.
     """
@@ -116,32 +118,53 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
             "labels. Leave it out (--datasets)."
         )
     names = dataset.verbalizer.label_names
-    forms = [tuple(form(name, place) for place, name in enumerate(names)) for form in LABEL_FORMS]
+    every_form = dict.fromkeys(tuple(form(name, place) for place, name in enumerate(names)) for form in LABEL_FORMS)
+    forms = [form for form in every_form if len({*form}) == len(names)]
+    if len(forms) < N_LEVELS:
+        logger.warning(
+            "%s: %d of %d verbalizers are different ones, and are asked.", dataset.name, len(forms), N_LEVELS
+        )
     levels = {
         "connector": [replace(dataset, template=each) for each in dataset.alternative_templates[:N_LEVELS]],
         "verbalizer": [replace(dataset, verbalizer=Verbalizer(label_names=of_form)) for of_form in forms],
         "order": [dataset] * N_LEVELS,
-        "split": [_split(dataset, seed) for seed in range(N_LEVELS)],
+        "split": [dataset] * N_LEVELS,
     }
-    n_test = dataset.test.height
+    pool, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
     for part, datasets in levels.items():
         for level, varied in enumerate(datasets):
+            dealt = _dealt(pool, level if part == "split" else 0, by_label=dataset.own_demonstrations is not None)
+            varied = replace(varied, demonstration=pool[dealt[:n_shown]], test=pool[dealt[n_shown:]])
             plan = benchmark_plan(varied, n_shots=config.n_shots, n_demonstration_sets=1)
             if part == "order" and level:
                 shuffled = np.random.default_rng(level).permuted(plan.demonstration_ids, axis=1)
                 plan = replace(plan, demonstration_ids=shuffled)
-            first_id = level * n_test if part == "split" else 0
-            columns = {VARIABLES[part]: pl.lit(level, pl.Int64), "query_id": pl.col("query_id") + first_id}
             for rows in requests(varied, plan, n_queries=config.n_queries):
-                position = pl.col("position") + level * n_test
-                yield rows.with_columns(**columns, part=pl.lit(part), position=position)
+                asked = rows["query_id"].to_numpy()
+                yield rows.with_columns(
+                    part=pl.lit(part),
+                    position=pl.col("position") + level * dataset.test.height,
+                    query_id=pl.Series((dealt[n_shown + asked] - n_shown) % pool.height),
+                    demonstration_ids=pl.Series(dealt[plan.demonstration_ids[asked]]).cast(pl.List(pl.Int64)),
+                    **{VARIABLES[part]: pl.lit(level, pl.Int64)},
+                )
 
 
-def _split(dataset: ClassificationDataset, seed: int) -> ClassificationDataset:
-    """Deal the demonstration and test rows anew; as they are for seed 0."""
-    rows, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
-    order = np.random.default_rng(seed).permutation(rows.height) if seed else np.arange(rows.height)
-    return replace(dataset, demonstration=rows[order[:n_shown]], test=rows[order[n_shown:]])
+def _dealt(pool: pl.DataFrame, seed: int, *, by_label: bool) -> Ints:
+    """Return the rows of a pool, EXAMPLES, in another order; as they are for seed 0.
+
+    Rows with the same texts keep their places, or a demonstration could have the texts of a query.
+
+    Args:
+        by_label: whether each label keeps its places.
+    """
+    order, draw = np.arange(pool.height), np.random.default_rng(seed)
+    labels = pool["gold"].to_numpy() if by_label else np.zeros(pool.height)
+    is_unique = pool.select(text_key().is_unique()).to_series().to_numpy()
+    for label in np.unique(labels) if seed else ():
+        places = np.flatnonzero(is_unique & (labels == label))
+        order[places] = draw.permutation(places)
+    return order
 
 
 def _normal(dataset: ClassificationDataset, config: RunConfig, n_sets: int) -> Iterator[pl.DataFrame]:

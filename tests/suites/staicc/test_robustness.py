@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -5,7 +6,8 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.config import RunConfig
+from evaluator.config import DataOptions, RunConfig
+from evaluator.datasets.sources import load_datasets
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.prompts.rows import normal_requests
 from evaluator.suites import SUITE_GROUPS, SUITES
@@ -172,12 +174,55 @@ def test_verbalizers_show_and_ask_for_their_own_words():
     assert [line.rsplit("sentiment: ", 1)[1] for line in lines[:-1]] == ["ABC"[label] for label in gold]
 
 
-def test_a_split_deals_the_rows_anew_and_its_queries_have_ids_of_their_own():
+def test_a_split_deals_the_rows_anew_and_a_row_has_one_id_in_all_of_them():
     dataset, rows = our_dataset(NAME), variables().filter(part="split")
-    assert rows["query_id"].to_list() == [512 * split + query for split in range(8) for query in range(6)]
-    texts = pl.concat([dataset.demonstration, dataset.test])["texts"].list.first().to_list()
-    dealt = np.random.default_rng(3).permutation(1024)  # financial_phrasebank has 512 demonstrations and 512 queries
-    prompt = rows.filter(demonstration_set=3)["prompt"][0]
-    assert prompt.endswith(f"sentence: {texts[dealt[512]]} sentiment: ")
-    shown = rows.filter(demonstration_set=3)["demonstration_ids"][0]
-    assert prompt.startswith(f"sentence: {texts[dealt[shown[0]]]} sentiment: ")
+    # 512 demonstrations and 512 queries.
+    pool = pl.concat([dataset.demonstration, dataset.test])["texts"].list.first().to_list()
+    once = [place for place, text in enumerate(pool) if pool.count(text) == 1]
+    dealt = np.arange(1024)
+    dealt[once] = np.random.default_rng(3).permutation(once)  # texts that occur twice stay
+    asked = rows.filter(demonstration_set=3)
+    assert asked["query_id"].to_list() == [(place - 512) % 1024 for place in dealt[512:518]]
+    queries = [*pool[512:], *pool[:512]]
+    for prompt, query, shown in asked.select("prompt", "query_id", "demonstration_ids").iter_rows():
+        assert prompt.endswith(f"sentence: {queries[query]} sentiment: ")
+        lines = [line.removeprefix("sentence: ").rsplit(" sentiment: ")[0] for line in prompt.split("\n")[:-1]]
+        assert lines == [pool[row] for row in shown]
+    level_0 = rows.filter(demonstration_set=0)
+    assert level_0["query_id"].to_list() == [*range(6)]
+
+
+def own(texts: list[str], labels: list[str], folder) -> pl.DataFrame:
+    """The prompts of staicc-variables, of a table of one's own."""
+    pl.DataFrame({"text": texts, "label": labels}).write_csv(folder / "own.csv")
+    data = DataOptions(paths=(folder / "own.csv",))
+    run = RunConfig(suites=("staicc-variables",), n_shots=3, data=data)
+    (dataset,) = load_datasets((), data)
+    suite = SUITES["staicc-variables"]
+    return pl.concat(suite.requests(suite.take(dataset, run), run).rows)
+
+
+def test_no_demonstration_of_a_split_has_the_texts_of_a_query_and_each_shows_every_label(tmp_path):
+    # Ten texts occur twice, and of the label c there are only three rows: one is a demonstration.
+    texts = [f"t{n}t" for n in range(60)] + [f"t{n}t" for n in range(10)] + ["t60t", "t61t", "t62t"]
+    rows = own(texts, ["a", "b"] * 35 + ["c"] * 3, tmp_path).filter(part="split")
+    assert rows["demonstration_set"].unique().to_list() == [*range(8)]
+    for level in rows.partition_by("demonstration_set"):
+        asked = {prompt.rsplit("text: ")[-1].split("\n")[0] for prompt in level["prompt"]}
+        shown = {text for prompt in level["prompt"] for text in re.findall(r"text: (\w+)\nlabel: [abc]\n", prompt)}
+        assert not asked & shown
+        assert {*level["gold"]} == {0, 1, 2}
+        for prompt in level["prompt"]:
+            assert sorted(re.findall("label: ([abc])\n", prompt)) == ["a", "b", "c"]
+
+
+def test_verbalizers_that_are_one_are_asked_once(tmp_path, caplog):
+    texts = [f"text {n}" for n in range(40)]
+    rows = own(texts, ["A", "B"] * 20, tmp_path).filter(part="verbalizer")
+    names = rows["label_names"].unique(maintain_order=True).to_list()
+    assert names == [["A", "B"], ["a", "b"], ["0", "1"], ["label 1", "label 2"], ["it is A", "it is B"]]
+    assert rows["template"].unique().to_list() == [*range(5)]
+    assert "own: 5 of 8 verbalizers are different ones" in caplog.text
+    # Capitalised, "us" and "Us" would be one label.
+    names = own(texts, ["us", "Us"] * 20, tmp_path).filter(part="verbalizer")["label_names"]
+    assert ["Us", "Us"] not in names.to_list()
