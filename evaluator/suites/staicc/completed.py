@@ -61,8 +61,9 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
     if is_own and not _calibrates(config):
         calibration, demonstration = shown.clear(), shown
     else:
-        order = _stratified_order(shown["gold"])
-        n_calibration = min(shown.height // 2, SIZES.calibration)
+        order, is_only = _stratified_order(shown["gold"]), shown["gold"].is_unique().to_numpy()
+        order = order[np.argsort(is_only[order], kind="stable")]  # the only row of a label is a demonstration
+        n_calibration = min(shown.height // 2, shown.height - int(is_only.sum()), SIZES.calibration)
         calibration, demonstration = (shown[np.sort(rows)] for rows in np.split(order, [n_calibration]))
         notes.append(
             f"{n_calibration} of {shown.height} training rows, drawn by label with seed {SEED}, calibrate methods and "

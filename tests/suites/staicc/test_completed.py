@@ -134,3 +134,15 @@ def test_of_named_datasets_nothing_of_this_holds(tmp_path):
     named = replace(OWN, datasets=("cola",))
     dataset = completed(loaded(tmp_path, 3000), named)
     assert (dataset.calibration.height, dataset.test.height, dataset.own_demonstrations) == (150, 2700, None)
+
+
+def test_the_only_training_row_of_a_label_is_a_demonstration(tmp_path):
+    # 40 rows of two labels and 3 of two others, of which one row each is set aside.
+    labels = ["a", "b"] * 40 + ["c", "d"] * 3
+    pl.DataFrame({"text": [f"text {n}" for n in range(86)], "label": labels}).write_csv(tmp_path / "rare.csv")
+    (dataset,) = load_datasets((), DataOptions(paths=(tmp_path / "rare.csv",)))
+    assert dict(dataset.demonstration["gold"].value_counts().iter_rows()) == {0: 8, 1: 8, 2: 1, 3: 1}
+    split = completed(dataset)
+    assert dict(split.demonstration["gold"].value_counts().iter_rows())[2] == 1
+    assert dict(split.demonstration["gold"].value_counts().iter_rows())[3] == 1
+    assert split.calibration.height == 9
