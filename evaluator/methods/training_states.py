@@ -55,9 +55,13 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
     null, because it is not a row of the test split.
     """
     dataset = context.classification
-    drawn = training_draws(dataset, n_draws=context.config.n_shots + 1)
-    queries = dataset.calibration[drawn[:, -1]]
-    rows = training_requests(dataset, part=part, queries=queries["texts"], demonstration_ids=drawn[:, :-1])
+    shown, asked = np.split(training_draws(dataset, n_draws=context.config.n_shots + 1), [-1], axis=1)
+    if (
+        dataset.own_demonstrations
+    ):  # few rows, of which a prompt would often show the one that it asks: the next instead
+        shown = (shown + (shown == asked)) % dataset.calibration.height
+    queries = dataset.calibration[asked[:, 0]]
+    rows = training_requests(dataset, part=part, queries=queries["texts"], demonstration_ids=shown)
     return rows.with_columns(gold=queries["gold"])
 
 

@@ -1,5 +1,6 @@
 import warnings
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration
 
+from evaluator.datasets.base import ClassificationDataset, OwnDemonstrations
 from evaluator.methods.training_states import (
     class_weights,
     dataset_states,
@@ -50,6 +52,24 @@ def test_queries_are_asked_at_their_own_positions_with_their_own_prompts():
     assert queries.drop(asks).equals(question.rows.collect().drop(asks))
     assert queries["part"].unique().to_list() == ["query_states"]
     assert queries.select("ask", "continuations").unique().rows() == [("state", [])]
+
+
+def test_no_training_prompt_of_ones_own_data_shows_the_row_that_it_asks():
+    question = context("sst5", n_shots=2)
+    few = replace(question.dataset, calibration=question.dataset.calibration.head(6))
+    texts = few.calibration["texts"].list.first()
+
+    def n_shown(dataset: ClassificationDataset) -> int:
+        *_, rows = state_requests(question._replace(dataset=dataset))
+        asked = rows["prompt"].str.split("sentence: ").list.last().str.strip_suffix(" sentiment: ").to_list()
+        shown = rows["demonstration_ids"].to_list()
+        assert {*asked} == {*texts}
+        assert {row for ids in shown for row in ids} == {*range(6)}
+        return sum(text in texts.gather(ids).to_list() for text, ids in zip(asked, shown, strict=True))
+
+    # Drawn from six rows with repetition, 1 - (5/6)^2 = 31% of prompts show their own query with its label.
+    assert n_shown(few) > 25
+    assert n_shown(replace(few, own_demonstrations=OwnDemonstrations())) == 0
 
 
 def test_every_training_prompt_takes_labels_for_its_demonstrations_and_its_query():
