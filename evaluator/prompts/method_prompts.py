@@ -1,7 +1,7 @@
 """Draw what methods add to the prompts of a suite: queries without content, and training prompts.
 
 Training prompts are of the calibration split. Their draws are those of the toolkit under every definition: with
-repetition, so a prompt can show an example twice.
+repetition, so a prompt can show an example twice. (Of one's own data none shows its own query: labelled_prompts.)
 
 Build the prompts of the noisy channel, which show the label before the text: a request for each query and label.
 """
@@ -26,6 +26,9 @@ from evaluator.prompts.rows import (
     with_query_span,
 )
 
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = rf"[{_UNSPACED}]|[^ {_UNSPACED}]+"
+
 
 def empty_queries(n_queries: int, n_fields: int) -> pl.Series:
     """Return queries of empty texts, List[String] [n_queries]."""
@@ -43,9 +46,9 @@ def domain_queries(
 ) -> pl.Series:
     """Draw queries of `n_words` words per text field from `source`, joined by spaces; List[String] [n_queries].
 
-    Texts are split into words at spaces. Cho & Inoue 2025 (section 3.3, after Fei et al. 2023) draw tokens by their
-    frequency instead; words make the prompts independent of the model. Under `paper` every occurrence of a word in its
-    field is equally likely. Under `released`, as in the toolkit, a row is drawn and then one of its words, but never
+    Texts are split into words at spaces, under `paper` also into the characters of scripts without spaces. Cho & Inoue
+    2025 (section 3.3, after Fei et al. 2023) draw tokens by their frequency instead; words make the prompts independent
+    of the model. Under `paper` every occurrence of a word in its field is equally likely. Under `released`, as in the toolkit, a row is drawn and then one of its words, but never
     the last row or the last word, by a generator with a fixed seed. So a word of a short text is more likely than one
     of a long text, and two spaces in a row contain an empty word, which can be drawn.
 
@@ -58,7 +61,8 @@ def domain_queries(
     """
     # For each text field, the words of each row: List[String].
     n_fields = len(source["texts"][0]) if source.height else 0
-    fields = [source["texts"].list.get(field).str.split(" ") for field in range(n_fields)]
+    texts = (source["texts"].list.get(field).str for field in range(n_fields))
+    fields = [text.split(" ") if definition == "released" else text.extract_all(_WORD) for text in texts]
     if not fields or any(words.list.join("").str.len_bytes().sum() == 0 for words in fields):
         raise DatasetError(
             f"{source_name} has no words to draw domain queries from. Give it rows with words, or leave out the suites "
@@ -77,8 +81,7 @@ def domain_queries(
 
 
 def _any_word(words: pl.Series, draws: Floats) -> pl.Series:
-    occurrences = words.explode()
-    occurrences = occurrences.filter(occurrences != "")
+    occurrences = words.explode().drop_nulls()
     return occurrences.gather((draws.ravel() * len(occurrences)).astype(np.int64))
 
 
@@ -106,8 +109,8 @@ def training_draws(dataset: ClassificationDataset, *, n_draws: int, n_samples: i
     size = dataset.calibration.height
     if not size:
         raise DatasetError(
-            f"{dataset.name} has no calibration examples, and calibrating methods learn from them. Give it a "
-            "calibration split, or leave out the methods that calibrate (--methods)."
+            f"{dataset.name} has no calibration examples, and calibrating methods learn from them. Give it more "
+            "training rows, or leave out the methods that calibrate (--methods)."
         )
     # Multiply in float64 and round down, as the toolkit does: integer arithmetic would give other numbers.
     return (Lcg().floats(n_samples * n_draws) * size).astype(np.int64).reshape(n_samples, n_draws)

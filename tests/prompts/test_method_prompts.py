@@ -72,6 +72,17 @@ def test_spaces_in_a_row_hold_no_word_for_the_paper_and_an_empty_one_for_the_too
     assert set(by_toolkit) == {"", "a", "b"}  # and "c" is the last word, which it never draws
 
 
+def test_characters_of_scripts_without_spaces_are_words_for_the_paper():
+    source = split(["这部电影很好看。", "ภาษา"], ["not 好 at all", "x"])
+    words = {*words_of(domain_queries(source, n_queries=200, n_words=9, definition="paper"))}
+    assert words == {*"这部电影很好看。", "not", "at", "all"}
+    assert {len(word) for word in words_of(domain_queries(source, n_queries=9, n_words=9, definition="paper"), 1)} == {
+        1
+    }
+    toolkit = domain_queries(source, n_queries=9, n_words=9, definition="released")
+    assert {*words_of(toolkit)} == {"这部电影很好看。"}
+
+
 def test_the_toolkit_draws_a_row_then_a_word_and_never_the_last():
     # Draws from seed 42: .25235, .08813, .57728, .22255 (states 1083814273, 378494188, 2479403867, 955863294 of 2**32).
     # Of three rows int(.25235 * 2) = 0, of its five words int(.08813 * 4) = 0: "a"; then row int(.57728 * 2) = 1 and
