@@ -5,8 +5,7 @@ Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
 import polars as pl
 
@@ -104,23 +103,17 @@ def _check_demonstrations(config: RunConfig) -> None:
 SUITES_OF_OWN_DATA = {"staicc-normal", "staicc-learning-curve"}
 """Suites that take DemonstrationOptions."""
 
-staicc_suite = partial(
-    base.Suite,
-    default_datasets=tuple(SOURCES),
-    take=completed,
-    joins_others=True,
-    plan=base.Plan(check=_check_demonstrations),
-    describe=_describe,
-    family=STAICC,
-)
-"""Returns a suite with the given fields, and with those that all suites of StaICC share."""
 
-
-def _only_rows(
-    build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]],
-) -> Callable[[ClassificationDataset, RunConfig], base.Requests]:
-    """Return a function for Suite.requests, of a suite without side tables."""
-    return lambda dataset, config: base.Requests(build(dataset, config))
+def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]], **further: Any) -> base.Suite:
+    """Return a suite without side tables, with the given fields and those that all suites of StaICC share."""
+    shared = {"plan": base.Plan(check=_check_demonstrations), "take": completed, "describe": _describe}
+    return base.Suite(
+        requests=lambda dataset, config: base.Requests(build(dataset, config)),
+        default_datasets=tuple(SOURCES),
+        joins_others=True,
+        family=STAICC,
+        **shared | further,
+    )
 
 
 def _normal_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -158,42 +151,42 @@ def _require_shots(config: RunConfig) -> None:
 
 
 SUITES = {
-    "staicc-normal": staicc_suite(
+    "staicc-normal": _suite(
+        _normal_requests,
         summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
         parts={"normal": base.Part()},
-        requests=_only_rows(_normal_requests),
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
     ),
-    "staicc-bias": staicc_suite(
+    "staicc-bias": _suite(
+        bias_requests,
         summary="Label bias: empty queries, queries of random words, and the queries of staicc-normal.",
         parts={
             "normal": base.Part(),
             "contextual": base.Part(kind="diagnostic"),
             "domain": base.Part(kind="diagnostic", prompts_differ=True),
         },
-        requests=_only_rows(bias_requests),
         methods=INFERENCE_METHODS,
     ),
-    "staicc-robustness": staicc_suite(
+    "staicc-robustness": _suite(
+        _robustness_requests,
         summary="Robustness of answers to wrong labels in demonstrations, nine templates and eight demonstration sets.",
         parts={name: base.Part(kind="diagnostic", prompts_differ=True) for name in ("gler", "template", "sampling")},
-        requests=_only_rows(_robustness_requests),
     ),
-    "staicc-variables": staicc_suite(
+    "staicc-variables": _suite(
+        robustness.variable_requests,
         summary="Macro-F1 over eight connectors, verbalizers, demonstration orders and splits, as in figure 2.",
         parts={name: base.Part(kind="diagnostic") for name in robustness.VARIABLES},
-        requests=_only_rows(robustness.variable_requests),
     ),
-    "staicc-demonstrations": staicc_suite(
+    "staicc-demonstrations": _suite(
+        _demonstration_requests,
         summary="Demonstrations that show the query's label at least once, and demonstrations that never do.",
         parts={name: base.Part(prompts_differ=True) for name in LABEL_DOMAINS},
-        requests=_only_rows(_demonstration_requests),
     ),
-    "staicc-learning-curve": staicc_suite(
+    "staicc-learning-curve": _suite(
+        learning_curve_requests,
         summary="Label probabilities at every demonstration of StaICC-Normal's prompts: accuracy after 0, 1, ...",
         parts={"normal": base.Part(), PART: base.Part(kind="null")},
-        requests=_only_rows(learning_curve_requests),
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
         plan=base.Plan(check=_require_shots),

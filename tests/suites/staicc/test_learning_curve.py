@@ -16,6 +16,7 @@ from evaluator.models.source import find_model
 from evaluator.progress import finish
 from evaluator.prompts.rows import normal_requests
 from evaluator.run import pipeline
+from evaluator.run.folder import BuiltFolder
 from evaluator.schemas import LEARNING_CURVE
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenise_prompts
@@ -160,6 +161,19 @@ def test_the_page_has_a_figure_a_dataset_and_every_number_of_the_table(finished)
         assert f'data-value="{value!r}"' in page
     # sst5, trec and the mean, under three definitions, with a band for each number of demonstrations.
     assert page.count(" demonstrations: accuracy ") == 3 * 3 * (N_SHOTS + 1)
+
+
+def test_the_labels_of_ones_own_data_are_asked_in_turn_which_the_page_says(tmp_path):
+    rows = [(f"text {row}", "no" if row % 2 else "yes") for row in range(60)]
+    pl.DataFrame(rows, schema=["text", "label"], orient="row").write_csv(tmp_path / "own.csv")
+    words = ("--data", tmp_path / "own.csv", "--shots", 2, "--queries", 8, "--engine", "fake", "--model", "fake")
+    command("run", SUITE, *words, "--out", tmp_path / "out")
+    asked = BuiltFolder(tmp_path / "out").built.store.requests().filter(n_shots=1, part="learning_curve").collect()
+    prompts = BuiltFolder(tmp_path / "out").built.store.prompts().collect()
+    for prompt, gold in asked.join(prompts, on="prompt_id").select("prompt", "gold").iter_rows():
+        assert prompt.count("label: ") == 2
+        assert f"label: {['yes', 'no'][gold]}\n" in prompt  # always the other label
+    assert (tmp_path / "out" / "report.html").read_text().count("only points after whole turns compare") == 1
 
 
 def test_both_suites_in_one_run_share_prompts_and_give_the_same_curve(finished, tmp_path):
