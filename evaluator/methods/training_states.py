@@ -56,9 +56,7 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
     """
     dataset = context.classification
     shown, asked = np.split(training_draws(dataset, n_draws=context.config.n_shots + 1), [-1], axis=1)
-    if (
-        dataset.own_demonstrations
-    ):  # few rows, of which a prompt would often show the one that it asks: the next instead
+    if dataset.own_demonstrations:  # of few rows, prompts would often show the one that they ask: the next instead
         shown = (shown + (shown == asked)) % dataset.calibration.height
     queries = dataset.calibration[asked[:, 0]]
     rows = training_requests(dataset, part=part, queries=queries["texts"], demonstration_ids=shown)

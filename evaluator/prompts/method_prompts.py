@@ -48,9 +48,10 @@ def domain_queries(
 
     Texts are split into words at spaces, under `paper` also into the characters of scripts without spaces. Cho & Inoue
     2025 (section 3.3, after Fei et al. 2023) draw tokens by their frequency instead; words make the prompts independent
-    of the model. Under `paper` every occurrence of a word in its field is equally likely. Under `released`, as in the toolkit, a row is drawn and then one of its words, but never
-    the last row or the last word, by a generator with a fixed seed. So a word of a short text is more likely than one
-    of a long text, and two spaces in a row contain an empty word, which can be drawn.
+    of the model. Under `paper` every occurrence of a word in its field is equally likely. Under `released`, as in the
+    toolkit, a row is drawn and then one of its words, but never the last row or the last word, by a generator with a
+    fixed seed. So a word of a short text is more likely than one of a long text, and two spaces in a row contain an
+    empty word, which can be drawn.
 
     Args:
         source: a split, of the schema datasets.base.EXAMPLES.

@@ -76,9 +76,8 @@ def test_characters_of_scripts_without_spaces_are_words_for_the_paper():
     source = split(["这部电影很好看。", "ภาษา"], ["not 好 at all", "x"])
     words = {*words_of(domain_queries(source, n_queries=200, n_words=9, definition="paper"))}
     assert words == {*"这部电影很好看。", "not", "at", "all"}
-    assert {len(word) for word in words_of(domain_queries(source, n_queries=9, n_words=9, definition="paper"), 1)} == {
-        1
-    }
+    thai = domain_queries(source, n_queries=9, n_words=9, definition="paper")
+    assert {*words_of(thai, 1)} <= {*"ภาษาx"}
     toolkit = domain_queries(source, n_queries=9, n_words=9, definition="released")
     assert {*words_of(toolkit)} == {"这部电影很好看。"}
 

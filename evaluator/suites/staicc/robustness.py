@@ -121,9 +121,7 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     every_form = dict.fromkeys(tuple(form(name, place) for place, name in enumerate(names)) for form in LABEL_FORMS)
     forms = [form for form in every_form if len({*form}) == len(names)]
     if len(forms) < N_LEVELS:
-        logger.warning(
-            "%s: %d of %d verbalizers are different ones, and are asked.", dataset.name, len(forms), N_LEVELS
-        )
+        logger.warning("%s: %d of %d verbalizers are different, and are asked.", dataset.name, len(forms), N_LEVELS)
     levels = {
         "connector": [replace(dataset, template=each) for each in dataset.alternative_templates[:N_LEVELS]],
         "verbalizer": [replace(dataset, verbalizer=Verbalizer(label_names=of_form)) for of_form in forms],
@@ -133,7 +131,7 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     pool, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
     for part, datasets in levels.items():
         for level, varied in enumerate(datasets):
-            dealt = _dealt(pool, level if part == "split" else 0, by_label=dataset.own_demonstrations is not None)
+            dealt = _dealt(dataset, pool, level if part == "split" else 0)
             varied = replace(varied, demonstration=pool[dealt[:n_shown]], test=pool[dealt[n_shown:]])
             plan = benchmark_plan(varied, n_shots=config.n_shots, n_demonstration_sets=1)
             if part == "order" and level:
@@ -150,19 +148,16 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
                 )
 
 
-def _dealt(pool: pl.DataFrame, seed: int, *, by_label: bool) -> Ints:
-    """Return the rows of a pool, EXAMPLES, in another order; as they are for seed 0.
+def _dealt(dataset: ClassificationDataset, pool: pl.DataFrame, seed: int) -> Ints:
+    """Return the rows of a pool in another order, those of one's own data within their labels; as they are for seed 0.
 
-    Rows with the same texts keep their places, or a demonstration could have the texts of a query.
-
-    Args:
-        by_label: whether each label keeps its places.
+    Rows with equal texts keep their places, or a demonstration could have the texts of a query.
     """
     order, draw = np.arange(pool.height), np.random.default_rng(seed)
-    labels = pool["gold"].to_numpy() if by_label else np.zeros(pool.height)
-    is_unique = pool.select(text_key().is_unique()).to_series().to_numpy()
-    for label in np.unique(labels) if seed else ():
-        places = np.flatnonzero(is_unique & (labels == label))
+    dealt = pl.when(text_key().is_unique()).then("gold" if dataset.own_demonstrations else pl.lit(0)).otherwise(-1)
+    groups = pool.select(dealt).to_series().to_numpy()
+    for group in np.unique(groups[groups >= 0]) if seed else ():
+        places = np.flatnonzero(groups == group)
         order[places] = draw.permutation(places)
     return order
 

@@ -17,7 +17,6 @@ from evaluator.errors import ConfigError
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
-from evaluator.report.section import MeasuredRun
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
 from evaluator.suites import base
 from evaluator.suites.staicc import robustness
@@ -61,12 +60,6 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
         yield "learning_curve", learning_curve(run.scored, run.config.definitions)
 
 
-def summary_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield the lines of the diagnostics, and where the run stands among the published models."""
-    yield from diagnostic_lines(run)
-    yield from standing_lines(run)
-
-
 def published() -> pl.DataFrame:
     """Return the accuracies that the paper printed for the prompts of staicc-normal."""
     accuracies = published_results().filter(metric="accuracy").with_columns(suite=pl.lit("staicc-normal"))
@@ -76,7 +69,7 @@ def published() -> pl.DataFrame:
 STAICC = base.Family(
     measure=measure,
     sections=staicc_sections,
-    summary_lines=summary_lines,
+    summary_lines=lambda run: [*diagnostic_lines(run), *standing_lines(run)],
     metric_texts=METRIC_TEXTS,
     comparison=published_comparison,
     published=published,

@@ -222,7 +222,7 @@ def test_verbalizers_that_are_one_are_asked_once(tmp_path, caplog):
     names = rows["label_names"].unique(maintain_order=True).to_list()
     assert names == [["A", "B"], ["a", "b"], ["0", "1"], ["label 1", "label 2"], ["it is A", "it is B"]]
     assert rows["template"].unique().to_list() == [*range(5)]
-    assert "own: 5 of 8 verbalizers are different ones" in caplog.text
+    assert "own: 5 of 8 verbalizers are different" in caplog.text
     # Capitalised, "us" and "Us" would be one label.
     names = own(texts, ["us", "Us"] * 20, tmp_path).filter(part="verbalizer")["label_names"]
     assert ["Us", "Us"] not in names.to_list()
