@@ -131,15 +131,13 @@ def domain_demonstrations(
         _require_fitting(dataset, label_domain, label, n_shots)
     if definition == "released":
         sampled[unfit] = _rejection_samples(dataset, label_domain, random, gold[unfit], n_shots)
-    elif label_domain == "out_of_domain":
-        for label, prompts in by_label.items():
-            rows = np.flatnonzero(labels != label)
-            sampled[prompts] = rows[random.samples(len(prompts), n_shots, len(rows))]
-    else:
-        for label, prompts in by_label.items():
-            rows = np.flatnonzero(labels == label)
-            place = random.samples(len(prompts), 1, n_shots)[:, 0]
-            sampled[prompts, place] = rows[random.samples(len(prompts), 1, len(rows))[:, 0]]
+        return sampled
+    for label, prompts in by_label.items():
+        if label_domain == "in_domain":
+            rows, places = np.flatnonzero(labels == label), random.samples(len(prompts), 1, n_shots)
+        else:
+            rows, places = np.flatnonzero(labels != label), np.arange(n_shots)[None]
+        sampled[prompts[:, None], places] = rows[random.samples(len(prompts), places.shape[1], len(rows))]
     return sampled
 
 

@@ -155,24 +155,29 @@ def n_sets(dataset: ClassificationDataset) -> int:
 
 
 def benchmark_plan(
-    dataset: ClassificationDataset, *, n_shots: int, n_demonstration_sets: int | None = None
+    dataset: ClassificationDataset,
+    *,
+    n_shots: int,
+    n_demonstration_sets: int | None = None,
+    n_queries: int | None = None,
 ) -> PromptPlan:
-    """Plan a prompt for every test query with each of its demonstration sets, all queries of the first set first.
+    """Plan a prompt for the first n_queries, or all, with each of their demonstration sets, all of the first set first.
 
     Demonstrations are the toolkit's draws, or chosen as the dataset says. Raises TemplateError if there
     are too few of them.
     """
-    n_test = dataset.test.height
-    n_demonstration_sets = n_demonstration_sets or n_sets(dataset)
+    n_test = n_drawn = dataset.test.height
+    n_queries, n_demonstration_sets = min(n_queries or n_test, n_test), n_demonstration_sets or n_sets(dataset)
     sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
     if own := dataset.own_demonstrations:
         sample = partial(own_demonstrations, own.how, dataset.demonstration["gold"].to_numpy(), seed=own.seed)
-    demonstration_ids = sample(n_shots=n_shots, n_queries=n_test, n_demonstration_sets=n_demonstration_sets)
-    demonstration_set, query_id = (index.ravel() for index in np.indices((n_demonstration_sets, n_test)))
+        n_drawn = n_queries  # each set has a generator of its own, so that no other prompt changes
+    drawn = sample(n_shots=n_shots, n_queries=n_drawn, n_demonstration_sets=n_demonstration_sets)
+    demonstration_set, query_id = (index.ravel() for index in np.indices((n_demonstration_sets, n_queries)))
     return PromptPlan(
         demonstration_set=demonstration_set,
         query_id=query_id,
-        demonstration_ids=demonstration_ids.reshape(n_demonstration_sets * n_test, n_shots),
+        demonstration_ids=drawn[:, :n_queries].reshape(n_demonstration_sets * n_queries, n_shots),
     )
 
 
@@ -184,7 +189,7 @@ def normal_requests(
     n_demonstration_sets: int | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Build a request for each prompt of benchmark_plan. Yields the frames of `requests`, and raises as both do."""
-    plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets)
+    plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets, n_queries=n_queries)
     yield from requests(dataset, plan, n_queries=n_queries)
 
 

@@ -4,11 +4,13 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from evaluator.datasets.base import EXAMPLES, ClassificationDataset
+from evaluator.datasets.base import EXAMPLES, ClassificationDataset, OwnDemonstrations
 from evaluator.errors import ConfigError, TemplateError
+from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, normal_requests, requests
 from evaluator.schemas import PROMPTS, REQUESTS
 from evaluator.templates.template import MetaTemplate, Verbalizer
+from tests.toolkit import our_dataset
 
 
 def split(*examples: tuple[list[str], int]) -> pl.DataFrame:
@@ -101,3 +103,20 @@ def test_a_template_that_leaves_out_a_text_field_is_refused():
     one_field = MetaTemplate(input_prefixes=("P: ",), input_affixes=(" ",), label_prefix="L: ", label_affix="\n")
     with pytest.raises(TemplateError, match=r"2 text fields \['premise', 'claim'\]"):
         pl.concat(normal_requests(replace(DATASET, template=one_field), n_shots=1, n_queries=None))
+
+
+@pytest.mark.parametrize("how", ["balanced", "cover", "first"])
+def test_of_ones_own_data_demonstrations_are_drawn_for_the_queries_that_are_asked_alone(monkeypatch, how):
+    # With `cover`, those of 90,000 queries of a large table took minutes, where ten were asked.
+    dataset = replace(our_dataset("sst5"), own_demonstrations=OwnDemonstrations(how=how, n_sets=3))
+    full = pl.concat(normal_requests(dataset, n_shots=4, n_queries=None))
+    drawn = []
+
+    def draw(*words, n_queries, **more):
+        drawn.append(n_queries)
+        return own_demonstrations(*words, n_queries=n_queries, **more)
+
+    monkeypatch.setattr("evaluator.prompts.rows.own_demonstrations", draw)
+    few = pl.concat(normal_requests(dataset, n_shots=4, n_queries=10))
+    assert drawn == [10]
+    assert_frame_equal(few, full.filter(pl.col("query_id") < 10))
