@@ -99,7 +99,8 @@ SUITES_OF_OWN_DATA = {"staicc-normal", "staicc-learning-curve"}
 
 def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]], **further: Any) -> base.Suite:
     """Return a suite without side tables, with the given fields and those that all suites of StaICC share."""
-    shared = {"plan": base.Plan(check=_check_demonstrations), "take": completed, "describe": _describe}
+    plan = base.Plan(check=_check_demonstrations)
+    shared: dict[str, Any] = {"plan": plan, "take": completed, "describe": _describe}
     return base.Suite(
         requests=lambda dataset, config: base.Requests(build(dataset, config)),
         default_datasets=tuple(SOURCES),
@@ -107,11 +108,6 @@ def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataF
         family=STAICC,
         **shared | further,
     )
-
-
-def _normal_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield every test query after two demonstration sets drawn for it, as the part `normal`."""
-    return of_parts({"normal": normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)})
 
 
 def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
@@ -145,7 +141,9 @@ def _require_shots(config: RunConfig) -> None:
 
 SUITES = {
     "staicc-normal": _suite(
-        _normal_requests,
+        lambda dataset, config: of_parts(
+            {"normal": normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries)}
+        ),
         summary="Ten datasets, 512 queries each after two demonstration sets: accuracy, probability, F1, calibration.",
         parts={"normal": base.Part()},
         methods=INFERENCE_METHODS,
