@@ -24,6 +24,7 @@ from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.process import end_process, tune_process
 from evaluator.prompts.rows import normal_requests
+from evaluator.run.report import write_run_page
 from tests.compare.run_folders import four_runs
 from tests.shared_data import absent
 from tests.shared_engines import LOADED, close_engines
@@ -32,7 +33,7 @@ from tests.together import place_of
 pytest_plugins = ["tests.report.report_fixtures"]
 
 # No deadline an example: it would fail whenever the machine is busy, or when the first example compiles a kernel.
-settings.register_profile("evaluator", deadline=None)
+settings.register_profile("evaluator", deadline=None, max_examples=50)
 settings.load_profile("evaluator")
 
 # Before torch is imported: threads that wait for each other sleep. When another program has one of the cores, those
@@ -225,6 +226,12 @@ def without_pages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("evaluator.run.report.write_run_page", empty)
         yield
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test that reads a page, in a module of others that read none."""
+    monkeypatch.setattr("evaluator.run.report.write_run_page", write_run_page)
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from evaluator.suites.in_context_pvi.prompts import PviOptions
 from evaluator.suites.prompt_search.prompts import SearchOptions
 from tests.compare.run_folders import put_table
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc",), datasets=("financial_phrasebank",), n_queries=4)
 
@@ -40,6 +42,7 @@ def finished(whole, tmp_path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "out"))
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("stage", [pipeline.measure, pipeline.report, lambda out: pipeline.score(out, FAKE)])
 def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage, monkeypatch):
     read, hashed = Counter(), Counter()
@@ -95,6 +98,7 @@ def test_tables_of_every_suite_have_declared_columns(finished, tmp_path):
     assert names <= {*TABLES}
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("name", ["metrics", "label_spaces", "coverage", "queries", "method_differences"])
 def test_a_table_with_the_columns_of_another_version_is_a_sentence_and_is_written_again(finished, name):
     table = pl.read_parquet(finished / f"tables/{name}.parquet")

@@ -14,6 +14,8 @@ from evaluator.run import pipeline, score
 from evaluator.run.score import STAGE
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ModelConfig(model="fake", engine="fake")
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec", "agnews"), n_queries=64)
 
@@ -137,6 +139,7 @@ def test_nothing_is_asked_twice_to_say_it(tmp_path, monkeypatch):
     assert sum(asked) == 384
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("methods", [("vanilla",), ("vanilla", "noisy_channel", "knn_centroid")])
 def test_no_more_is_written_than_was_said(tmp_path, methods):
     ahead = next(

@@ -17,6 +17,8 @@ from evaluator.run.resolved_models import resolve_model
 from tests.chat_models import ANY_ROLE
 from tests.command_line import command, command_outputs
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake")
 
 
@@ -68,6 +70,7 @@ def test_stated_settings_hold_and_a_finished_run_of_other_ones_stays(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_run_that_one_label_would_beat_says_so_first(tmp_path):
     rows = [(f"text {n}", "rare" if n % 10 == 0 else "often") for n in range(200)]
     pl.DataFrame(rows, schema=["text", "label"], orient="row").write_csv(tmp_path / "t.csv")

@@ -17,6 +17,8 @@ from evaluator.run.until import block_size
 from evaluator.statistics.betting import Planned, mean_interval
 from tests.command_line import command, command_outputs
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake", "--shots", 0)
 N_ROWS, N = 320, 287  # rows, and those of them that are queries: a tenth of each label are demonstrations
 
@@ -53,6 +55,7 @@ def folder(tmp_path_factory):
     return out
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_run_stops_when_it_is_better_and_every_output_says_so(folder, tmp_path):
     out = tmp_path / "out"
     shown = classify(folder / "t.csv", out, "--until", "better", "--against", folder / "base")

@@ -17,6 +17,8 @@ from tests.command_line import command
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 QUESTIONS = """
 [queue]
 type = "choice"
@@ -75,6 +77,7 @@ def stored(tmp_path, out="run"):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
 def test_each_protocol_is_asked_by_its_schema_and_measured(protocol, serve, ask, tmp_path):
     server = serve(protocol)
@@ -158,6 +161,7 @@ def test_answers_to_another_table_are_kept_and_not_counted(serve, ask, tmp_path)
     assert len(stored(tmp_path)) == N + 6
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_repetition_says_how_many_answers_it_changes(serve, ask, tmp_path):
     def change(reply, number):
         if number in (N + 2, N + 5):  # of the repetition
@@ -455,6 +459,7 @@ def test_a_folder_with_another_run_is_left_alone(serve, ask, tmp_path):
     assert "holds a run of something else" in ask(server.url, exits=2)
 
 
+@pytest.mark.usefixtures("pages")
 def test_what_should_not_matter_is_asked_of_a_service_too(serve, ask, tmp_path):
     changed = QUESTIONS.replace('criteria = {yes = "money back"}', 'negated = "No refund?"\nwordings = ["Money back?"]')
     (tmp_path / "questions.toml").write_text(changed)
@@ -498,6 +503,7 @@ def test_what_should_not_matter_is_asked_of_a_service_too(serve, ask, tmp_path):
     assert "--parts wording: no question of" in ask(server.url, "--parts", "wording", exits=2)
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_table_without_true_options_is_asked_again(serve, ask, tmp_path):
     (tmp_path / "questions.toml").write_text(QUESTIONS.replace("gold = ", "# "))
     shown = ask(serve().url, "--parts", "spacing")
