@@ -23,10 +23,16 @@ TOGETHER = {
         "tests/decisions/test_questions.py",
         "tests/decisions/test_vllm_server.py",
         "tests/end_to_end/test_*vllm*.py",
+        "tests/end_to_end/test_methods_against_toolkit.py",
         "tests/runs/test_doctor.py",
     ),
     "published experiments": ("tests/reproductions/yauney_mimno_2024/*",),
     "an exported run": ("tests/exports/*",),
+    "the toolkit's experiments": (
+        "tests/suites/staicc/test_against_toolkit.py",
+        "tests/prompts/*",
+        "tests/methods/*",
+    ),
     "a browser": (
         "tests/report/*",
         "tests/suites/*/test_report.py",

@@ -1,5 +1,6 @@
 """The package StaICC as an oracle: its experiments on its own data, each loaded once, beside our dataset."""
 
+import copy
 import functools
 import operator
 from collections.abc import Iterable
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 from StaICC.normal import ORIGINAL_DATA_LOADER_NORMAL, Normal
-from StaICC.util import functional, stable_random
+from StaICC.util import functional, hgf_dataset_loader, stable_random
 from StaICC.util.dataset_interface import demonstration_sampler
 
 from evaluator.datasets import SOURCES
@@ -17,6 +18,8 @@ from evaluator.datasets.staicc import load_staicc
 
 # The toolkit makes a deep copy of a list of numbers for each draw, nine tenths of its time; a shallow one is the same.
 stable_random.copy = SimpleNamespace(deepcopy=list.copy)
+# And one of all rows, a hundred thousand in one dataset, for each split, which then keeps the rows of its own alone.
+hgf_dataset_loader.copy = SimpleNamespace(deepcopy=copy.copy)
 
 
 @functools.cache

@@ -57,7 +57,7 @@ def toolkit_prompts(part: str, name: str, n_shots: int) -> list[str]:
         data.test = deepcopy(data.test)
     if part == "template":
         data.test.cut_by_index(100)
-    experiment = kind(triplet_dataset=data, k=0, **options)
+    experiment = kind(triplet_dataset=data, k=0, metrics={}, **options)
     experiment.demonstration_sampler = toolkit_sampler(n_shots, len(data.demonstration))
     experiment._k = n_shots
     sent: list[str] = []
