@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import cache
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -22,6 +23,8 @@ from evaluator.run import pipeline
 from evaluator.run.folders import read_run
 from tests.command_line import command
 from tests.engine.label_server import LabelServer, completion, log_prob, send
+
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 Fault = Callable[[BaseHTTPRequestHandler, int], bool]
 
@@ -250,8 +253,13 @@ def endless(handler: BaseHTTPRequestHandler) -> None:
             handler.wfile.write(b"10000\r\n" + b" " * 2**16 + b"\r\n")
 
 
+@cache
+def many_zeros() -> bytes:
+    return gzip.compress(bytes(2**28))
+
+
 def compressed(handler: BaseHTTPRequestHandler) -> None:
-    body = gzip.compress(bytes(2**28))
+    body = many_zeros()
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
@@ -366,7 +374,6 @@ def test_a_server_that_fails_at_everything_ends_the_run_with_its_words_once_pati
         list(engine_of(server).log_likelihoods(some_requests()))
 
 
-@pytest.mark.usefixtures("short_waits")
 def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_needs(serve):
     server = serve()
 
@@ -392,7 +399,6 @@ def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_nee
         ([None] * 25, "no log-probability of token 7 of a prompt"),
     ],
 )
-@pytest.mark.usefixtures("short_waits")
 def test_what_a_scored_prompt_lacks_is_said_in_words(serve, rows, said):
     server = serve()
 

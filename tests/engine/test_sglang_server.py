@@ -25,6 +25,8 @@ from tests.engine.test_engine_contract import (  # noqa: F401  (collected here o
 )
 from tests.engine.test_server_faults import FAULTS, assert_all_answered_once, engine_of, on_calls, some_requests, status
 
+pytestmark = pytest.mark.usefixtures("short_waits")
+
 
 @pytest.fixture(scope="module")
 def model_engine(oracle: Any, tiny_model: Path, tiny_source: ModelSource) -> Iterator[Engine]:  # noqa: F811
@@ -93,7 +95,6 @@ def test_a_long_label_is_scored_from_its_first_token_on(serve):
     assert [len(tokens) for tokens in whole["input_ids"]] == [35]
 
 
-@pytest.mark.usefixtures("short_waits")
 def test_log_probabilities_without_their_tokens_end_the_run_with_a_sentence(serve):
     server = serve()
     right = server.answer
