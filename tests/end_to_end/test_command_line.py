@@ -186,7 +186,8 @@ def test_what_there_is_can_be_listed(what):
     assert expected[what] in command(what)
 
 
-LONGER = ("run", "staicc-normal", "--model", "fake", "--engine", "fake", "--datasets", "sst5,trec,agnews")
+FAKE = ("--model", "fake", "--engine", "fake")
+LONGER = ("run", "staicc-normal", *FAKE, "--datasets", "sst5,trec,agnews", "--queries", 128)  # at least six shards
 
 
 @pytest.fixture(scope="module")

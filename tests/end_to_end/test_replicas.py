@@ -10,14 +10,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import polars as pl
 import psutil
 import pytest
-from polars.testing import assert_frame_equal
 from ray.cluster_utils import Cluster
 
-import evaluator
 from evaluator.config import ChatConfig, DevicesConfig, ModelConfig, RunConfig
 from evaluator.engine.devices import this_processor
 from evaluator.engine.ray_replicas import RayReplicas
@@ -26,7 +22,10 @@ from evaluator.run import pipeline
 from tests.command_line import command
 from tests.end_to_end.processes import prompts_left, shards_done, start, table_bytes
 
-pytestmark = pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
+pytestmark = [
+    pytest.mark.skipif(this_processor().max_devices < 2, reason="one core"),
+    pytest.mark.usefixtures("without_pages"),
+]
 
 WORDS = ("run", "staicc-normal", "--datasets", "sst5,trec")
 FAKE = (*WORDS, "--queries", 128, "--model", "fake", "--engine", "fake", "--methods", "vanilla,hidden_calibration")
@@ -143,51 +142,6 @@ def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed
     assert running_children() <= before
 
 
-ON_ONE_CORE = """
-import os, runpy
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-runpy.run_module("evaluator", run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_one_core(tmp_path):
-    words = (*WORDS, "--queries", 16, "--model", "embedded", "--engine", "vllm")
-    process = start(*words, "--out", tmp_path / "one", program=("-c", ON_ONE_CORE))
-    outputs = process.communicate()
-    assert process.returncode == 0, outputs
-    command(*words, "--devices", 2, "--out", tmp_path / "two")
-    assert table_bytes(tmp_path / "two") == table_bytes(tmp_path / "one")
-
-
-@pytest.mark.exhaustive  # the numbers of such a model are in tests/engine/test_vllm_loading.py
-@pytest.mark.slow
-def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_model, tmp_path):
-    # One method reads scores, the other hidden states.
-    words = (
-        "run",
-        "staicc-normal",
-        "--datasets",
-        "sst5",
-        "--definition",
-        "paper",
-        "--queries",
-        16,
-        "--model",
-        tiny_model,
-    )
-    words = (*words, "--dtype", "float32", "--engine", "vllm", "--methods", "vanilla,hidden_calibration")
-    scores, predictions = [], []
-    for n in (1, 2):
-        command(*words, "--tensor-parallel", n, "--out", tmp_path / str(n))
-        scores.append(evaluator.read_scores(tmp_path / str(n)).collect().sort("dataset", "position"))
-        table = pl.read_parquet(tmp_path / str(n) / "tables" / "predictions.parquet")
-        predictions.append(table.sort("method", "definition", "dataset", "position").select("prompt_id", "pred"))
-    log_probs = (each["label_log_likelihoods"].explode().to_numpy() for each in scores)
-    np.testing.assert_allclose(*log_probs, rtol=0, atol=1e-5)
-    assert_frame_equal(*predictions)
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -218,8 +172,10 @@ import sys, time
 from functools import partial
 from pathlib import Path
 from evaluator.cli.main import main
+from evaluator.engine import ray_replicas
 from evaluator.engine.ray_replicas import RayReplicas
 
+ray_replicas._SECONDS_BETWEEN_LOOKS = 0.2
 folder, run = Path(sys.argv.pop(1)), RayReplicas.run
 
 def hold(*arguments):

@@ -13,6 +13,8 @@ from evaluator.suites.staicc.suite import INFERENCE_METHODS
 from tests.command_line import command
 from tests.end_to_end.processes import killed
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--engine", "fake", "--model", "fake")
 DATASETS = ("--datasets", "sst5,trec")
 N_QUERIES = 8
