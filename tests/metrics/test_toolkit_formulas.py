@@ -61,7 +61,7 @@ def matrices(draw: st.DrawFn) -> tuple[list[list[float]], list[int]]:
     return probs, draw(st.lists(st.integers(0, n_labels - 1), min_size=n, max_size=n))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrices())
 def test_agrees_with_the_toolkit_on_adversarial_tables(
     definition: Any, table: tuple[list[list[float]], list[int]]

@@ -66,7 +66,7 @@ def test_those_tables_go_through_the_toolkits_softmax_and_past_it() -> None:
     assert {functional.probability_vector_check(mean) for mean in means} == {True, False}
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_released_biases_are_the_toolkits_on_adversarial_tables(data: st.DataObject) -> None:
     n_labels = data.draw(st.integers(2, 6))
