@@ -95,10 +95,7 @@ def run(
     compared by; DatasetError, TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
-    check_config(config)
-    require_known("--accept: there is no finding", accept, FINDINGS)
-    for model in configs:
-        check_capabilities(config, model)
+    _check_options(config, configs, accept)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
@@ -131,6 +128,13 @@ def run(
                 with _writing_below(out, each.folder):
                     finished.append((yield from measuring(each, (yield from scoring(load, each)))))
     return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
+
+
+def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
+    check_config(config)
+    require_known("--accept: there is no finding", accept, FINDINGS)
+    for model in configs:
+        check_capabilities(config, model)
 
 
 def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:

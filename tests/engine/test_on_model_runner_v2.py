@@ -15,6 +15,7 @@ from evaluator.engine.devices import this_processor
 from evaluator.run.folder import read_scores
 from evaluator.run.folders import read_run
 from tests.command_line import command
+from tests.end_to_end.processes import start
 from tests.engine.cpu_only import cpu_only
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +51,11 @@ def test_a_model_on_two_devices_of_a_cluster_has_the_numbers_of_transformers(
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
         on_ray = ("--devices", 2, "--tensor-parallel", 2, "--ray-address", cluster.address)
-        command(*words, "--engine", "vllm", "--kv-cache-gib", 0.01, *on_ray, "--out", tmp_path / "v2")
+        process = start(*words, "--engine", "vllm", "--kv-cache-gib", 0.01, *on_ray, "--out", tmp_path / "v2")
+        outputs = process.communicate()
     finally:
         cluster.shutdown()
+    assert process.returncode == 0, outputs
     command(*words, "--engine", "transformers", "--out", tmp_path / "reference")
     engine = read_run(tmp_path / "v2").engine
     assert engine is not None
