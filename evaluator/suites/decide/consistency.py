@@ -80,7 +80,7 @@ TITLES = {
 
 
 def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
-    """Return what should not matter, part by part, of questions (datasets) of these kinds."""
+    """Make a diagnostic of each part that should change no answer, for questions (datasets) of these kinds."""
     return tuple(
         Diagnostic(
             part=part,
