@@ -408,7 +408,7 @@ def _small_cache(patient: _Patient) -> Checks:
     config = replace(patient.config, dtype="float32", quantization=None)
     if engine_name(config) == "vllm":
         tokens = max(SMALL_CACHE_TOKENS, *(-(-(len(context) + 64) // 32) * 32 for context in patient.asked["context"]))
-        config = replace(config, kv_cache_gib=tokens * source.kv_values_per_token * 4 / 2**30)
+        config = replace(_eager(config), kv_cache_gib=tokens * source.kv_values_per_token * 4 / 2**30)
     with closing(load_engine(source, config)) as engine:
         answers = _answers(engine, patient)
         yield from _agreement(name, patient, answers, "float32")
@@ -440,6 +440,11 @@ def _head_effect(patient: _Patient) -> Checks:
     yield CheckRecord(name="effect of logits in float32", status="measured", text=text)
 
 
+def _eager(config: ModelConfig) -> ModelConfig:
+    """Return the configuration without compilation, which takes longer on a GPU than the prompts of a check."""
+    return replace(config, steps=replace(config.steps, eager=True))
+
+
 def _of_transformers(config: ModelConfig, dtype: str, **changes: Any) -> ModelConfig:
     """Return the configuration of the reference in a dtype."""
     options = {"engine": "transformers", "dtype": dtype, "quantization": None, "devices": DevicesConfig(n=1)}
@@ -456,7 +461,7 @@ def _other_runner(patient: _Patient) -> Checks:
         raise _SkippedError("on a CPU, V2 needs Triton, which is not installed")
     if is_interpreted:  # which is slow: the first prompt of each kind
         rows = rows.filter(pl.col("prompt_id").str.ends_with("/00"))
-    few = replace(patient, rows=rows, config=replace(patient.config, dtype="float32"), references={})
+    few = replace(patient, rows=rows, config=replace(_eager(patient.config), dtype="float32"), references={})
     variables = {RUNNER: str(int(other == "V2"))} | ({"TRITON_INTERPRET": "1"} if is_interpreted else {})
     with patch.dict(os.environ, variables), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         try:
