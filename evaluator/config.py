@@ -395,6 +395,11 @@ class ModelConfig(Options):
                 "--devices, --tensor-parallel, --pipeline-parallel and --ray-address load a model here, and --engine "
                 "server asks one that is loaded elsewhere: drop them, or name several servers with --server-url."
             )
+        if self.engine == "server" and (self.head_dtype != "auto" or self.kv_cache_gib is not None):
+            raise ConfigError(
+                "--head-dtype and --kv-cache-gib load a model here, and a server has loaded its own: start the server "
+                "with its own options for them, and drop these."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -343,6 +343,11 @@ def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path
     if not config.model.strip():
         raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
     if path.is_dir():
+        if config.revision is not None:
+            raise ModelError(
+                f"--revision {config.revision} names a commit of a hub model, and {config.model} is a folder here, which "
+                "has one state only: drop the option, or give the hub name."
+            )
         return path.resolve(), None
     if path.is_file():
         raise ModelError(_instead_of_model(config.model, path))

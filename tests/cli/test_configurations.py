@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.cli.options import NAMES, names_or_all
-from evaluator.config import ModelConfig
+from evaluator.config import ModelConfig, ServerConfig
 from evaluator.errors import ConfigError
 from evaluator.run.folder import read_requests
 from tests.command_line import command
@@ -43,3 +43,10 @@ def test_all_parts_are_those_of_no_option(tmp_path):
 def test_a_size_of_the_cache_that_is_no_number_of_bytes_is_refused(size):
     with pytest.raises(ConfigError, match="--kv-cache-gib must be a number above 0"):
         ModelConfig(model="m", kv_cache_gib=size)
+
+
+@pytest.mark.parametrize("loads_a_model", [{"head_dtype": "float32"}, {"kv_cache_gib": 1.0}])
+def test_an_option_of_a_model_that_is_loaded_here_is_refused_for_a_server(loads_a_model):
+    server = ServerConfig(urls=("http://localhost:8000",))
+    with pytest.raises(ConfigError, match="--head-dtype and --kv-cache-gib load a model here"):
+        ModelConfig(model="m", engine="server", server=server, **loads_a_model)

@@ -53,6 +53,11 @@ def test_a_name_like_those_of_hosted_services_points_to_the_command_that_asks_th
     assert ("`evaluator ask` asks models of hosted services" in str(refused.value)) == is_hosted
 
 
+def test_a_revision_of_a_folder_is_refused(tiny_model):
+    with pytest.raises(ModelError, match="--revision main names a commit of a hub model"):
+        find_model(ModelConfig(model=str(tiny_model), revision="main"))
+
+
 @pytest.mark.parametrize("name", ["", "  "])
 def test_a_blank_name_is_not_the_current_folder(monkeypatch, copied, name):
     monkeypatch.chdir(copied)
