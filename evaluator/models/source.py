@@ -345,8 +345,8 @@ def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path
     if path.is_dir():
         if config.revision is not None:
             raise ModelError(
-                f"--revision {config.revision} names a commit of a hub model, and {config.model} is a folder here, which "
-                "has one state only: drop the option, or give the hub name."
+                f"--revision {config.revision} names a commit of a hub model, and {config.model} is a folder here: "
+                "drop the option, or give the hub name."
             )
         return path.resolve(), None
     if path.is_file():
