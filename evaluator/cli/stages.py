@@ -3,7 +3,6 @@
 The commands that ask no model, `import`, `reproduce` and `random-baseline`, and lists of suites, methods and others.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -219,7 +218,10 @@ def reproduce(name: str, data: Path | None, out: Path) -> None:
     Where files are missing, an error says which columns they must have and where they were released.
     """
     from evaluator.reproductions import base
+    from evaluator.run.folders import RUN_FILE
 
+    if (out / RUN_FILE).exists():
+        raise ConfigError(f"{out} holds a run, whose page this would replace. Choose another --out.")
     reproduction = REPRODUCTIONS[name]()
     recomputed = draw(base.reproduce(reproduction, data, out))
     lines = reproduction.summary_lines(recomputed)
@@ -280,7 +282,7 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
         summary = summarise(n, counts or _single("chance", given["chance"] or ()), best_of, correct)
         fields = asdict(summary)
         fields |= fields.pop("result") or {}
-        echo(json.dumps(fields, indent=2) if as_json else summary_text(summary))
+        echo_json(fields) if as_json else echo(summary_text(summary))
         return
     if correct is not None:
         raise ConfigError("--correct belongs to one number of examples and tries, not to a table or figure.")
@@ -292,7 +294,7 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
         echo(f"Figure: {plot}", err=as_json)
     if table:
         rows = baseline_table(sizes, [counts] if counts else chances, tries)
-        echo(json.dumps(rows.to_dicts(), indent=2) if as_json else table_text(rows))
+        echo_json(rows.to_dicts()) if as_json else echo(table_text(rows))
 
 
 def _single(name: str, values: Sequence[float]) -> float:

@@ -4,7 +4,6 @@ A line is printed every ten seconds, with or without a terminal, also while a st
 has progress bars below these lines, with fewer numbers. A notebook has one line, replaced, empty at the end.
 """
 
-import json
 import sys
 import time
 import warnings
@@ -32,10 +31,12 @@ def echo(*lines: object, err: bool = False) -> None:
 
 
 def echo_json(content: object) -> None:
-    """Print records, tables of JSON values, or both within each other, as indented JSON."""
+    """Print records, tables of JSON values, or both within each other, as indented JSON; NaN and infinity are null."""
+    import msgspec
+
     from evaluator.files.json_files import to_builtins  # here, because --help does not wait for Polars
 
-    echo(json.dumps(to_builtins(content), indent=2, ensure_ascii=False))
+    echo(msgspec.json.format(msgspec.json.encode(to_builtins(content)), indent=2).decode())
 
 
 class LossyStream:

@@ -49,7 +49,8 @@ class TransformersEngine:
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
         self._device = device_kind()
-        self._model = _load(source, getattr(torch, dtype)).to(self._device).eval()
+        self._model_name = source.name
+        self._model = _load(source, getattr(torch, dtype), self._device)
         logits_dtype = head_dtype(source, config, self._device)
         if logits_dtype != dtype:
             _compute_logits_in_float32(self._model, source)
@@ -101,12 +102,15 @@ class TransformersEngine:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Have the model compute with the adapter in use, or with none."""
+        """Have the model compute with the adapter in use, or with none. Raises ModelError where it cannot."""
         if self._adapter is not None and self._adapted.active_adapter != self._adapter:
             self._adapted.set_adapter(self._adapter)
         alone = self._adapted is not None and self._adapter is None
-        with torch.inference_mode(), self._adapted.disable_adapter() if alone else nullcontext():
-            yield
+        try:
+            with torch.inference_mode(), self._adapted.disable_adapter() if alone else nullcontext():
+                yield
+        except Exception as error:  # of any kind: code of models, missing operators, no memory left
+            raise ModelError(f"transformers cannot run {self._model_name}: {first_sentence(error)}.") from error
 
     def close(self) -> None:
         del self._model, self._adapted
@@ -232,11 +236,11 @@ def _compute_logits_in_float32(model: Any, source: ModelSource) -> None:
     head.__class__ = _Float32Head  # so that a copy, such as an adapter's, computes with its own weights
 
 
-def _load(source: ModelSource, dtype: Any) -> Any:
+def _load(source: ModelSource, dtype: Any, device: str) -> Any:
     require_whole(source)
     try:
         with without_progress():
-            return auto_class(source).from_pretrained(
+            model = auto_class(source).from_pretrained(
                 str(source.folder),
                 dtype=dtype,
                 # Other implementations than the eager one leave out the soft caps of Gemma 2. The eager one of Falcon
@@ -244,7 +248,8 @@ def _load(source: ModelSource, dtype: Any) -> Any:
                 attn_implementation="sdpa" if source.has_alibi else "eager",
                 trust_remote_code=source.trust_remote_code,
             )
-    except Exception as error:  # damaged files and code of models can raise anything
+            return model.to(device).eval()
+    except Exception as error:  # damaged files, code of models and a lack of memory can raise anything
         raise ModelError(f"transformers cannot load {source.folder}: {first_sentence(error)}.") from error
 
 

@@ -8,6 +8,7 @@ production/records.py, sys1bench 0.3.2 schemas.PredictionRow; promptfoo's result
 """
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -27,6 +28,8 @@ from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
 from evaluator.imports.answers import IMPORTED, WITH_REFUSALS, ImportedDataset, answers_frame, reported_probabilities
+
+logger = logging.getLogger(__name__)
 
 
 class Answered(NamedTuple):
@@ -82,6 +85,9 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
             f"{path}: no row has a true option. Give each row the key {gold!r}, or name another with --gold-column: an "
             'option, or an object such as {"queue": "billing"} for several questions.'
         )
+    for name, rows in known.items() if needs_gold else ():
+        if all(row.gold is None and row.part == IMPORTED for row in rows):
+            logger.warning("%s: no answer to the question %r has a true option, so it is left out.", path, name)
     of_questions = (_datasets(path, question, rows, needs_gold=needs_gold) for question, rows in known.items())
     datasets = [*chain.from_iterable(of_questions)]
     if not datasets:

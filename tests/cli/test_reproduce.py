@@ -29,3 +29,10 @@ def test_a_folder_without_the_files_leaves_no_output(name: str, tmp_path) -> Non
     assert "lacks" in said
     assert "Name their folder with --data." in said
     assert not (tmp_path / "out").exists()
+
+
+def test_the_page_of_a_run_is_not_replaced(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "run.json").write_text("{}")
+    said = command_outputs("reproduce", "cho-inoue-2025", "--out", tmp_path, exits=2).err
+    assert "holds a run, whose page this would replace. Choose another --out." in " ".join(said.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -1,5 +1,6 @@
 """Progress on a terminal and without one."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -119,3 +120,9 @@ def test_a_finished_sentence_is_printed_as_it_is(is_terminal, monkeypatch, capsy
         monkeypatch.setattr("rich.console.Console", lambda **_: Console(force_terminal=True, width=200, stderr=True))
     terminal.draw(said())
     assert "sst5: accuracy 0.412 [of two]" in capsys.readouterr().err
+
+
+def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.echo_json({"coverage": [0.5, float("nan"), float("inf")], "option": "é"})
+    assert json.loads(written := capsys.readouterr().out) == {"coverage": [0.5, None, None], "option": "é"}
+    assert "é" in written

@@ -1,9 +1,14 @@
 """One sentence of an error, whatever an engine raised."""
 
+from contextlib import closing
+
 import pydantic
 import pytest
 
-from evaluator.engine.base import first_sentence, way_out
+from evaluator.config import ModelConfig
+from evaluator.engine import load_engine
+from evaluator.engine.base import ContinuationRequest, first_sentence, way_out
+from evaluator.errors import ModelError
 
 
 class Dtype(pydantic.BaseModel):
@@ -54,3 +59,15 @@ def test_a_sentence_has_an_end():
 )
 def test_another_dtype_is_named_where_that_is_what_the_engine_asks_for(message, dtype, tried):
     assert way_out(RuntimeError(message), dtype) == tried
+
+
+def test_what_a_model_raises_while_transformers_computes_is_one_sentence(tiny_source, tiny_model, monkeypatch):
+    config = ModelConfig(model=str(tiny_model), engine="transformers", dtype="float32")
+    with closing(load_engine(tiny_source, config)) as engine:
+
+        def fails(*_arguments, **_named):
+            raise RuntimeError("no kernel image is available. More lines.")
+
+        monkeypatch.setattr(engine._model, "forward", fails)
+        with pytest.raises(ModelError, match=r"transformers cannot run .*tiny-llama: no kernel image is available\."):
+            list(engine.log_likelihoods([ContinuationRequest([1, 2], [[3]])]))

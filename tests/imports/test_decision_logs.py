@@ -487,6 +487,15 @@ def test_a_log_without_true_options_says_how_to_give_them(tmp_path):
         read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
 
 
+def test_a_question_none_of_whose_answers_has_a_true_option_is_named(tmp_path):
+    answers = {"known": {"noul": 0.75}, "unknown": {"noul": 0.75}}
+    row = {"request": {"state": "T", "questions": {name: {} for name in answers}}, "response": {"answers": answers}}
+    log = write(tmp_path / "log.jsonl", [row | {"gold": {"known": "yes"}}])
+    said = command("import", log, "--out", tmp_path / "run")
+    assert "no answer to the question 'unknown' has a true option, so it is left out." in " ".join(said.split())
+    assert read_run(tmp_path / "run").prompts.datasets == ["known"]
+
+
 def test_options_are_in_the_order_in_which_they_were_asked_whatever_that_of_the_answer(tmp_path):
     # A service that always takes the option shown first, and lists the others from the last to the second.
     names, rows = ["a", "b", "c"], []
