@@ -67,14 +67,14 @@ def _labels_in_turn(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Ge
     """
     rows = [np.flatnonzero(gold == label) for label in np.unique(gold)]
     n_turns = next(n for n in range(n_shots + 1) if sum(min(len(each), n) for each in rows) >= n_shots)
-    turn = np.concatenate([np.arange(min(len(each), n_turns)) for each in rows])
+    turns = [np.arange(min(len(each), n_turns)) for each in rows]
+    turn = np.concatenate(turns)
     uniform = draw.random((n_queries, 2, len(turn)))
-    drawn, first = [], 0
-    for each in rows:  # without replacement
-        n_drawn = min(len(each), n_turns)
-        ranks = (uniform[:, 0, first : first + n_drawn] * (len(each) - np.arange(n_drawn))).astype(np.int64)
-        drawn.append(each[places_before_removals(ranks)])
-        first += n_drawn
+    of_labels = np.split(uniform[:, 0], np.cumsum([len(each) for each in turns])[:-1], axis=1)
+    drawn = [  # without replacement
+        each[places_before_removals((draws * (len(each) - removed)).astype(np.int64))]
+        for each, removed, draws in zip(rows, turns, of_labels, strict=True)
+    ]
     order = np.argsort(turn + uniform[:, 1], axis=1)[:, :n_shots]
     return np.take_along_axis(np.concatenate(drawn, axis=1), order, axis=1)
 

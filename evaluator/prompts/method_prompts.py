@@ -75,15 +75,12 @@ def domain_queries(
         drawn = [_row_then_word(words, draws[:, field]) for field, words in enumerate(fields)]
     else:
         draws = np.random.default_rng(seed).random(shape)
-        drawn = [_any_word(words, draws[:, field]) for field, words in enumerate(fields)]
+        occurrences = [words.explode().drop_nulls() for words in fields]
+        ranks = [(draws[:, field].ravel() * len(words)).astype(np.int64) for field, words in enumerate(occurrences)]
+        drawn = [words.gather(rank) for words, rank in zip(occurrences, ranks, strict=True)]
     return pl.select(
         pl.concat_list(pl.lit(words.reshape((n_queries, n_words)).arr.join(" ")) for words in drawn)
     ).to_series()
-
-
-def _any_word(words: pl.Series, draws: Floats) -> pl.Series:
-    occurrences = words.explode().drop_nulls()
-    return occurrences.gather((draws.ravel() * len(occurrences)).astype(np.int64))
 
 
 def _row_then_word(words: pl.Series, draws: Floats) -> pl.Series:

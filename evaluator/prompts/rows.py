@@ -223,11 +223,8 @@ def requests(
     chosen = np.flatnonzero(plan.query_id < (n_test if n_queries is None else n_queries))
     for first in range(0, len(chosen), ROWS_PER_FRAME):
         some = chosen[first : first + ROWS_PER_FRAME]
-        query_id, demonstration_set, shown = (
-            plan.query_id[some],
-            plan.demonstration_set[some],
-            plan.demonstration_ids[some],
-        )
+        query_id, shown = plan.query_id[some], plan.demonstration_ids[some]
+        demonstration_set = plan.demonstration_set[some]
         prompts = classification_prompts(
             dataset.template,
             dataset.verbalizer,

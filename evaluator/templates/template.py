@@ -5,10 +5,9 @@ Nine templates from four attributes with three levels: any two levels of two att
 For a dataset that states no levels, levels and instructions that suit any task.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -153,8 +152,6 @@ ORTHOGONAL_ARRAY = (
 )
 
 
-T = TypeVar("T")
-
 INSTRUCTIONS = (
     "Which label fits this text? ",
     "How should this text be classified? ",
@@ -163,11 +160,6 @@ INSTRUCTIONS = (
     "What class does this text belong to? ",
 )
 """Five wordings of one question, which suit any task. (StaICC has five for each of its datasets.)"""
-
-_TEMPLATE_INSTRUCTIONS = ("Classify the following text. ", *INSTRUCTIONS[:2])
-_FIELDS = ("text", "input", "sentence")
-_LABEL_PREFIXES = ("label: ", "Label: ", "answer: ")
-_LABEL_AFFIXES = (" ", "\t", "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,32 +180,23 @@ def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTem
     template"). Raises TemplateError for a stated level that is another's as well.
     """
     n_fields = len(default.input_prefixes)
-    fields = [(name,) if n_fields == 1 else tuple(f"{name} {n + 1}" for n in range(n_fields)) for name in _FIELDS]
-    prefixes = [tuple(f"{name}: " for name in names) for names in fields]
-    instructions = stated.instructions or _two(_TEMPLATE_INSTRUCTIONS, default.instruction)
-    input_prefixes = stated.input_prefixes or _two(prefixes, default.input_prefixes)
-    label_prefixes = stated.label_prefixes or _two(_LABEL_PREFIXES, default.label_prefix)
-    label_affixes = stated.label_affixes or _two(_LABEL_AFFIXES, default.label_affix)
-    templates = tuple(
-        dataclasses.replace(
-            default,
-            instruction=(default.instruction, *instructions)[instruction],
-            input_prefixes=(default.input_prefixes, *input_prefixes)[prefix],
-            label_prefix=(default.label_prefix, *label_prefixes)[label_prefix],
-            label_affix=(default.label_affix, *label_affixes)[label_affix],
-        )
-        for instruction, prefix, label_prefix, label_affix in ORTHOGONAL_ARRAY
-    )
-    for part in ("instruction", "input_prefixes", "label_prefix", "label_affix"):
-        if len({getattr(template, part) for template in templates}) < 3:
+    numbers = [""] if n_fields == 1 else [f" {number}" for number in range(1, n_fields + 1)]
+    prefixes = [tuple(f"{name}{number}: " for number in numbers) for name in ("text", "input", "sentence")]
+    others: dict[str, Sequence[object]] = {  # in the order of ORTHOGONAL_ARRAY's columns
+        "instruction": stated.instructions or ("Classify the following text. ", *INSTRUCTIONS[:2]),
+        "input_prefixes": stated.input_prefixes or prefixes,
+        "label_prefix": stated.label_prefixes or ("label: ", "Label: ", "answer: "),
+        "label_affix": stated.label_affixes or (" ", "\t", "\n"),
+    }
+    levels: dict[str, list[Any]] = {}
+    for part, texts in others.items():
+        levels[part] = list(dict.fromkeys([getattr(default, part), *texts]))[:3]
+        if len(levels[part]) < 3:
             raise TemplateError(
                 f"`alternatives` has one level of `{part}` twice, or the template's own, which compares a text with "
                 "itself. Write two others."
             )
-    return templates
-
-
-def _two(levels: Sequence[T], default: T) -> tuple[T, T]:
-    """Return the first two levels that are not the default."""
-    first, second, *_ = (level for level in levels if level != default)
-    return first, second
+    return tuple(
+        replace(default, **{part: texts[level] for (part, texts), level in zip(levels.items(), row, strict=True)})
+        for row in ORTHOGONAL_ARRAY
+    )
