@@ -8,9 +8,10 @@ Compare prompts with what their tokens say: control tokens inside texts, and tex
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -180,7 +181,7 @@ class TextFault:
     """A difference between texts and their tokens, with the first prompt that has it."""
 
     kind: Literal["control token", "label", "prompt"]  # what differs, or what the text contains
-    n_prompts: int
+    n_prompts: int = 1
     written: str  # the text at the place, and a little before it
     read: str  # the same as the tokens say; of a control token its text
     tokens: list[str]  # of a label, or the control token
@@ -197,12 +198,13 @@ class TextFaults:
         self._tokenizer = tokenizer
         self._control = tokenizer.control_tokens
         self._spaces: dict[int, bool] = {}  # label spaces whose labels were all compared -> whether any differs
-        self._found: dict[str, TextFault] = {}
+        self._first: dict[str, TextFault] = {}  # kind -> its first fault
+        self._n_prompts = Counter[str]()  # of each kind
 
     @property
     def found(self) -> list[TextFault]:
         """Return the first fault of each kind."""
-        return [*self._found.values()]
+        return [replace(fault, n_prompts=self._n_prompts[kind]) for kind, fault in self._first.items()]
 
     def add(
         self,
@@ -225,23 +227,20 @@ class TextFaults:
         spaces = [hash((*labels, *map(tuple, tokens))) for labels, tokens in zip(continuations, rests, strict=True)]
         compared: list[tuple[int, str, list[int]]] = []  # number of a prompt, a label after it, the label's tokens
         for number, (space, labels, tokens) in enumerate(zip(spaces, continuations, rests, strict=True)):
-            pairs = [*zip_longest(labels, tokens)] or [(None, None)]
-            # All labels of a space are compared once, the first label after every prompt.
-            n_compared = 1 if space in self._spaces else len(pairs)
+            # All labels of a space are compared once, the first label after every prompt; some prompts have no labels.
+            n_compared = 1 if space in self._spaces else None
+            pairs = zip(labels or [""], tokens or [[]], strict=True)
+            compared += [(number, *pair) for pair in islice(pairs, n_compared)]
             self._spaces.setdefault(space, False)
-            compared += [(number, label or "", label_ids or []) for label, label_ids in pairs[:n_compared]]
         texts_read = self._tokenizer.texts([[*contexts[number][n_front:], *ids] for number, _, ids in compared])
-        noted = set[tuple[str, int]]()
+        faulty = set[tuple[str, int]]()  # kind and prompt, which counts once, whichever of its labels differ
         for (number, label, label_ids), read in zip(compared, texts_read, strict=False):
-            if read != texts[number] + label:
-                fault = self._difference(texts[number], label, label_ids, read)
-                if fault is not None and (fault.kind, number) not in noted:
-                    noted.add((fault.kind, number))  # a prompt counts once, whichever of its labels differ
-                    self._note(fault)
-                    self._spaces[spaces[number]] |= fault.kind == "label"
-        for number, space in enumerate(spaces):
-            if self._spaces[space] and ("label", number) not in noted:
-                self._note(self._found["label"])
+            if (fault := self._difference(texts[number], label, label_ids, read)) is not None:
+                self._first.setdefault(fault.kind, fault)
+                faulty.add((fault.kind, number))
+                self._spaces[spaces[number]] |= fault.kind == "label"
+        faulty |= {("label", number) for number, space in enumerate(spaces) if self._spaces[space]}
+        self._n_prompts.update(kind for kind, _ in faulty)
 
     def _add_control_tokens(self, prompts: pl.DataFrame) -> None:
         """Note the prompts whose own texts or labels contain control tokens."""
@@ -257,11 +256,15 @@ class TextFaults:
                 mark = self._control[inside]
                 place = max(text.casefold().find(mark.casefold()), 0)
                 around = text[max(place - SHOWN, 0) : place + len(mark)]
-                self._note(TextFault(kind="control token", n_prompts=1, written=around, read=mark, tokens=[mark]))
+                fault = TextFault(kind="control token", written=around, read=mark, tokens=[mark])
+                self._first.setdefault(fault.kind, fault)
+                self._n_prompts[fault.kind] += 1
 
     def _difference(self, text: str, label: str, label_ids: Sequence[int], read: str) -> TextFault | None:
         """Return how the text of a prompt's tokens differs from the prompt; None where only a template's space does."""
         written = text + label
+        if read == written:
+            return None
         if not written.startswith(" "):
             read = read.removeprefix(" ")  # of a tokenizer that begins every text with a space
         if label:
@@ -270,14 +273,10 @@ class TextFaults:
             if gains_space or not read.endswith(label):
                 start = max(n_shared(written, read) - SHOWN, 0)
                 pieces = self._tokenizer.pieces(label_ids)
-                return TextFault(kind="label", n_prompts=1, written=written[start:], read=read[start:], tokens=pieces)
+                return TextFault(kind="label", written=written[start:], read=read[start:], tokens=pieces)
         written, read = (_AROUND_MARKS.sub(r"\1", each) for each in (written, read))
         if written == read:
             return None
         place = n_shared(written, read)
         part = slice(max(place - SHOWN, 0), place + SHOWN)
-        return TextFault(kind="prompt", n_prompts=1, written=written[part], read=read[part], tokens=[])
-
-    def _note(self, fault: TextFault) -> None:
-        first = self._found.setdefault(fault.kind, replace(fault, n_prompts=0))
-        self._found[fault.kind] = replace(first, n_prompts=first.n_prompts + 1)
+        return TextFault(kind="prompt", written=written[part], read=read[part], tokens=[])
