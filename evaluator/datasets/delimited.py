@@ -21,13 +21,6 @@ _SNIFFED_ROWS = 50
 _MAX_NAME = 60  # characters of a column's name; a longer cell of the first row is data
 
 
-class DelimitedTable(NamedTuple):
-    """The names of the columns, and the rows with a cell for each, blank rows included."""
-
-    names: list[str]
-    rows: Iterator[list[str]]
-
-
 class _Dialect(NamedTuple):
     separator: str
     spaced: bool = False  # whether a space after a separator is no part of the cell
@@ -36,20 +29,21 @@ class _Dialect(NamedTuple):
         return csv.reader(lines, delimiter=self.separator, skipinitialspace=self.spaced, strict=True)
 
 
-def delimited_table(path: Path, content: bytes) -> DelimitedTable:
-    """Return the names and the rows of a table. Cells that a short row lacks are empty.
+def delimited_table(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]]]:
+    """Return the names of the columns, and the rows with a cell for each, blank rows included.
+
+    Cells that a short row lacks are empty.
 
     Raises DatasetError, naming file and row, for bytes that are no UTF-8 and a file without names; while rows are read,
     for quotes that do not fit and a row with more cells than columns.
     """
     _require_utf8(path, content)
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be a whole book
-    dialect, lines = _opened(content)
-    records = _checked(path, content, dialect.records(lines))
-    names = next(filter(any, records), [])
-    if not names:
+    rows = _names_and_rows(path, content)
+    names = next(rows, None)
+    if names is None:
         raise DatasetError(f"{path} holds no rows.")
-    return DelimitedTable(names, _filled(path, names, dialect, records))
+    return names, rows
 
 
 def is_headerless(names: Sequence[str], rows: Iterable[Sequence[str | None]]) -> bool:
@@ -90,34 +84,32 @@ def _first_records(content: bytes, separator: str) -> list[list[str]]:
     return records
 
 
-def _checked(path: Path, content: bytes, records: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the names and the rows. Raises DatasetError for a quote that does not fit."""
-    number, has_names = -1, False  # of the row that is read
+def _names_and_rows(path: Path, content: bytes) -> Iterator[list[str]]:
+    """Yield the names of the columns, then rows with a cell for each. Raises DatasetError as delimited_table does."""
+    dialect, lines = _opened(content)
+    names, number = list[str](), 0  # of the row that is read
     try:
-        for record in records:
-            has_names = has_names or any(record)
-            number += has_names
-            yield record
+        for record in dialect.records(lines):
+            if not names and any(record):
+                names = record
+                yield names
+            elif names:
+                if any(record[len(names) :]):
+                    raise DatasetError(
+                        f"{path}, row {number} (from 0) has {len(record)} cells, and the table {len(names)} columns, "
+                        f"separated by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}. Put a cell that "
+                        'holds the separator in double quotes ("), and write a quote within it as "".'
+                    )
+                yield [*record, *[""] * (len(names) - len(record))][: len(names)]
+                number += 1
     except csv.Error as error:
-        where = f"{path}, row {number} (from 0)" if has_names else f"{path}, names of columns"
+        where = f"{path}, row {number} (from 0)" if names else f"{path}, names of columns"
         what = "has no end" if "end of data" in str(error) else "ends before its cell does"
         backslash = ', and not \\"' if b'\\"' in content else ""
         raise DatasetError(
             f'{where}: a cell begins with a quote (") that {what}. Put the whole cell in quotes, and write a quote '
             f'within it as ""{backslash}.'
         ) from None
-
-
-def _filled(path: Path, names: Sequence[str], dialect: _Dialect, records: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield rows with a cell for each name. Raises DatasetError for a row with more cells."""
-    for number, record in enumerate(records):
-        if any(record[len(names) :]):
-            raise DatasetError(
-                f"{path}, row {number} (from 0) has {len(record)} cells, and the table {len(names)} columns, separated "
-                f"by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}. Put a cell that holds the separator "
-                'in double quotes ("), and write a quote within it as "".'
-            )
-        yield [*record, *[""] * (len(names) - len(record))][: len(names)]
 
 
 def _require_utf8(path: Path, content: bytes) -> None:

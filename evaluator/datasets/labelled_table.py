@@ -7,7 +7,7 @@ drawn with SPLIT_SEED, become demonstrations instead of queries.
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -41,7 +41,7 @@ class LabelledFile(Labelled):
     training: Path | None  # of the demonstrations; None: they are drawn from the same table
     texts: tuple[str, ...]  # columns
     label: str  # column
-    labels: Mapping[str, int]  # cell of the label column -> index into the label space
+    labels: dict[str, int]  # cell of the label column -> index into the label space
     hint: str  # what to do if a column is missing
     n_training: int | None = None  # rows to set aside where there are no training rows; None: DEMONSTRATION_SHARE
 
@@ -68,8 +68,8 @@ def load_labelled(file: LabelledFile, *, query_every_row: bool) -> Classificatio
     training, blank_training = (None, []) if file.training is None else table_examples(file, file.training)
     contents = [file_digest(path) for path in (file.path, file.training) if path is not None]
     texts = (file.template, file.verbalizer, file.alternative_templates, file.instructions)
-    columns, labels = (file.texts, file.label), dict(file.labels)
-    identity = (file.name, contents, columns, labels, *texts, file.n_training, query_every_row)
+    columns = (file.texts, file.label)
+    identity = (file.name, contents, columns, file.labels, *texts, file.n_training, query_every_row)
     split = split_examples(
         queries,
         training,
@@ -146,7 +146,9 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
         refuse_rows(is_blank(name), table, path, f"{name} is missing or empty")
         refuse_nul(table, path, name)
     cells = label_cells(table, path, file.label)
-    labels = {cell: _label_of(cell, file.labels) for cell in cells.unique()}
+    # Of a number the first label: a cell may write it in another way, 1 as 1.0.
+    of_numbers = {as_number(cell): label for cell, label in reversed(file.labels.items())}
+    labels = {cell: file.labels.get(cell, of_numbers.get(as_number(cell))) for cell in cells.unique()}
     unknown = [cell for cell, label in labels.items() if label is None]
     first = cells.filter(cells.is_in(unknown)).first()
     what = f"the label in {file.label} is {shown(first)}, none of {', '.join(file.labels)}"
@@ -158,12 +160,6 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
         gold=cells.replace_strict(labels, return_dtype=pl.Int64),
     ).cast(EXAMPLES)
     return examples, [f"blank rows of {path.name} that are skipped: {table.n_blank}"] if table.n_blank else []
-
-
-def _label_of(cell: str, labels: Mapping[str, int]) -> int | None:
-    """Return the label of a cell, which a number may write in another way: 1 as 1.0; None for another cell."""
-    same = (label for name, label in labels.items() if as_number(name) == as_number(cell))
-    return labels[cell] if cell in labels else next(same, None)
 
 
 def as_number(cell: str) -> Decimal | str:

@@ -1,13 +1,19 @@
-"""Check multiple-choice examples, which may differ in their choices and have one or more correct ones.
+"""Read multiple-choice examples, which may differ in their choices and have one or more correct ones.
+
+They are tables with a column of choices and tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with
+its `tasks.json`. Each file is a dataset. The template of a task has the prefixes in its file; defaults are those of the
+json_task format.
 
 A prediction is right if it is any of `correct`, so a uniform guess is right with probability
 len(correct) / len(choices).
 """
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +21,10 @@ import polars as pl
 
 from evaluator.config import TableColumns
 from evaluator.datasets.base import CHOICE_EXAMPLES, MultipleChoiceDataset
-from evaluator.datasets.tables import parsed, read_rows, table_stem
+from evaluator.datasets.tables import first_repeated, parsed, read_rows, table_stem
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
+from evaluator.files.json_files import read_object
 from evaluator.files.whole import file_digest
 from evaluator.templates.template import ChoiceTemplate
 
@@ -27,6 +34,16 @@ INPUT, CHOICES, GOLD = "input", "choices", "gold"
 _HINT = (
     "Say which hold the inputs, the choices and the correct choice with --input-column, --choices-column and "
     "--gold-column."
+)
+
+TASK_FILE = "task.json"
+TASKS_FILE = "tasks.json"
+"""The file with the prefixes of the tables in its folder, by the stem of a table's file name."""
+
+LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
+_LITE_HINT = (
+    f"{TASKS_FILE} lists it as a task of BIG-bench Lite, which has these columns. Name others with --input-column, "
+    "--choices-column and --gold-column."
 )
 
 
@@ -93,15 +110,6 @@ def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFram
     return pl.DataFrame(examples, schema=CHOICE_EXAMPLES, orient="row"), notes
 
 
-def correct_of_scores(scores: Sequence[float]) -> list[int]:
-    """Return the indices of the correct choices by BIG-bench's scores: the highest ones, if above 0.
-
-    So half points for a second-best choice count as wrong, and all choices of the highest score are correct.
-    """
-    best = max(scores, default=0)
-    return [index for index, score in enumerate(scores) if score == best] if best > 0 else []
-
-
 def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> None:
     """Check an example and add its id to `rows_by_id`."""
     if not row.example_id:
@@ -148,6 +156,19 @@ def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
     In BIG-bench the order also depends on the examples before it, because one generator draws all permutations.
     """
     return sorted(choices, key=lambda choice: hashlib.blake2b(f"{text}\0{choice}".encode(), digest_size=8).digest())
+
+
+def choice_table(path: Path, columns: TableColumns) -> Callable[[], MultipleChoiceDataset]:
+    """Return the reader of a table with choices in each row: of BIG-bench Lite if `tasks.json` lists it, by default.
+
+    Raises DatasetError for a `tasks.json` that cannot be read.
+    """
+    template, task = ChoiceTemplate(), stated_task(path)
+    if task is not None:
+        template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
+        if path.suffix == ".parquet" and columns == TableColumns():
+            return partial(load_lite, path, template)
+    return partial(load_choice_table, path, columns, template)
 
 
 def load_choice_table(path: Path, columns: TableColumns, template: ChoiceTemplate) -> MultipleChoiceDataset:
@@ -218,3 +239,125 @@ def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
             f"{where}: the correct choice {shown(value)} is neither one of {choices} nor a whole number."
         )
     return index
+
+
+def load_lite(path: Path, template: ChoiceTemplate) -> MultipleChoiceDataset:
+    """Return a task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
+
+    Ids are `subtask/row`, because row numbers begin anew in each subtask.
+    """
+
+    def rows() -> Iterator[ChoiceRow]:
+        for number, cells in read_rows(path, LITE_COLUMNS, _LITE_HINT):
+            text, choices, scores, subtask, source_row = cells
+            where = f"{path}, row {number} (from 0)"
+            listed = choice_list(choices, where)
+            example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
+            yield ChoiceRow(number, example_id, text, listed, correct_of_scores(scores, len(listed), where))
+
+    return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
+
+
+def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
+    """Return the examples of a `task.json`. Exact repeats are dropped, as by BIG-bench, and counted in a note.
+
+    Raises DatasetError, naming file and row, for what choice_examples refuses and for examples without target scores.
+    """
+    task = read_json(path)
+    examples = task.get("examples")
+    if not isinstance(examples, list):
+        raise DatasetError(f"{path} is not a BIG-bench task: it has no list of `examples`.")
+    distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
+    rows = sorted(distinct.values())
+    n_repeats = len(examples) - len(rows)
+    return dataset_of_file(
+        path,
+        name=name,
+        read_as=name,
+        rows=(_task_row(examples[row], row, path) for row in rows),
+        template=template_of(task, str(path)),
+        notes=[f"{n_repeats} examples are exact repeats; the first of each is kept"] if n_repeats else [],
+    )
+
+
+def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
+    """Return the template of a task, with the defaults of the json_task format for the parts that it leaves out.
+
+    `where` names the task in error messages.
+    """
+    defaults = {
+        "task_prefix": "",
+        "example_input_prefix": "\nQ: ",
+        "example_output_prefix": "\nA: ",
+        "choice_prefix": "\n  choice: ",
+        "few_shot_example_separator": "\n",
+    }
+    parts = {key: task.get(key, default) for key, default in defaults.items()}
+    append_choices = task.get("append_choices_to_input", True)
+    wrong = [key for key, value in parts.items() if not isinstance(value, str)]
+    if wrong or not isinstance(append_choices, bool):
+        raise DatasetError(f"{where}: prefixes must be texts and append_choices_to_input true or false; check {wrong}.")
+    return ChoiceTemplate(
+        # The published `inputs` of every example, demonstrations included, begin with the task's prefix.
+        input_prefix=parts["task_prefix"] + parts["example_input_prefix"],
+        output_prefix=parts["example_output_prefix"],
+        choice_prefix=parts["choice_prefix"] if append_choices else None,
+        separator=parts["few_shot_example_separator"],
+    )
+
+
+class JsonObject(dict[str, Any]):
+    """A JSON object with the first key that it repeats in its file, if any."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated = first_repeated(key for key, _ in pairs)
+
+
+def read_json(path: Path) -> JsonObject:
+    """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
+    hint = "If it is a table, write it as JSON lines: an object for each row, in a file that ends in .jsonl."
+    content = read_object(path, DatasetError, hint, json.JSONDecoder(object_pairs_hook=JsonObject))
+    assert isinstance(content, JsonObject), "by the decoder"
+    if content.repeated is not None:
+        raise DatasetError(
+            f"{path}: the key {content.repeated!r} occurs twice, and one value would be lost. Remove one of them."
+        )
+    return content
+
+
+def stated_task(path: Path) -> JsonObject | None:
+    """Return the entry of a table in the `tasks.json` of its folder, or None."""
+    index = path.parent / TASKS_FILE
+    tasks = read_json(index).get("tasks") if index.is_file() else None
+    task = tasks.get(path.stem) if isinstance(tasks, dict) else None
+    return task if isinstance(task, JsonObject) else None
+
+
+def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
+    scores = example.get("target_scores") if isinstance(example, dict) else None
+    where = f"{path}, row {row} (from 0)"
+    if not isinstance(scores, JsonObject):
+        raise DatasetError(f"{where}: the example has no `target_scores`, so it is not multiple choice.")
+    if scores.repeated is not None:
+        raise DatasetError(f"{where}: the choice {scores.repeated!r} occurs twice. Remove one of the two.")
+    correct = correct_of_scores(list(scores.values()), len(scores), where)
+    return ChoiceRow(row, str(row), example.get("input"), list(scores), correct)
+
+
+def correct_of_scores(scores: Any, n_choices: int, where: str) -> list[int]:
+    """Return the indices of the correct choices by BIG-bench's scores: the highest ones, if above 0.
+
+    So half points for a second-best choice count as wrong, and all choices of the highest score are correct. Raises
+    DatasetError, naming `where`, unless there is a finite number for each choice.
+    """
+    numbers = isinstance(scores, list) and all(
+        isinstance(score, (int, float)) and not isinstance(score, bool) and -math.inf < score < math.inf
+        for score in scores
+    )
+    if not numbers or len(scores) != n_choices:
+        raise DatasetError(
+            f"{where}: {n_choices} choices need as many scores, all finite numbers, got {shown(scores)}."
+        )
+    best = max(scores, default=0)
+    return [index for index, score in enumerate(scores) if score == best] if best > 0 else []

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from evaluator.config import DataOptions, TableColumns
-from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES, bigbench, lu_2023
+from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES, lu_2023
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
 from evaluator.datasets.labelled_table import LabelledFile, load_labelled
-from evaluator.datasets.multiple_choice import CHOICES, load_choice_table
+from evaluator.datasets.multiple_choice import CHOICES, TASK_FILE, choice_table, load_task_json, read_json, stated_task
 from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
@@ -28,7 +28,6 @@ from evaluator.errors import ConfigError, DatasetError, require_known
 from evaluator.options import Options, flag, option_name
 from evaluator.redaction import name_fault, printable
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.templates.template import ChoiceTemplate
 
 
 class DatasetSource(NamedTuple):
@@ -88,13 +87,7 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
         )
     sources += [DatasetSource(name, "the hub", partial(lu_2023.hub_file, name)) for name in missing]
     _require_different_names(sources)
-    if not any(source.kind == "table" for source in sources) and {*_stated(data)} & REWORDS:
-        sources = [
-            source._replace(read=partial(reworded, source.name, data)) if source.origin == STAICC else source
-            for source in sources
-        ]
-    _require_own_table(sources, data)
-    return sources
+    return sources if any(source.kind == "table" for source in sources) else _without_own_table(sources, data)
 
 
 STAICC = "StaICC"
@@ -124,13 +117,13 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
         for name, table in published.items():
             yield DatasetSource(name, str(table), partial(lu_2023.published_file, name, table))
         return
-    found = sorted(file for file in path.rglob(bigbench.TASK_FILE) if file.is_file())
+    found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
     if not found:
         tables = sorted(filter(is_table, path.iterdir()))
         found = [file for file in tables if not _is_training_table(file, data)]
     # With named datasets the folder may be empty: dataset_sources reports a dataset that is in no path.
     if not found and not named:
-        raise DatasetError(f"{path} holds no {bigbench.TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
+        raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")
     for file in found:
         yield _file_source(file, path, data)
 
@@ -150,44 +143,34 @@ def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
     """
     if ending(path) == ".json":
         return _task(path, folder, data)
-    published = [name for name, table in PUBLISHED_TABLES.items() if table.file == table_stem(path)]
-    if published and ending(path) in SUFFIXES and (data.columns.choices or CHOICES) not in column_names(path):
-        return DatasetSource(published[0], str(path), partial(lu_2023.published_file, published[0], path))
-    if _has_choices(path, data.columns):
-        return _choice_table(path, data)
-    return DatasetSource(table_stem(path), str(path), partial(user_file, path, data), "table")
+    stem = table_stem(path)
+    published = next((name for name, table in PUBLISHED_TABLES.items() if table.file == stem), None)
+    if published and (data.columns.choices or CHOICES) not in column_names(path):
+        return DatasetSource(published, str(path), partial(lu_2023.published_file, published, path))
+    if not _has_choices(path, data.columns):
+        return DatasetSource(stem, str(path), partial(user_file, path, data), "table")
+    if given := _stated(data):
+        raise ConfigError(
+            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
+        )
+    return DatasetSource(stem, str(path), choice_table(path, data.columns), "table")
 
 
 def _has_choices(path: Path, columns: TableColumns) -> bool:
     """Return whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
     named = columns.choices is not None
-    return named or bigbench.stated_task(path) is not None or CHOICES in column_names(path)
+    return named or stated_task(path) is not None or CHOICES in column_names(path)
 
 
 def _task(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
     """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
     if given := _stated(data.columns, data):
-        bigbench.read_json(path)  # a table in JSON has another way out than a task
+        read_json(path)  # a table in JSON has another way out than a task
         raise ConfigError(f"{path} is a BIG-bench task, and {', '.join(given)} is for tables. Leave it out.")
     name = path.stem
-    if path.name == bigbench.TASK_FILE:
+    if path.name == TASK_FILE:
         name = path.parent.name if path.parent == folder else path.parent.relative_to(folder).as_posix()
-    return DatasetSource(name, str(path), partial(bigbench.load_task_json, path, name), "task")
-
-
-def _choice_table(path: Path, data: DataOptions) -> DatasetSource:
-    """Return a table of multiple choice, with the columns of BIG-bench Lite if tasks.json lists it, by default."""
-    if given := _stated(data):
-        raise ConfigError(
-            f"{path} has choices in each row, and {', '.join(given)} is for tables of texts and labels. Leave it out."
-        )
-    template, task = ChoiceTemplate(), bigbench.stated_task(path)
-    read = partial(load_choice_table, path, data.columns)
-    if task is not None:
-        template = bigbench.template_of(task, f"{path.parent / bigbench.TASKS_FILE}, {path.stem}")
-        if path.suffix == ".parquet" and data.columns == TableColumns():
-            read = partial(bigbench.load_lite, path)
-    return DatasetSource(table_stem(path), str(path), partial(read, template), "table")
+    return DatasetSource(name, str(path), partial(load_task_json, path, name), "task")
 
 
 def _stated(*options: Options) -> list[str]:
@@ -196,15 +179,23 @@ def _stated(*options: Options) -> list[str]:
     return [flag(option_name(entry)) for entry, value in entries if value and entry.name != "paths"]
 
 
-def _require_own_table(sources: Sequence[DatasetSource], data: DataOptions) -> None:
-    """Raise ConfigError for options about tables where no dataset is the user's own table."""
+def _without_own_table(sources: list[DatasetSource], data: DataOptions) -> list[DatasetSource]:
+    """Return datasets of which none is the user's own table, StaICC's with the text that options state for them.
+
+    Raises ConfigError for other options about tables.
+    """
     given = _stated(data.columns, data)
-    is_reworded = {*given} <= REWORDS and any(source.origin == STAICC for source in sources)
-    if given and not is_reworded and not any(source.kind == "table" for source in sources):
-        published = f" (published: {', '.join(source.name for source in sources)})"
-        there = f"there is none{published}. Leave it out, or give the file another name" if data.paths else "no --data"
-        way_out = "." if data.paths else " is given. Add --data FILE, or leave it out."
-        raise ConfigError(f"{', '.join(given)} is for a table of your own in --data, and {there}{way_out}")
+    if not given:
+        return sources
+    if {*given} <= REWORDS and any(source.origin == STAICC for source in sources):
+        return [
+            source._replace(read=partial(reworded, source.name, data)) if source.origin == STAICC else source
+            for source in sources
+        ]
+    published = f" (published: {', '.join(source.name for source in sources)})"
+    there = f"there is none{published}. Leave it out, or give the file another name" if data.paths else "no --data"
+    way_out = "." if data.paths else " is given. Add --data FILE, or leave it out."
+    raise ConfigError(f"{', '.join(given)} is for a table of your own in --data, and {there}{way_out}")
 
 
 def require_dataset_name(name: str, origin: str) -> None:

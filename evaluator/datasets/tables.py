@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> T
     names, read, first_rows, _ = _opened(path, form)
     if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two would be lost
         raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
-    with _reading(path, form):
+    with _reading(path, form.kind, form.hint):
         if not {*columns} <= {*names} and first_rows is not None and is_headerless(names, first_rows):
             hint = "Its first row looks like data, not like names of columns: put a row of names above it."
         require_columns(names, columns, str(path), hint)
@@ -79,11 +79,11 @@ def read_table(path: Path) -> pl.DataFrame:
     """Return all columns of a table, one that no ending names as Parquet. Raises DatasetError if it cannot be read."""
     if ending(path) == JSON_LINES:
         rows = [row for _, row in json_rows(path)]
-        with _reading(path, _FORMS[".csv"]._replace(kind="JSON lines of equal columns", hint="Write it again.")):
+        with _reading(path, "JSON lines of equal columns", "Write it again."):
             return pl.DataFrame(rows, infer_schema_length=None)
     form = _FORMS.get(ending(path), _FORMS[".parquet"])
     table = _opened(path, form)
-    with _reading(path, form):
+    with _reading(path, form.kind, form.hint):
         return table.read(table.names).cells
 
 
@@ -160,8 +160,7 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
             return table
         # By its shortest text, as 1.1 in 32 bits is 1.100000023841858 in 64.
         shortest = cs.float().cast(pl.String).cast(pl.Float64).fill_nan(None)
-        table = table._replace(cells=table.cells.with_columns(shortest))
-        rows = list(zip(table.rows, table.cells.iter_rows(), strict=True))
+        rows = list(zip(table.rows, table.cells.with_columns(shortest).iter_rows(), strict=True))
     else:
         rows = list(read_rows(path, columns, hint))
     if not rows:
@@ -180,8 +179,7 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
                 )
     written = [[_text(cell) for cell in row] for _, row in rows]
     texts = pl.DataFrame(written, schema=dict.fromkeys(columns, pl.String()), orient="row")
-    numbers = pl.Series([number for number, _ in rows], dtype=pl.Int64)
-    return Table(texts, numbers, 0 if ending(path) == JSON_LINES else table.n_blank)
+    return Table(texts, pl.Series([number for number, _ in rows], dtype=pl.Int64))
 
 
 def _text(cell: Any) -> str | None:
@@ -227,10 +225,9 @@ class _Opened(NamedTuple):
 
 
 def _open_delimited(path: Path, content: bytes) -> _Opened:
-    table = delimited_table(path, content)
-    first_rows = list(islice(table.rows, _HEADER_ROWS))
-    rows = chain(first_rows, table.rows)
-    return _Opened(table.names, lambda columns: _read_delimited(table.names, rows, columns), first_rows)
+    names, rows = delimited_table(path, content)
+    first_rows = list(islice(rows, _HEADER_ROWS))
+    return _Opened(names, partial(_read_delimited, names, chain(first_rows, rows)), first_rows)
 
 
 def _read_delimited(names: Sequence[str], rows: Iterator[list[str]], columns: Sequence[str]) -> Table:
@@ -356,7 +353,7 @@ def _form(path: Path, suffix: str) -> _Form:
 
 def _opened(path: Path, form: _Form) -> _Opened:
     """Open a table. Raises DatasetError if it cannot be read."""
-    with _reading(path, form):
+    with _reading(path, form.kind, form.hint):
         return form.open(path, _content(path))
 
 
@@ -381,7 +378,7 @@ _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 @contextmanager
-def _reading(path: Path, form: _Form) -> Iterator[None]:
+def _reading(path: Path, kind: str, hint: str) -> Iterator[None]:
     """Convert the errors of all readers to DatasetError."""
     try:
         yield
@@ -390,7 +387,7 @@ def _reading(path: Path, form: _Form) -> Iterator[None]:
         if not isinstance(error, expected) and not is_panic(error):
             raise
         what = reason(error) if isinstance(error, OSError) else str(error)
-        raise DatasetError(f"{path} cannot be read as {form.kind} ({what}). {form.hint}") from error
+        raise DatasetError(f"{path} cannot be read as {kind} ({what}). {hint}") from error
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -419,17 +416,22 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        key = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {key!r} occurs twice, and one value would be lost")
+        raise ValueError(
+            f"the key {first_repeated(key for key, _ in pairs)!r} occurs twice, and one value would be lost"
+        )
     return row
 
 
 _ROW = json.JSONDecoder(object_pairs_hook=_without_repeated_keys)
 
 
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that occurs more than once, or None."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def _require_distinct(path: Path, columns: Sequence[str]) -> None:
-    if len({*columns}) < len(columns):
-        twice = next(name for name, count in Counter(columns).items() if count > 1)
+    if (twice := first_repeated(columns)) is not None:
         raise DatasetError(
             f"{path}: the column {twice!r} is named for two purposes at once. Texts, choices, gold labels and ids "
             "are in different columns (--input-column, --choices-column, --gold-column or `gold` of a question, "

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions
-from evaluator.datasets.bigbench import load_task_json
+from evaluator.datasets.multiple_choice import load_task_json
 from evaluator.datasets.sources import load_datasets
 from evaluator.errors import DatasetError
 from tests.shared_data import shared_data

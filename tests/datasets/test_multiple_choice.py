@@ -77,7 +77,7 @@ def test_what_cannot_be_scored_is_refused_with_its_file_and_row(rows, message):
     [([0, 1, 0], [1]), ([1, 1, 0], [0, 1]), ([0.5, 1, 0], [1]), ([0.5, 0], [0]), ([0, 0], []), ([-1, -2], [])],
 )
 def test_the_choices_of_the_highest_score_above_0_are_correct(scores, correct):
-    assert correct_of_scores(scores) == correct
+    assert correct_of_scores(scores, len(scores), "file, row 0") == correct
 
 
 def test_a_classification_dataset_reads_the_same_as_in_its_own_suite():
