@@ -21,9 +21,9 @@ import urllib3
 import evaluator
 from benchmarks.faults.hostile import CHOICE_ROWS, MODEL, TASK
 from evaluator.config import DataOptions, ImportColumns, ModelConfig, RunConfig, TableColumns
+from evaluator.datasets.labelled_table import read_labels, read_table_text
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import read_examples
-from evaluator.datasets.user_table import read_labels, read_table_text
 from evaluator.engine.server_client import ServedModel, ServerClient, UnavailableError
 from evaluator.engine.server_protocols import PROTOCOLS, ScoringPrompt
 from evaluator.errors import EvaluatorError

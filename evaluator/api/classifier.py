@@ -28,7 +28,7 @@ from evaluator.arrays import Floats, Ints
 from evaluator.cli.terminal import draw
 from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
-from evaluator.datasets.user_table import TableText, table_template
+from evaluator.datasets.labelled_table import TableText, table_template
 from evaluator.engine import find_source, with_devices
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError

@@ -319,7 +319,7 @@ def names_or_all(given: tuple[str, ...], all_names: Iterable[str]) -> tuple[str,
 
 def data_options(given: Mapping[str, Any]) -> DataOptions:
     """Return where datasets are read from."""
-    from evaluator.datasets.user_table import read_labels
+    from evaluator.datasets.labelled_table import read_labels
 
     words = given["data"]
     return from_options(

@@ -13,8 +13,6 @@ from evaluator.errors import DatasetError, TemplateError
 from evaluator.files.digests import short_digest
 from evaluator.templates.template import LABEL_SPACE, ChoiceTemplate, MetaTemplate, Verbalizer
 
-TEXT_FIELD = "input"
-
 
 def as_multiple_choice(dataset: base.AnyDataset) -> base.MultipleChoiceDataset:
     """Return the dataset with its label names as the choices of each example; a multiple-choice dataset unchanged.
@@ -103,7 +101,7 @@ def as_classification(dataset: base.AnyDataset, *, query_every_row: bool = False
         name=dataset.name,
         demonstration=split.demonstrations,
         test=split.queries,
-        text_fields=(TEXT_FIELD,),
+        text_fields=("input",),
         template=template,
         verbalizer=Verbalizer(label_names=tuple(names)),
         notes=(*dataset.notes, *split.notes),
@@ -141,7 +139,7 @@ def _require_convertible(name: str, template: MetaTemplate) -> None:
 
 def _shared_choices(dataset: base.MultipleChoiceDataset) -> list[str]:
     """Return the choices of all examples, in the order of the first example's."""
-    examples = pl.concat([dataset.examples, *([] if dataset.demonstrations is None else [dataset.demonstrations])])
+    examples = pl.concat([dataset.examples, dataset.shown])
     first: list[str] = examples["choices"][0].to_list()
     differing = examples.filter(pl.col("choices").list.sort() != pl.lit(sorted(first)))
     if not differing.is_empty():

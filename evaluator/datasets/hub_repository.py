@@ -18,9 +18,8 @@ import polars as pl
 
 from evaluator.config import DataOptions, cache_folder
 from evaluator.datasets.base import write_cached
-from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
+from evaluator.datasets.labelled_table import LABEL, NO_LABEL, TEXT, USER_TRAINING, LabelledFile, user_file
 from evaluator.datasets.tables import class_names, column_names, read_columns, require_columns
-from evaluator.datasets.user_table import LABEL, TEXT, USER_TRAINING, read_table_text, user_file
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.digests import short_digest
 from evaluator.hub import hub_files, hub_snapshot
@@ -106,9 +105,7 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
         tables[name.dataset + USER_TRAINING] = labelled(TRAINING)
     read_as = short_digest(json.dumps([queries.rows.columns, split]).encode())
     folder = write_tables(f"{name.repository}-{queries.commit}-{config}-{read_as}", tables)
-    if queries.label_names and not (data.labels or read_table_text(data.template).labels):
-        data = replace(data, labels={str(number): cell for number, cell in enumerate(queries.label_names)})
-    file = user_file(folder / f"{name.dataset}.parquet", data)
+    file = user_file(folder / f"{name.dataset}.parquet", data, queries.label_names)
     source = f"from {name.repository} ({config}, {split}) on the hub, commit {queries.commit} of {PARQUET}"
     return replace(file, notes=(source, *notes, *(part.note for part in tables.values() if part.note)))
 

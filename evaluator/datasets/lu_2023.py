@@ -12,9 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from evaluator.datasets import PAPER_TABLES, PROMPTS_FILE, PUBLISHED_TABLES, HubSource, PublishedTable, hub_repository
-from evaluator.datasets.labelled_table import NO_LABEL, LabelledFile
+from evaluator.datasets.labelled_table import LABEL, NO_LABEL, LabelledFile
 from evaluator.datasets.tables import SUFFIXES, table_in
-from evaluator.datasets.user_table import LABEL
 from evaluator.errors import DatasetError
 from evaluator.templates.template import MetaTemplate, Verbalizer
 

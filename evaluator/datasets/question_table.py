@@ -9,9 +9,8 @@ import polars as pl
 
 from evaluator.config import DataOptions
 from evaluator.datasets.base import DECISION_EXAMPLES, DecisionDataset
-from evaluator.datasets.labelled_table import is_blank, refuse_nul, refuse_rows, repeat_notes
+from evaluator.datasets.labelled_table import TEXT, is_blank, refuse_nul, refuse_rows, repeat_notes, training_table
 from evaluator.datasets.tables import parsed, read_texts
-from evaluator.datasets.user_table import TEXT, training_table
 from evaluator.decisions.answers import Gold, TypedAnswer, gold_index
 from evaluator.decisions.questions import Option, Question, are_different, listed_options, read_questions
 from evaluator.errors import DatasetError, shown

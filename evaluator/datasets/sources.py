@@ -18,12 +18,11 @@ from evaluator.config import DataOptions, TableColumns
 from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES, lu_2023
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
-from evaluator.datasets.labelled_table import LabelledFile, load_labelled
+from evaluator.datasets.labelled_table import USER_TRAINING, LabelledFile, load_labelled, reworded, user_file
 from evaluator.datasets.multiple_choice import CHOICES, TASK_FILE, choice_table, load_task_json, read_json, stated_task
 from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
-from evaluator.datasets.user_table import USER_TRAINING, reworded, user_file
 from evaluator.errors import ConfigError, DatasetError, require_known
 from evaluator.options import Options, flag, option_name
 from evaluator.redaction import name_fault, printable

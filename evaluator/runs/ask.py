@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from evaluator.config import DataOptions, ImportColumns, TableColumns
+from evaluator.datasets.labelled_table import TEXT
 from evaluator.datasets.question_table import question_examples
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import json_rows
-from evaluator.datasets.user_table import TEXT
 from evaluator.decisions.answers import answers_by_name
 from evaluator.decisions.endpoint import EndpointOptions, cost_of
 from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions

@@ -56,7 +56,7 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
     }
     if talk:
         spoken = tokenise_prompts(
-            source.tokenizer, talk.prompts, rows["ask"].to_list()[:_N_CHAT], talk.continuations, "separate",
+            source.tokenizer, talk[0], rows["ask"].to_list()[:_N_CHAT], talk[1], "separate",
             special_tokens=False,
         )  # fmt: skip
         kinds[CHAT] = [*zip(spoken.contexts.to_pylist(), spoken.continuations.to_pylist(), strict=True)]

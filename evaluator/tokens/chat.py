@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from jinja2 import TemplateSyntaxError, UndefinedError
@@ -56,13 +56,6 @@ for messages in given["conversations"]:
 
 TEMPLATE_S = 10
 """Processor time that a template may take for some short conversations."""
-
-
-class ChatTexts(NamedTuple):
-    """Prompts as the texts of conversations, one entry per prompt."""
-
-    prompts: list[str]
-    continuations: list[list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +222,8 @@ class ChatForm:
             self._in_place.add(label)
 
 
-def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> ChatTexts:
-    """Return the texts of prompts with `spans`, and their continuations.
+def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the texts of prompts with `spans`, and the continuations of each.
 
     A text ends where the model's answer begins. Spaces that the template writes there belong to the continuations, as
     the one in "[/INST] positive" does, whose first token holds it; the space with which a continuation begins is the
@@ -252,7 +245,7 @@ def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> ChatTexts:
         context = before.rstrip(" ")
         texts.append(before + prompt[spans[-1]["label"] :].lstrip(" ") if ask == "text" else context)
         continuations.append([before[len(context) :] + answer for answer in answers])
-    return ChatTexts(texts, continuations)
+    return texts, continuations
 
 
 def _message(role: str, content: str) -> Message:

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, TableColumns
+from evaluator.datasets.labelled_table import read_labels
 from evaluator.datasets.sources import load_datasets
-from evaluator.datasets.user_table import read_labels
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.templates.template import MetaTemplate
 from tests.datasets.sheets import sheet

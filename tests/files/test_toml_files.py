@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.compare.gate import read_policy
-from evaluator.datasets.user_table import read_labels, read_table_text
+from evaluator.datasets.labelled_table import read_labels, read_table_text
 from evaluator.errors import ConfigError, TemplateError
 from evaluator.files.toml_files import read_toml
 from evaluator.preflight.devices import Assumptions, chosen_devices
