@@ -70,7 +70,8 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     # The input may show the options, but not the true one.
     shown_columns = [*inputs, *([question.options_column] if question.options_column else [])]
     hint = f"--input-column A,B names the input; `gold` and `options_column` are of the question {question.name!r}."
-    read = read_texts(path, [*dict.fromkeys(shown_columns), *([question.gold] if question.gold else [])], hint)
+    columns = [*dict.fromkeys(shown_columns), *([question.gold] if question.gold else [])]
+    read = read_texts(path, columns, hint, structured=(question.options_column, question.gold))
     table, rows, _ = read
     blank = pl.all_horizontal(is_blank(name) for name in inputs)
     refuse_rows(blank, read, path, f"{', '.join(inputs)} is missing or empty")
@@ -102,7 +103,8 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
     column = question.options_column
     assert column is not None, "the caller has checked"
     rows = []
-    table = read_texts(path, [column], f"`options_column` of the question {question.name!r} names it.")
+    hint = f"`options_column` of the question {question.name!r} names it."
+    table = read_texts(path, [column], hint, structured=[column])
     for number, cell in zip(table.rows, table.cells[column], strict=True):
         value = parsed(cell or "")
         stated = value.split("|") if isinstance(value, str) else value if isinstance(value, list | dict) else []

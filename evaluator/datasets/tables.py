@@ -8,7 +8,7 @@ import io
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -146,11 +146,11 @@ def table_in(folder: Path, stem: str) -> Path | None:
     return min(found, key=lambda path: (SUFFIXES.index(ending(path)), path.name), default=None)
 
 
-def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
+def read_texts(path: Path, columns: Sequence[str], hint: str, *, structured: Collection[str | None] = ()) -> Table:
     """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
 
     Numbers of Arrow and Parquet that are whole have no fraction, since a missing cell makes fractions of whole numbers
-    in some programs.
+    in some programs. Lists and objects, which only cells of the `structured` columns may be, are written as JSON.
 
     Raises DatasetError if it lacks one or has no rows, is unreadable, or has cells of several kinds in a column.
     """
@@ -168,7 +168,7 @@ def read_texts(path: Path, columns: Sequence[str], hint: str) -> Table:
     kinds: dict[str, str] = {}  # column -> kind of its first cell
     for number, row in rows:
         for name, cell in zip(columns, row, strict=True):
-            if cell is None:
+            if cell is None or (name in structured and isinstance(cell, list | dict)):
                 continue
             where = f"{path}, row {number} (from 0), column {name}"
             kind = _kind(cell, where)
@@ -186,7 +186,7 @@ def _text(cell: Any) -> str | None:
     """Return a cell as a text: 1 and 1.0, which are one number, as "1"."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))
-    return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
 
 
 def parsed(cell: object) -> Any:
