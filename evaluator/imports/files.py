@@ -123,6 +123,11 @@ class _Columns(NamedTuple):
     query: str | None
     prompt: str | None
 
+    def answer(self, row: _Row) -> Any:
+        """Return the cell that holds the answer of a row, or a list of the cells of several columns."""
+        cells = [row.cells[name] for name in self.scores]
+        return cells if len(cells) > 1 else cells[0]
+
 
 def _read_table(path: Path, given: ImportColumns, *, needs_gold: bool) -> list[ImportedDataset]:
     """Return the datasets of a table, by their first row."""
@@ -178,7 +183,7 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
     if columns.numbers == "probabilities":
         where = ",".join(columns.scores)
         reported = reported_probabilities(
-            numbers, lambda place, allowed: rows[place].error(where, allowed, numbers[place])
+            numbers, lambda place, allowed: rows[place].error(where, allowed, columns.answer(rows[place]))
         )
     answers = answers_frame(
         [labels] * len(rows),
@@ -276,8 +281,7 @@ def _not_a_label(rows: Sequence[_Row], column: str, labels: Sequence[str]) -> Da
 
 
 def _table_numbers(row: _Row, labels: Sequence[str], columns: _Columns) -> list[float]:
-    cells = [row.cells[name] for name in columns.scores]
-    cell = cells if len(cells) > 1 else cells[0]
+    cell = columns.answer(row)
     values = parsed(cell)
     where = ",".join(columns.scores)
     if not isinstance(values, list) or len(values) != len(labels):

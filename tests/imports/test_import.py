@@ -215,6 +215,10 @@ def test_a_table_whose_columns_are_not_clear_is_refused_with_the_options_that_sa
     assert "probabilities: 0 to 1, with a sum of 1 within 0.01" in said  # two of two decimals miss by 0.005 each
     said = command("import", path, path, "--labels", "a,b", "--out", tmp_path / "run", exits=2)
     assert "row 0 (from 0)" in said
+    path.write_text('gold,a,b\na,"0,2",0.8\n')
+    words = ("--score-column", "a,b", "--numbers", "probabilities")
+    said = command("import", path, *words, "--out", tmp_path / "run", exits=2)
+    assert "column 'a,b': found ['0,2', '0.8']; allowed is probabilities" in said  # not nan
 
 
 def test_the_suite_of_imported_runs_builds_no_prompts(tmp_path):
