@@ -146,12 +146,21 @@ def tokenise(
     With a chat template, prompts that ask something become conversations; other texts stay plain. `faults` collects
     the prompts whose tokens say something else.
     """
-    if chat is None:
-        return _tokenised(tokenizer, prompts, boundary, None, faults)
-    numbered, asking = prompts.with_row_index("row"), pl.col("spans").is_not_null()
-    parts = [(numbered.filter(asking), chat), (numbered.filter(~asking), None)]
-    tables = [_tokenised(tokenizer, rows, boundary, form, faults) for rows, form in parts]
-    return pl.concat(tables)[pl.concat([rows["row"] for rows, _ in parts]).arg_sort()]
+    numbered = prompts.with_row_index("row")
+    asking, tables = pl.col("spans").is_not_null() & pl.lit(chat is not None), []
+    for rows, form in ((numbered.filter(asking), chat), (numbered.filter(~asking), None)):
+        if form is None:
+            texts, continuations = rows["prompt"].to_list(), rows["continuations"].to_list()
+        else:
+            texts, continuations = chat_texts(form, rows)
+        asks, is_plain = rows["ask"].to_list(), form is None  # a template has written the special tokens
+        tokens = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=is_plain)
+        if faults is not None:
+            n_front = tokens_around(tokenizer)[0] if is_plain else 0
+            faults.add(rows, texts, continuations, tokens, n_front)
+        columns = pl.Series("context", tokens.contexts), pl.Series("continuations", tokens.continuations)
+        tables.append(rows.select("row", "prompt_id", "ask").with_columns(*columns))
+    return with_token_ids(pl.concat(tables).sort("row"))
 
 
 def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
@@ -162,27 +171,6 @@ def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
     row = longest["row"].slice(longest.height // 2, 1)
     rows = chat_texts(chat, prompts.slice(row.item(), 1).collect() if len(row) else PROMPTS.to_frame())
     return "".join(text + labels[0] for text, labels in zip(*rows, strict=True))
-
-
-def _tokenised(
-    tokenizer: TextTokenizer,
-    prompts: pl.DataFrame,
-    boundary: LabelBoundary,
-    chat: ChatForm | None,
-    faults: TextFaults | None,
-) -> pl.DataFrame:
-    """Tokenise prompts, all as conversations or all as they are."""
-    if chat is None:
-        texts, continuations = prompts["prompt"].to_list(), prompts["continuations"].to_list()
-    else:
-        texts, continuations = chat_texts(chat, prompts)
-    asks, is_plain = prompts["ask"].to_list(), chat is None  # a template has written the special tokens
-    rows = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=is_plain)
-    if faults is not None:
-        n_front = tokens_around(tokenizer)[0] if is_plain else 0
-        faults.add(prompts, texts, continuations, rows, n_front)
-    columns = {"prompt_id": prompts["prompt_id"], "ask": prompts["ask"], "context": pl.from_arrow(rows.contexts)}
-    return with_token_ids(pl.DataFrame(columns | {"continuations": pl.from_arrow(rows.continuations)}))
 
 
 def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
