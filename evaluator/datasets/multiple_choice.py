@@ -13,7 +13,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,32 +158,41 @@ def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
 
 
 def choice_table(path: Path, columns: TableColumns) -> Callable[[], MultipleChoiceDataset]:
-    """Return the reader of a table with choices in each row: of BIG-bench Lite if `tasks.json` lists it, by default.
+    """Return the reader of a table with choices in each row, named after its file.
 
-    Raises DatasetError for a `tasks.json` that cannot be read.
+    A Parquet file that `tasks.json` lists has the columns of BIG-bench Lite, unless others are named.
+
+    Raises DatasetError for a `tasks.json` that cannot be read; the reader, naming file and row, for what
+    choice_examples refuses, for values that cannot be read, and for several columns of inputs.
     """
     template, task = ChoiceTemplate(), stated_task(path)
     if task is not None:
         template = template_of(task, f"{path.parent / TASKS_FILE}, {path.stem}")
-        if path.suffix == ".parquet" and columns == TableColumns():
-            return partial(load_lite, path, template)
-    return partial(load_choice_table, path, columns, template)
+    is_lite = task is not None and path.suffix == ".parquet" and columns == TableColumns()
+
+    def read() -> MultipleChoiceDataset:
+        rows = _lite_rows(path) if is_lite else _choice_rows(path, columns)
+        name = table_stem(path)
+        return dataset_of_file(path, name=name, read_as=name if is_lite else columns, rows=rows, template=template)
+
+    return read
 
 
-def load_choice_table(path: Path, columns: TableColumns, template: ChoiceTemplate) -> MultipleChoiceDataset:
-    """Return the examples of a table, named after its file.
-
-    Choices are a list of texts, in CSV a JSON array of them. The gold column holds the index of the correct choice
-    from 0, its text, or a list of either where several are correct. Without an id column rows are numbered from 0.
-
-    Raises DatasetError, naming file and row, for what choice_examples refuses, for values that cannot be read, and for
-    several columns of inputs.
-    """
-    rows = _choice_rows(path, columns)
-    return dataset_of_file(path, name=table_stem(path), read_as=columns, rows=rows, template=template)
+def _lite_rows(path: Path) -> Iterator[ChoiceRow]:
+    """Yield the rows of a task of BIG-bench Lite. Ids are `subtask/row`, as row numbers begin anew in each subtask."""
+    for number, (text, choices, scores, subtask, source_row) in read_rows(path, LITE_COLUMNS, _LITE_HINT):
+        where = f"{path}, row {number} (from 0)"
+        listed = choice_list(choices, where)
+        example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
+        yield ChoiceRow(number, example_id, text, listed, correct_of_scores(scores, len(listed), where))
 
 
 def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
+    """Yield the rows of a table. Without an id column they are numbered from 0.
+
+    Choices are a list of texts, in CSV a JSON array of them. The gold column holds the index of the correct choice
+    from 0, its text, or a list of either where several are correct.
+    """
     inputs = columns.inputs or (INPUT,)
     if len(inputs) > 1:
         raise DatasetError(
@@ -239,23 +247,6 @@ def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
             f"{where}: the correct choice {shown(value)} is neither one of {choices} nor a whole number."
         )
     return index
-
-
-def load_lite(path: Path, template: ChoiceTemplate) -> MultipleChoiceDataset:
-    """Return a task of BIG-bench Lite: columns input, choices, scores, subtask and row. Raises as load_task_json does.
-
-    Ids are `subtask/row`, because row numbers begin anew in each subtask.
-    """
-
-    def rows() -> Iterator[ChoiceRow]:
-        for number, cells in read_rows(path, LITE_COLUMNS, _LITE_HINT):
-            text, choices, scores, subtask, source_row = cells
-            where = f"{path}, row {number} (from 0)"
-            listed = choice_list(choices, where)
-            example_id = f"{subtask}/{source_row}" if subtask else str(source_row)
-            yield ChoiceRow(number, example_id, text, listed, correct_of_scores(scores, len(listed), where))
-
-    return dataset_of_file(path, name=path.stem, read_as=path.stem, rows=rows(), template=template)
 
 
 def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:

@@ -170,8 +170,8 @@ class ChatForm:
                 hint = "It takes conversations that begin with a system message: give a --system-instruction."
         _require(self, one, hint)
         if self.system_instruction == "":
-            opening = self._opening(one)
-            if "system" in opening and opening == self._opening(plain):
+            opening, without = (self.before_answer(messages).rpartition(_QUESTION)[0] for messages in (one, plain))
+            if "system" in opening and opening == without:
                 raise self._fault(f"writes its own system message also where an empty one is given. {hint}")
         if self.demonstrations == "turns":
             _require(self, [*one, *more], "Choose --chat-demonstrations message.")
@@ -188,10 +188,6 @@ class ChatForm:
 
     def _fault(self, what: str) -> ModelError:
         return ModelError(f"The chat template of {self.model} {what}")
-
-    def _opening(self, messages: Sequence[Message]) -> str:
-        """Return the text of the template before that of the last message."""
-        return self.before_answer(messages).rpartition(messages[-1]["content"])[0]
 
     def unwritten_thought(self) -> str | None:
         """Return the text, such as <think>, with which the template opens an answer and that labels do not follow.
