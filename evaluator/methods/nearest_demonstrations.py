@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, permutations
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,13 +23,6 @@ N_ORDERINGS = 10
 RELEASED_POOL = 512  # the toolkit uses only the first rows of the demonstration split (prompt_template_edit.py)
 
 _QUERY = ["suite", "dataset", "query_id"]
-
-
-class Nearest(NamedTuple):
-    """The nearest demonstrations of each query."""
-
-    query_id: Ints  # [n_queries], rows of the test split, ascending
-    demonstration_ids: Ints  # [n_queries, n_nearest], rows of the demonstration split, nearest first
 
 
 def text_requests(context: base.MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
@@ -65,10 +57,14 @@ def text_requests(context: base.MethodContext, n_nearest: int) -> Iterator[pl.Da
     yield pl.concat(parts, how="vertical_relaxed").select(context.columns)
 
 
-def nearest_demonstrations(context: base.MethodContext, scored: base.ScoredRequests, n_nearest: int) -> Nearest:
+def nearest_demonstrations(
+    context: base.MethodContext, scored: base.ScoredRequests, n_nearest: int
+) -> tuple[Ints, Ints]:
     """Return the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
 
-    Nearest first, and of equal distances the lower row; distances are computed in float64.
+    Returns:
+        Rows of the test split, [n_queries], ascending; and rows of the demonstration split, [n_queries, n_nearest],
+        nearest first, and of equal distances the lower row. Distances are computed in float64.
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
@@ -79,7 +75,7 @@ def nearest_demonstrations(context: base.MethodContext, scored: base.ScoredReque
     # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
     distances = cdist(state_array(queries), state_array(demonstrations))
     order = distances.argsort(axis=1, kind="stable")[:, :n_nearest]
-    return Nearest(queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order])
+    return queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order]
 
 
 def retrieved_requests(context: base.MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
@@ -151,13 +147,12 @@ def sa_icl_follow_up(context: base.MethodContext, scored: base.ScoredRequests) -
     The toolkit does so for k = 4. `position` is 10 x query + ordering.
     """
     n_shots = context.config.n_shots
-    nearest = nearest_demonstrations(context, scored, n_shots + 1)
+    asked, nearest = nearest_demonstrations(context, scored, n_shots + 1)
     ranks = orderings(n_shots, context.config.prompt_definition)
     # A request for each pair of a query and an ordering.
-    query, ordering = (index.ravel() for index in np.indices((len(nearest.query_id), len(ranks))))
-    query_id = nearest.query_id[query]
-    ids = nearest.demonstration_ids[query[:, None], ranks[ordering]]
-    plan = PromptPlan(demonstration_set=ordering, query_id=query_id, demonstration_ids=ids)
+    query, ordering = (index.ravel() for index in np.indices((len(asked), len(ranks))))
+    ids = nearest[query[:, None], ranks[ordering]]
+    plan = PromptPlan(demonstration_set=ordering, query_id=asked[query], demonstration_ids=ids)
     for rows in retrieved_requests(context, SA_ICL_PART, plan):
         number = pl.col("demonstration_set")
         position, first_set = pl.col("query_id") * N_ORDERINGS + number, pl.lit(0, pl.Int64)

@@ -11,6 +11,7 @@ LM head, so distances are computed while the head is loaded, and label probabili
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,11 +42,6 @@ class DatasetStates(NamedTuple):
     anchors: Floats  # [training prompts, hidden size]
     labels: Ints  # [training prompts], gold labels of their queries
     n_labels: int  # size of the label space
-
-    @property
-    def counts(self) -> Ints:
-        """Count the training prompts of each class, [n_labels]."""
-        return np.bincount(self.labels, minlength=self.n_labels)
 
 
 def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
@@ -101,14 +97,14 @@ def state_array(rows: pl.DataFrame) -> Floats:
 
 def class_weights(states: DatasetStates) -> Floats:
     """Return the weight of each training prompt in its class's mean, shape [classes present, training prompts]."""
-    present = np.flatnonzero(states.counts)
-    return np.asarray((states.labels == present[:, None]) / states.counts[present, None])
+    is_member = states.labels == np.unique(states.labels)[:, None]
+    return np.asarray(is_member / is_member.sum(axis=1, keepdims=True))
 
 
 def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
     """Return distances [queries, classes present] as List[f64] over the whole label space, null for a missing class."""
     distances = np.full((len(present), states.n_labels), np.nan)
-    distances[:, np.flatnonzero(states.counts)] = present
+    distances[:, np.unique(states.labels)] = present
     return pl.Series(distances).arr.to_list().list.eval(pl.element().fill_nan(None))
 
 
@@ -221,33 +217,38 @@ def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.
     return with_label_probs(scored, votes.lazy().select(*ROW, label_probs=probs), definition)
 
 
-def centroid_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
-    """Return schemas.LABEL_DISTANCES to each class's mean distribution (`paper`) or mean logits (`released`).
+def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: str) -> pl.DataFrame:
+    """Return schemas.LABEL_DISTANCES of distributions (`paper`) and of raw logits (`released`).
 
-    Null for a class without training prompts.
+    CENTROID: to the mean of each class, null for a class without training prompts. NEIGHBOURS: to each training prompt,
+    in order of position.
 
     Args:
         head: LM head [vocabulary, hidden size]; distances are computed on its device.
     """
+    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
+
     to_logits = logit_map(head)
     tables = []
     for states in dataset_states(scored):
-        weights = class_weights(states)
-        paper = label_distances(states, divergences(states, weights, head))
-        released = label_distances(states, logit_distances(states.states, weights @ states.anchors, to_logits))
-        tables += [_table(CENTROID, "paper", states, paper), _table(CENTROID, "released", states, released)]
-    return _one_row_per_prompt(tables)
-
-
-def neighbour_distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
-    """Return schemas.LABEL_DISTANCES to each training prompt, in order of position; arguments as centroid_distances."""
-    to_logits = logit_map(head)
-    tables = []
-    for states in dataset_states(scored):
-        paper = pl.Series(divergences(states, np.eye(len(states.anchors)), head)).arr.to_list()
-        released = pl.Series(logit_distances(states.states, states.anchors, to_logits)).arr.to_list()
-        tables += [_table(NEIGHBOURS, "paper", states, paper), _table(NEIGHBOURS, "released", states, released)]
-    return _one_row_per_prompt(tables)
+        weights = class_weights(states) if method == CENTROID else np.eye(len(states.anchors))
+        by_definition = {
+            "paper": divergences(states, weights, head),
+            "released": cdist(states.states @ to_logits, weights @ states.anchors @ to_logits),
+        }
+        for definition, found in by_definition.items():
+            distances = label_distances(states, found) if method == CENTROID else pl.Series(found).arr.to_list()
+            about = {"method": pl.lit(method), "definition": pl.lit(definition), "distances": distances}
+            tables.append(states.queries.select("dataset", "prompt_id", **about))
+    # A dataset asks a prompt again in another suite, and twice of a query without shots.
+    distinct = pl.concat(tables).unique(["dataset", "definition", "prompt_id"], keep="first", maintain_order=True)
+    table = distinct.drop("dataset").select(LABEL_DISTANCES.names()).cast(LABEL_DISTANCES)
+    if table.select("definition", "prompt_id").is_duplicated().any():
+        raise TemplateError(
+            "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "
+            "Evaluate these datasets in different commands, or with demonstrations (--shots)."
+        )
+    return table
 
 
 def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
@@ -276,30 +277,6 @@ def logit_map(head: "torch.Tensor") -> Floats:
     return np.asarray((directions * scales.clamp(min=0).sqrt()).cpu())
 
 
-def logit_distances(states: Floats, others: Floats, to_logits: Floats) -> Floats:
-    """Return Euclidean distances of raw logits, [states, others]."""
-    from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
-
-    return np.asarray(cdist(states @ to_logits, others @ to_logits))
-
-
-def _table(method: str, definition: Definition, states: DatasetStates, distances: pl.Series) -> pl.DataFrame:
-    about = {"method": pl.lit(method), "definition": pl.lit(definition)}
-    return states.queries.select("dataset", **about, prompt_id="prompt_id", distances=distances)
-
-
-def _one_row_per_prompt(tables: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return LABEL_DISTANCES: a dataset asks a prompt again in another suite, and twice of a query without shots."""
-    distinct = pl.concat(tables).unique(["dataset", "definition", "prompt_id"], keep="first", maintain_order=True)
-    table = distinct.drop("dataset").cast(LABEL_DISTANCES)
-    if table.select("definition", "prompt_id").is_duplicated().any():
-        raise TemplateError(
-            "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "
-            "Evaluate these datasets in different commands, or with demonstrations (--shots)."
-        )
-    return table
-
-
 def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
     """Return ROW and `distances` of every query."""
     distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
@@ -320,12 +297,12 @@ KNN_CENTROID = replace(
     HIDDEN_CALIBRATION,
     summary="The label whose training prompts have, on average, the next-token distribution nearest to the query's.",
     label_probs=centroid_label_probs,
-    distances=centroid_distances,
+    distances=partial(vocabulary_distances, method=CENTROID),
 )
 
 KNN_NEIGHBOURS = replace(
     KNN_CENTROID,
     summary="The label of most of the three training prompts with the next-token distributions nearest to the query's.",
     label_probs=neighbour_label_probs,
-    distances=neighbour_distances,
+    distances=partial(vocabulary_distances, method=NEIGHBOURS),
 )

@@ -55,10 +55,10 @@ def test_nearest_come_first_and_of_equal_texts_the_lower_row():
     rows = question.dataset.demonstration
     # Rows 300 and up repeat rows 0 and up, so that every distance of theirs occurs twice.
     question = question._replace(dataset=replace(question.dataset, demonstration=pl.concat([rows[:300], rows[:212]])))
-    nearest = nearest_demonstrations(question, answer(text_requests(question, 6)), 6)
-    assert nearest.query_id.tolist() == list(range(20))
+    query_ids, nearest = nearest_demonstrations(question, answer(text_requests(question, 6)), 6)
+    assert query_ids.tolist() == list(range(20))
     texts = question.dataset.demonstration["texts"].list.first().to_list()
-    for query, chosen in zip(nearest.query_id, nearest.demonstration_ids, strict=True):
+    for query, chosen in zip(query_ids, nearest, strict=True):
         own = hidden_state(question.dataset.test["texts"][int(query)][0])
         distances = [(euclidean(own, hidden_state(text)), row) for row, text in enumerate(texts)]
         assert chosen.tolist() == [row for _, row in sorted(distances)[:6]]
