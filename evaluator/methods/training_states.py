@@ -238,11 +238,11 @@ def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: s
         }
         for definition, found in by_definition.items():
             distances = label_distances(states, found) if method == CENTROID else pl.Series(found).arr.to_list()
-            about = {"method": pl.lit(method), "definition": pl.lit(definition), "distances": distances}
-            tables.append(states.queries.select("dataset", "prompt_id", **about))
+            about = {"method": pl.lit(method), "definition": pl.lit(definition)}
+            tables.append(states.queries.select("dataset", **about, prompt_id="prompt_id", distances=distances))
     # A dataset asks a prompt again in another suite, and twice of a query without shots.
     distinct = pl.concat(tables).unique(["dataset", "definition", "prompt_id"], keep="first", maintain_order=True)
-    table = distinct.drop("dataset").select(LABEL_DISTANCES.names()).cast(LABEL_DISTANCES)
+    table = distinct.drop("dataset").cast(LABEL_DISTANCES)
     if table.select("definition", "prompt_id").is_duplicated().any():
         raise TemplateError(
             "k-NN prompting: two datasets have a query with the same prompt, and each has its own training prompts. "

@@ -67,9 +67,9 @@ def _predictors(trials: pl.DataFrame) -> Iterator[dict[str, str | int | float | 
     shared = {"n_trials": trials.height, "held_out_share": float(outcome.sum()) / trials.height}
     for predictor, column in VERDICTS.items():
         predicted = trials[column].cast(pl.Boolean)
-        yield {"predictor": predictor, **shared, **_scores(predicted, outcome), **_areas(predicted, outcome)}
+        yield {"predictor": predictor, **shared, **_scores(predicted, outcome), **areas(predicted, outcome)}
     for predictor, column in SCORES.items():
-        yield {"predictor": predictor, **shared, **_areas(-trials[column], outcome)}
+        yield {"predictor": predictor, **shared, **areas(-trials[column], outcome)}
 
 
 def _scores(predicted: pl.Series, outcome: pl.Series) -> dict[str, float]:
@@ -77,11 +77,6 @@ def _scores(predicted: pl.Series, outcome: pl.Series) -> dict[str, float]:
     counts = {"accuracy": (int((predicted == outcome).sum()), len(outcome))}
     counts |= {"precision": (hits, int(predicted.sum())), "recall": (hits, int(outcome.sum()))}
     return {name: count / total if total else float("nan") for name, (count, total) in counts.items()}
-
-
-def _areas(score: pl.Series, outcome: pl.Series) -> dict[str, float]:
-    scores, outcomes = score.to_numpy(), outcome.to_numpy()
-    return {"auroc": auroc(scores, outcomes), "aupr": average_precision(scores, outcomes)}
 
 
 class Curves(NamedTuple):
@@ -92,28 +87,24 @@ class Curves(NamedTuple):
     precision: Floats  # 1 at the first point, where no trial is predicted to have outcome 1
 
 
-def auroc(score: npt.ArrayLike, outcome: npt.ArrayLike) -> float:
-    """Return the probability that a trial of outcome 1 scores higher than one of outcome 0; equal scores count half.
+def areas(score: npt.ArrayLike, outcome: npt.ArrayLike) -> dict[str, float]:
+    """Return the areas under both curves.
 
     Args:
         score: [trials], higher for trials that are predicted to have outcome 1. A prediction of 0 or 1 is a score too.
         outcome: [trials], 0 or 1, or booleans.
 
     Returns:
-        The area, NaN where all trials have one outcome. Source: Hanley & McNeil 1982.
+        auroc: the probability that a trial of outcome 1 scores higher than one of outcome 0, where equal scores count
+            half. NaN where all trials have one outcome. Source: Hanley & McNeil 1982.
+        aupr: the mean precision over thresholds, weighted by the increase in recall; NaN where no trial has outcome 1.
+            This is the sum over steps of scikit-learn's `average_precision_score`, which Yauney & Mimno 2024 report;
+            linear interpolation would be too optimistic.
     """
     curves = ranking_curves(score, outcome)
-    return float(np.trapezoid(curves.true_positive_rate, curves.false_positive_rate))
-
-
-def average_precision(score: npt.ArrayLike, outcome: npt.ArrayLike) -> float:
-    """Return the mean precision over thresholds, weighted by the increase in recall: AUPR without interpolation.
-
-    The arguments are those of `auroc`. NaN where no trial has outcome 1. This is the sum over steps of scikit-learn's
-    `average_precision_score`, which Yauney & Mimno 2024 report; linear interpolation would be too optimistic.
-    """
-    curves = ranking_curves(score, outcome)
-    return float(np.sum(np.diff(curves.true_positive_rate) * curves.precision[1:]))
+    auroc = np.trapezoid(curves.true_positive_rate, curves.false_positive_rate)
+    average_precision = np.sum(np.diff(curves.true_positive_rate) * curves.precision[1:])
+    return {"auroc": float(auroc), "aupr": float(average_precision)}
 
 
 def ranking_curves(score: npt.ArrayLike, outcome: npt.ArrayLike) -> Curves:

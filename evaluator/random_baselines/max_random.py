@@ -38,7 +38,6 @@ import polars as pl
 from scipy.special import betainc
 
 from evaluator.arrays import Floats, Ints
-from evaluator.errors import BaselineError
 from evaluator.random_baselines.settings import (
     BLOCK,
     SMALLEST,
@@ -275,26 +274,28 @@ def verdict_counts() -> dict[str, pl.Expr]:
     }
 
 
-def examples_needed(accuracy: float, chance: float, tries: float = 1, *, level: float = TAIL_TO_TELL) -> int:
-    """Return the number of examples that tell a classifier of this true accuracy from the best of `tries` random ones.
+@lru_cache(maxsize=2**14)
+def queries_needed(accuracy: float | None, chance: float, tries: float = 1, n_tests: int = 1) -> int | None:
+    """Return how many queries tell a classifier of this true accuracy from the best of `tries` random ones.
 
-    On that many examples its number of correct answers is, with probability POWER or more, one that the best random
-    classifier reaches with probability `level` or less. With m tests, level TAIL_TO_TELL / m keeps this power under
-    Holm's correction, whatever the other tests show. Both probabilities are exact. Because counts are whole,
-    the power is a sawtooth in the number of examples: the result suffices and one example fewer does not, but some
+    On that many queries its number of correct answers is, with probability POWER or more, one that the best random
+    classifier reaches with probability TAIL_TO_TELL / n_tests or less, which keeps this power under Holm's correction,
+    whatever the other tests show. Both probabilities are exact. Because counts are whole,
+    the power is a sawtooth in the number of queries: the result suffices and one query fewer does not, but some
     slightly smaller numbers may suffice too, and some slightly larger ones may not.
 
-    Where chances differ between examples, give their mean: counts more than one away from it are then rarer than
+    Where chances differ between queries, give their mean: counts more than one away from it are then rarer than
     assumed here (Hoeffding 1956, "On the distribution of the number of successes in independent trials"), so no more
     are needed.
 
-    Raises BaselineError for an accuracy that is not above chance, which no number of examples would tell from it.
+    None for an accuracy that is unknown or not above chance, which no number of queries would tell from it.
 
     Source: p_max of Yauney & Mimno 2024, appendix A, taken as a test: 1 - F(c - 1)^tries <= level is
     P(X >= c) <= 1 - (1 - level)^(1 / tries) for one random classifier.
     """
-    _require(accuracy, chance, tries)
-    one_tail = -math.expm1(math.log1p(-level) / tries)
+    if accuracy is None or not accuracy > chance + NEAREST:
+        return None
+    one_tail = -math.expm1(math.log1p(-TAIL_TO_TELL / n_tests) / tries)
     # Double until it suffices, then bisect between the last two.
     enough = 1
     while not _tells(enough, accuracy, chance, one_tail):
@@ -304,7 +305,7 @@ def examples_needed(accuracy: float, chance: float, tries: float = 1, *, level: 
 
 
 def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
-    """Return whether n examples suffice: see examples_needed."""
+    """Return whether n queries suffice: see queries_needed."""
     # The largest count that guessing still reaches too often; a result must be above it.
     too_common = bisect_left(range(1, n + 1), True, key=lambda right: _at_least(right, n, chance) <= one_tail)
     return too_common < n and _at_least(too_common + 1, n, accuracy) >= POWER
@@ -313,18 +314,6 @@ def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
 def _at_least(k: int, n: int, p: float) -> float:
     """Return P(X >= k) of a binomial X, for k from 1 to n."""
     return float(betainc(k, n - k + 1, p))
-
-
-def _require(accuracy: float, chance: float, tries: float) -> None:
-    if not 0 < chance < 1:
-        raise BaselineError(f"chance must lie between 0 and 1, both excluded; received {chance:g}.")
-    if not chance < accuracy <= 1:
-        raise BaselineError(
-            f"accuracy must be above chance ({chance:g}) and at most 1; received {accuracy:g}. A classifier "
-            "that is no better than guessing cannot be told from it by any number of examples."
-        )
-    if not 1 <= tries < math.inf:
-        raise BaselineError(f"tries must be 1 or more; received {tries:g}.")
 
 
 def with_tests(rows: pl.DataFrame, family: Sequence[str] = (), further: Sequence[str] = ()) -> pl.DataFrame:
@@ -369,11 +358,3 @@ def with_tests(rows: pl.DataFrame, family: Sequence[str] = (), further: Sequence
         better_than_uniform=pl.col("p_holm") <= TAIL_TO_TELL,
         n_needed=pl.Series([queries_needed(*row) for row in planned], dtype=pl.Int64),
     ).cast(TEST_OF_GUESSING)  # type: ignore[arg-type]
-
-
-@lru_cache(maxsize=2**14)
-def queries_needed(accuracy: float | None, chance: float, tries: int, n_tests: int) -> int | None:
-    """Return n_needed of with_tests for a lower bound of the accuracy; None without one, or one not above chance."""
-    if accuracy is None or accuracy <= chance + NEAREST:
-        return None
-    return examples_needed(accuracy, chance, tries, level=TAIL_TO_TELL / n_tests)
