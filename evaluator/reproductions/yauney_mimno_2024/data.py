@@ -23,9 +23,6 @@ from evaluator.random_baselines.held_out import CHANCES
 from evaluator.reproductions.base import ReleasedFile
 from evaluator.schemas import declare
 
-ChoicesSource = Literal["task", "authors"]
-"""Source of the number of choices: the task's own file, or the authors' constant where that file was not available."""
-
 
 class Subtask(NamedTuple):
     """A range of rows of a task, numbered from 0, with one right choice each."""
@@ -43,7 +40,8 @@ class Task:
     stated_choices: int  # the authors' chance is 1 / stated_choices for every example
     n_choices: int | None = None  # actual choices of every example, where they differ from the stated ones
     subtasks: tuple[Subtask, ...] = ()  # in the order of rows; empty if all examples have the same chance
-    source: ChoicesSource = "task"
+    # Of the number of choices: the task's own file, or the authors' constant where that file was not available.
+    source: Literal["task", "authors"] = "task"
 
     @property
     def actual_choices(self) -> int:

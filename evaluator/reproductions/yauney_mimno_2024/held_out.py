@@ -1,7 +1,7 @@
 """Test how well random baselines predict held-out accuracy, on the authors' splits and on our seeded ones."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -57,14 +57,6 @@ TRIALS = [*TRIALS_KEY, *base.VERDICTS.values(), *base.SCORES.values(), base.OUTC
 """Columns of tables of trials: the key, the predictions, and the outcome by which they are scored."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeededTrials:
-    """Trials on our seeded splits; columns TRIALS."""
-
-    released: pl.DataFrame  # under the authors' rules, for 200 tries
-    sound: pl.DataFrame  # under sound rules, for each of TRIES
-
-
 def published_trials(data: PublishedData) -> pl.DataFrame:
     """Return the released trials, whose splits had no seed and cannot be drawn again; columns TRIALS.
 
@@ -85,7 +77,9 @@ def published_trials(data: PublishedData) -> pl.DataFrame:
     ).sort(TRIALS_KEY)
 
 
-def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame) -> Stage[SeededTrials]:
+def seeded_trials(
+    data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
+) -> Stage[tuple[pl.DataFrame, pl.DataFrame]]:
     """Search for the best prompt on a hundred seeded splits of every experiment.
 
     Under sound rules a repeated prompt is one try, and only the examples on which the best prompt was scored count.
@@ -94,6 +88,9 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
     Args:
         prompts: rows of `read_prompts`.
         chances: CHANCES of every experiment.
+
+    Returns:
+        Trials under the authors' rules, for 200 tries, and under sound rules, for each of TRIES; columns TRIALS.
     """
     n_experiments = prompts.n_unique(EXPERIMENT)
     ids = distinct_prompts(prompts).group_by(experiment_name()).agg("prompt_id")
@@ -107,10 +104,12 @@ def seeded_trials(data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFr
         released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
     names = prompts.select(*EXPERIMENT, experiment_name()).unique()
-    return SeededTrials(
-        released=_judged_as_released(pl.concat(released).join(names, on="experiment")).sort(TRIALS_KEY),
-        sound=base.with_baselines(pl.concat(sound)).join(names, on="experiment").select(TRIALS).sort(TRIALS_KEY),
+    judged = (
+        _judged_as_released(pl.concat(released).join(names, on="experiment")),
+        base.with_baselines(pl.concat(sound)).join(names, on="experiment"),
     )
+    as_released, as_sound = (trials.select(TRIALS).sort(TRIALS_KEY) for trials in judged)
+    return as_released, as_sound
 
 
 def _with_prompts(experiment: base.Experiment, prompts: list[int]) -> base.Experiment:
@@ -141,7 +140,7 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
         above_standard_on_test=pl.col("correct_test") / pl.col("n_test") > chance,
         log10_standard_tail=_log10_tail(next_count, n, p, np.ones_like(tries)),
         log10_max_tail=_log10_tail(next_count, n, p, tries),
-    ).select(TRIALS)
+    )
 
 
 def _log10_tail(correct: Ints, n: Ints, chance: Floats, tries: Ints) -> Floats:
@@ -191,13 +190,17 @@ def _scores(trials: pl.DataFrame) -> dict[ScoreKey, float]:
     return {(row["predictor"], score): row[score] for row in rows for score in SCORES if row[score] is not None}
 
 
-def held_out_table(authors: pl.DataFrame, seeded: SeededTrials) -> pl.DataFrame:
-    """Score each predictor over all trials, by model and by task: PUBLISHED_HELD_OUT."""
+def held_out_table(authors: pl.DataFrame, released: pl.DataFrame, sound: pl.DataFrame) -> pl.DataFrame:
+    """Score each predictor over all trials, by model and by task: PUBLISHED_HELD_OUT.
+
+    Args:
+        authors, released, sound: published_trials, and both tables of seeded_trials.
+    """
     frames = []
     for splits, rules, trials in (
         ("authors'", "released", authors),
-        ("seeded", "released", seeded.released),
-        ("seeded", "sound", seeded.sound),
+        ("seeded", "released", released),
+        ("seeded", "sound", sound),
     ):
         for over, group in (("all", pl.lit("all")), ("model", pl.col("model")), ("dataset", pl.col("dataset"))):
             scored = base.held_out_prediction(trials.with_columns(group=group), ["tries", "group"])

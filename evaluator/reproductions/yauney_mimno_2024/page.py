@@ -284,7 +284,7 @@ def _held_out(published: Published) -> Iterator[Block]:
     yield Table(tables["held_out_spread"], SPREAD, caption=TEXTS["spread_caption"], data={"table": "spread"})
     yield Legend(RANKING_KEYS)
     max_tries = published.authors_trials["tries"].max()
-    both = {"Authors'": published.authors_trials, "Sound rules": published.seeded_trials.sound}
+    both = {"Authors'": published.authors_trials, "Sound rules": published.sound_trials}
     by_rules = [
         Panel(f"{title}, {kind}", [ranking_panel(trials.filter(tries=max_tries), kind)])
         for title, trials in both.items()

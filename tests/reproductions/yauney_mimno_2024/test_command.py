@@ -12,8 +12,7 @@ from evaluator.progress import finish
 from evaluator.reproductions import REPRODUCTIONS
 from evaluator.reproductions.base import reproduce
 from evaluator.reproductions.yauney_mimno_2024.held_out import PUBLISHED_HELD_OUT
-from evaluator.reproductions.yauney_mimno_2024.recompute import PUBLISHED_EXPERIMENTS
-from evaluator.reproductions.yauney_mimno_2024.rules import PUBLISHED_TOTALS
+from evaluator.reproductions.yauney_mimno_2024.recompute import PUBLISHED_EXPERIMENTS, PUBLISHED_TOTALS
 from tests.command_line import command_outputs
 from tests.reproductions.commanded import Commanded, reproduce_by_command
 from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder

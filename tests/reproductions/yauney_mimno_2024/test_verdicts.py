@@ -7,8 +7,7 @@ import pytest
 from max_random_baseline.max_random_baseline import max_random_baseline
 
 from evaluator.reproductions.yauney_mimno_2024.data import TASKS, pooled_chances
-from evaluator.reproductions.yauney_mimno_2024.recompute import Published
-from evaluator.reproductions.yauney_mimno_2024.rules import judge, reasons
+from evaluator.reproductions.yauney_mimno_2024.recompute import Published, judge, reasons
 from tests.shared_data import shared_data
 
 # Yauney & Mimno 2024, table 1: baseline disagreements by task, and by kind of model and shots.
