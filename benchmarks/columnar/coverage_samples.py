@@ -384,7 +384,7 @@ def component(name: str, truth: float) -> Simulate:
             query, draw = rng.choice([-0.2, 0.2], (n, 1, 1)), rng.choice([-0.1, 0.1], (n, 1, 2))
             of_level = attribute_effects(rng, 0.1)
             ease = 0.5 + query + draw + of_level[None, :, None]
-            found = variance_components((rng.random((n, 9, 2)) < ease) * 1.0, ORTHOGONAL_ARRAY).components[name]
+            found = variance_components((rng.random((n, 9, 2)) < ease) * 1.0, ORTHOGONAL_ARRAY)[name]
             # The residual of answers is p (1 - p), on average over queries and draws, for these templates.
             true = 0.2 - float((of_level**2).mean()) if name == "residual" else truth
             inside.append(found.ci_low <= true <= found.ci_high)

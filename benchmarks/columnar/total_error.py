@@ -61,7 +61,7 @@ def _total_error(predictions: pl.DataFrame) -> int:
 
 
 def _components(cells: Any) -> list[float]:
-    found = variance_components(cells).components
+    found = variance_components(cells)
     return [found[name].variance for name in ("query", "level", "interaction", "draw", "residual")]
 
 

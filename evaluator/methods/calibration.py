@@ -152,13 +152,6 @@ PENALTY = 1.0
 that one training prompt's loss may outweigh. Without one, scales of separable prompts have no limit."""
 
 
-class Scaling(NamedTuple):
-    """p(label) is proportional to exp(scale * log-probability + shift)."""
-
-    scale: Floats  # [n_labels]
-    shift: Floats  # [n_labels], nats
-
-
 def scaled_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return the queries with the softmax of scale * log p + shift, both fitted on the training prompts of the dataset.
 
@@ -171,8 +164,8 @@ def scaled_label_probs(scored: base.ScoredRequests, definition: Definition) -> p
     training = in_order.select(*_TASK, "gold", log_probs=log_probs).collect()
     fitted = []
     for task, rows in training.group_by(_TASK, maintain_order=True):
-        scaling = fit_scaling(np.array(rows["log_probs"].to_list()), rows["gold"].to_numpy())
-        fitted.append((*task, *(part.tolist() for part in scaling)))
+        scale, shift = fit_scaling(np.array(rows["log_probs"].to_list()), rows["gold"].to_numpy())
+        fitted.append((*task, scale.tolist(), shift.tolist()))
     columns = declare(suite=pl.String(), dataset=pl.String(), scale=pl.List(pl.Float64()), shift=pl.List(pl.Float64()))
     scalings = pl.LazyFrame(fitted, columns, orient="row")
     queries = scored.queries.join(scalings, on=_TASK, how="left", maintain_order="left")
@@ -180,7 +173,7 @@ def scaled_label_probs(scored: base.ScoredRequests, definition: Definition) -> p
     return queries.with_columns(label_probs=base.softmax(scaled)).drop("scale", "shift")
 
 
-def fit_scaling(log_probs: Floats, gold: Ints) -> Scaling:
+def fit_scaling(log_probs: Floats, gold: Ints) -> tuple[Floats, Floats]:
     """Minimise the summed log loss of the true labels, in nats, plus PENALTY * (|scale - 1|^2 + |shift|^2) / 2.
 
     The function is strictly convex, so that there is one minimum.
@@ -188,6 +181,9 @@ def fit_scaling(log_probs: Floats, gold: Ints) -> Scaling:
     Args:
         log_probs: [n, n_labels], finite.
         gold: [n], indices of the true labels.
+
+    Returns:
+        scale and shift (nats), each [n_labels]: p(label) is proportional to exp(scale * log-probability + shift).
     """
     from scipy.optimize import minimize  # here, because listing the methods should not load SciPy
     from scipy.special import log_softmax as normalised
@@ -205,7 +201,7 @@ def fit_scaling(log_probs: Floats, gold: Ints) -> Scaling:
         return float(-log_p[np.arange(n), gold].sum() + PENALTY * change @ change / 2), gradient + PENALTY * change
 
     found = minimize(loss_and_gradient, identity, jac=True, method="BFGS", options={"gtol": 1e-8}).x
-    return Scaling(found[:n_labels], found[n_labels:])
+    return found[:n_labels], found[n_labels:]
 
 
 def scaling_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:

@@ -397,10 +397,8 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
         raise MetricError(f"{indices}; got {labels.dtype} of shape {list(labels.shape)}.")
     if len(probs) != len(labels):
         raise MetricError(f"label_probs has {len(probs)} rows and gold has {len(labels)}: the numbers must be equal.")
-    lists = pl.Series(probs).cast(pl.List(pl.Float64))
-    indexed = {"query_id": np.arange(len(labels)), "gold": labels.astype(np.int64)}
-    frame = pl.DataFrame(indexed | {"label_probs": lists})
-    n_labels = probs.shape[1]
+    columns = {"query_id": np.arange(len(labels)), "gold": labels.astype(np.int64), "label_probs": probs}
+    frame, n_labels = pl.DataFrame(columns).cast({"label_probs": pl.List(pl.Float64)}), probs.shape[1]
     requests = per_request_columns(frame, n_labels, definition, definition)
     return {name: measured.value for name, measured in metric_values(requests, n_labels, METRICS).items()}
 

@@ -20,7 +20,7 @@ from evaluator.metrics.intervals import (
     with_intervals,
 )
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.variance_components import COMPONENTS, Decomposition, variance_components
+from evaluator.statistics.variance_components import COMPONENTS, Component, variance_components
 
 
 class Design(NamedTuple):
@@ -48,6 +48,10 @@ class CrossedAnswers(NamedTuple):
     names: Names
     now: Design | None  # of the headline value, whose further prompts are planned
     attributes: Sequence[Sequence[int]] | None = None  # of each level, where levels are rows of an orthogonal array
+
+
+Decomposed = tuple[CrossedAnswers, Mapping[str, Component]]
+"""Answers, and the components of their variance by name."""
 
 
 def crossed_cells(rows: pl.DataFrame, value: str, level: str | None, draw: str | None) -> tuple[Floats, int]:
@@ -119,7 +123,7 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     components = _with_shares(pl.concat([components, _mean_components(components)]))
     # Each case that is planned, and each mean over such cases of different datasets.
     key_of_mean = [name for name in schemas.VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
-    planned: dict[tuple[object, ...], list[tuple[CrossedAnswers, Decomposition]]] = {}
+    planned: dict[tuple[object, ...], list[Decomposed]] = {}
     for case, found in decomposed:
         if case.now:
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
@@ -233,10 +237,10 @@ def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([datasets.select(means.columns), means])
 
 
-def _component_rows(case: CrossedAnswers, found: Decomposition) -> Iterator[dict[str, object]]:
+def _component_rows(case: CrossedAnswers, found: Mapping[str, Component]) -> Iterator[dict[str, object]]:
     n_queries, n_levels, n_draws = case.cells.shape
     sizes = {"n_queries": n_queries, "n_left_out": case.n_left_out, "n_levels": n_levels, "n_draws": n_draws}
-    for name, component in found.components.items():
+    for name, component in found.items():
         numbers = {key: None if np.isnan(value) else value for key, value in component._asdict().items()}
         yield {**case.key, "component": case.names[name], **numbers, **sizes}
 
@@ -260,13 +264,12 @@ def _with_shares(components: pl.DataFrame) -> pl.DataFrame:
     return shared.select(schemas.VARIANCE_COMPONENTS.names())
 
 
-def _design_rows(
-    key: Mapping[str, object], cases: Sequence[tuple[CrossedAnswers, Decomposition]]
-) -> Iterator[dict[str, object]]:
+def _design_rows(key: Mapping[str, object], cases: Sequence[Decomposed]) -> Iterator[dict[str, object]]:
     """Yield the rows of DESIGN_STUDY of one case, or of a mean over cases of several datasets."""
     names, n_datasets = cases[0][0].names, len(cases)
-    # The components of the mean over datasets, one answer of each.
-    variances = Variances(*(sum(found.variance(name) for _, found in cases) / n_datasets**2 for name in COMPONENTS))
+    # The components of the mean over datasets, one answer of each; they are 0 where they are negative or absent.
+    sums = (sum(max(found[name].variance, 0.0) for _, found in cases if name in found) for name in COMPONENTS)
+    variances = Variances(*(total / n_datasets**2 for total in sums))
     now = Design(*(min(sizes) for sizes in zip(*(case.now for case, _ in cases if case.now), strict=True)))
     factors = {"query": names["query"], **{name: names[name] for name in ("level", "draw") if name in names}}
 

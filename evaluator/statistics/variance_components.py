@@ -39,24 +39,12 @@ class Component(NamedTuple):
     ci_high: float
 
 
-class Decomposition(NamedTuple):
-    """The components of one answer's variance, by name, and the mean squares that they are estimated from.
-
-    Components that cannot be estimated are absent. With a single draw a query, `query` includes the draw's effect and
-    `interaction` the residual. With a single level, `query` includes the effects of the level and `draw` the residual.
-    """
-
-    components: dict[str, Component]  # keys among COMPONENTS
-    mean_squares: dict[str, float]  # the same keys, or fewer
-    shape: tuple[int, int, int]  # queries, levels, draws
-
-    def variance(self, name: str) -> float:
-        """Return a component's estimate, 0 where it is negative or absent."""
-        return max(self.components[name].variance, 0.0) if name in self.components else 0.0
-
-
-def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | None = None) -> Decomposition:
+def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | None = None) -> dict[str, Component]:
     """Estimate the variance components of complete data by analysis of variance (Henderson 1953, method 1).
+
+    Those of COMPONENTS that cannot be estimated are absent. With a single draw a query, `query` includes the draw's
+    effect and `interaction` the residual. With a single level, `query` includes the effects of the level and `draw`
+    the residual.
 
     Args:
         cells: [query, level, draw], the answer of each query with each level after each of its draws; finite.
@@ -73,7 +61,7 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
     over queries, given the levels, because answers are mostly 0 or 1 and the normal theory of their mean squares does
     not hold; their upper limits start from an estimate of at least 0. So no interval has zero width.
     """
-    n_queries, n_levels, n_draws = shape = cells.shape
+    n_queries, n_levels, n_draws = cells.shape
     squares = _mean_squares(cells)
     widening = level_widening(n_levels, attributes)
     estimates = _solve(squares, n_queries, n_levels, n_draws)
@@ -93,7 +81,7 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
             if max(of_level, noise) <= rounding:  # no two answers of a query differ
                 low = high = np.nan
         components[name] = Component(float(value), max(float(low), 0.0), max(float(high), 0.0))
-    return Decomposition(components, {name: float(values[0]) for name, values in squares.items()}, shape)
+    return components
 
 
 def level_widening(n_levels: int, attributes: Sequence[Sequence[int]] | None) -> float:
@@ -277,23 +265,21 @@ def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
     return [group[value].to_numpy() for group in rows.partition_by(condition, maintain_order=True)]
 
 
-def repeated_measures_by(
-    rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str, query: str = "query_id"
-) -> pl.DataFrame:
+def repeated_measures_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str) -> pl.DataFrame:
     """Apply `repeated_measures` to each group of rows: the columns `by` and REPEATED_MEASURES, sorted.
 
     Args:
-        rows: `by`, `condition`, `query` and `value`, one row for each query and condition. Queries without a finite
+        rows: `by`, `condition`, `query_id` and `value`, one row for each query and condition. Queries without a finite
             value in every condition of their group are left out and counted.
 
     Raises MetricError where a query has two rows under one condition.
     """
-    require_one_each(rows, [*by, condition, query])
+    require_one_each(rows, [*by, condition, "query_id"])
     results = []
-    for key, case in rows.sort(*by, query, condition).group_by(by, maintain_order=True):
+    for key, case in rows.sort(*by, "query_id", condition).group_by(by, maintain_order=True):
         finite = case.with_columns(pl.when(pl.col(value).is_finite()).then(value))
         # One row a query, one column a condition.
-        wide = finite.pivot(on=condition, index=query, values=value).drop(query)
+        wide = finite.pivot(on=condition, index="query_id", values=value).drop("query_id")
         complete = wide.drop_nulls()
         results.append((*key, *repeated_measures(complete.to_numpy()), complete.height, wide.height - complete.height))
     return pl.DataFrame(results, {name: rows.schema[name] for name in by} | dict(REPEATED_MEASURES), orient="row")

@@ -10,7 +10,7 @@ from evaluator.templates.template import ORTHOGONAL_ARRAY
 
 def estimates(cells: np.ndarray, **arguments: object) -> dict[str, float]:
     found = variance_components(cells, **arguments)
-    return {name: component.variance for name, component in found.components.items()}
+    return {name: component.variance for name, component in found.items()}
 
 
 def test_two_crossed_factors_worked_by_hand() -> None:
@@ -75,10 +75,12 @@ def test_large_means_cost_no_digits() -> None:
 def test_the_interval_of_levels_is_that_of_their_chi_squared_mean_square() -> None:
     cells = np.random.default_rng(2).normal(size=(30, 6, 1))
     found = variance_components(cells)
-    of_level, noise = found.mean_squares["level"], found.mean_squares["interaction"]
+    levels, queries = cells.mean(axis=(0, 2)), cells.mean(axis=(1, 2))
+    residuals = cells[:, :, 0] - queries[:, None] - levels + cells.mean()
+    of_level, noise = 30 * levels.var(ddof=1), (residuals**2).sum() / (29 * 5)
     # Up from the noise at least, so that no interval is 0 to 0.
     scaled = 5 * np.array([of_level, max(of_level, noise)]) / stats.chi2.ppf([0.975, 0.025], 5)
-    assert found.components["level"][1:] == pytest.approx(tuple(np.maximum((scaled - noise) / 30, 0)))
+    assert found["level"][1:] == pytest.approx(tuple(np.maximum((scaled - noise) / 30, 0)))
 
 
 def test_the_other_intervals_reach_t_times_the_jackknife_over_queries() -> None:
@@ -87,7 +89,7 @@ def test_the_other_intervals_reach_t_times_the_jackknife_over_queries() -> None:
     for name in ("query", "interaction", "draw", "residual"):
         values = np.array([each[name] for each in without_one])
         error = np.sqrt(6 / 7 * ((values - values.mean()) ** 2).sum())
-        value, *limits = variance_components(cells).components[name]
+        value, *limits = variance_components(cells)[name]
         reach = stats.t.ppf(0.975, 6) * error
         assert limits == pytest.approx([max(value - reach, 0.0), max(value, 0.0) + reach])
 
@@ -97,7 +99,7 @@ def test_no_interval_of_a_component_has_zero_width(n_levels: int) -> None:
     rng = np.random.default_rng(n_levels)
     for _ in range(300):
         cells = (rng.random((20, n_levels, int(rng.integers(1, 3)))) < rng.choice([0.02, 0.5, 1.0])) * 1.0
-        for _value, low, high in variance_components(cells).components.values():
+        for _value, low, high in variance_components(cells).values():
             assert np.isnan([low, high]).all() or high - low > 1e-9
 
 
@@ -110,7 +112,7 @@ def test_intervals_hold_the_components_of_right_and_wrong_answers() -> None:
     for _ in range(n_runs):
         query, level, draw = (rng.choice([-1.0, 1.0], shape) for shape in ((80, 1, 1), (1, 9, 1), (80, 1, 2)))
         ease = 0.5 + 0.2 * query + 0.1 * level + 0.1 * draw
-        for name, (_, low, high) in variance_components((rng.random(ease.shape) < ease) * 1.0).components.items():
+        for name, (_, low, high) in variance_components((rng.random(ease.shape) < ease) * 1.0).items():
             held[name] += low <= truth[name] <= high
     # Binomial bounds of 300 runs at 95%, four standard errors wide; Level effects of two values vary less than normal
     # ones, and an interval that is cut at 0 holds a component of 0 whenever its upper end is not below it.
@@ -119,4 +121,4 @@ def test_intervals_hold_the_components_of_right_and_wrong_answers() -> None:
 
 def test_one_query_or_one_answer_a_query_has_no_components_to_tell_apart() -> None:
     assert estimates(np.ones((1, 1, 1))) == {}
-    assert np.isnan(variance_components(np.array([[[1.0], [0.0]], [[0.0], [1.0]]])).components["query"].ci_low)
+    assert np.isnan(variance_components(np.array([[[1.0], [0.0]], [[0.0], [1.0]]]))["query"].ci_low)
