@@ -120,14 +120,11 @@ def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Float
 
     Groups that a single query fills are left out: they count as calibrated.
     """
-    order = np.lexsort((query, group))
-    # Rows of one group and query are neighbours now; sum each such run.
-    is_first = (np.diff(group[order], prepend=-1) != 0) | (np.diff(query[order], prepend=-1) != 0)
-    firsts = np.flatnonzero(is_first)
-    by_query = np.add.reduceat(columns[order], firsts)
-    starts = np.flatnonzero(np.diff(group[order][firsts], prepend=-1))[1:]
-    pairs = zip(np.split(query[order][firsts], starts), np.split(by_query, starts), strict=True)
-    return [(queries, sums) for queries, sums in pairs if len(queries) > 1]
+    rows = pl.DataFrame(columns).with_columns(group=group, query=query)
+    # maintain_order, because otherwise the last digit of a sum varies from run to run.
+    sums = rows.group_by("group", "query", maintain_order=True).sum().sort("group", "query")
+    by_group = (part.drop("group") for part in sums.partition_by("group") if part.height > 1)
+    return [(part["query"].to_numpy(), part.drop("query").to_numpy()) for part in by_group]
 
 
 def _sums_without_one(rows: Floats) -> Floats:

@@ -350,15 +350,11 @@ def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
     """Add how many printed cells the same rule gives in the other rows of its table."""
     readings = [f", {reading}" for reading in (*OVER_PAIRS, ALONE)]
     keyed = tried.with_columns(key=pl.col("rule").str.replace_many(readings, [""] * len(readings)))
-    best = keyed.group_by("table", "row", "key").agg(pl.col("n_printed").first(), pl.col("n_equal").max())
-    whole = best.group_by("table", "key").agg(printed=pl.col("n_printed").sum(), equal=pl.col("n_equal").sum())
-    rows = keyed.join(best, on=["table", "row", "key"], suffix="_best", maintain_order="left")
-    rows = rows.join(whole, on=["table", "key"], maintain_order="left")
-    return rows.select(
-        *tried.columns,
-        n_printed_elsewhere=pl.col("printed") - pl.col("n_printed_best"),
-        n_equal_elsewhere=pl.col("equal") - pl.col("n_equal_best"),
-    )
+    of_row, counts = ["table", "row", "key"], pl.col("n_printed", "n_equal")
+    is_first = (pl.int_range(pl.len()) == 0).over(of_row)
+    best = keyed.select("table", "key", counts.max().over(of_row), is_first=is_first)
+    elsewhere = counts.filter("is_first").sum().over("table", "key") - counts
+    return tried.hstack(best.select(elsewhere.name.suffix("_elsewhere")))
 
 
 def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]) -> Row:
