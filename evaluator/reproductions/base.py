@@ -23,7 +23,7 @@ class ReleasedFile(NamedTuple):
 
     name: str  # "results.parquet"
     about: str  # what a row is, and the file of the authors it was made from
-    columns: Sequence[str]  # that it must have
+    columns: Mapping[str, "pl.DataType"]  # that it must have; whole numbers may be of any width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,25 @@ def text_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for name, *cells in texts:
         yield "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
+
+
+def require_values(path: Path, file: ReleasedFile, rows: "pl.LazyFrame") -> None:
+    """Raise DatasetError for a column of another type than the released file has, and for one with missing values."""
+    for name, dtype in rows.collect_schema().items():
+        if not _is_of(dtype, file.columns[name]):
+            raise DatasetError(f"{path}: column {name!r} must be {file.columns[name]} and is {dtype}.")
+    for name, n_missing in rows.null_count().collect(engine="streaming").row(0, named=True).items():
+        if n_missing:
+            raise DatasetError(f"{path}: column {name!r} has {n_missing:,} missing values. Every row needs one.")
+
+
+def _is_of(dtype: "pl.DataType", expected: "pl.DataType") -> bool:
+    import polars as pl  # here, because the command line lists papers without it
+
+    if isinstance(dtype, pl.List) and isinstance(expected, pl.List):
+        return _is_of(dtype.inner, expected.inner)
+    is_whole, is_text = expected == pl.Int64, expected == pl.String
+    return dtype == expected or (is_whole and dtype.is_integer()) or (is_text and dtype == pl.Categorical)
 
 
 def require_files(reproduction: Reproduction, folder: Path) -> None:

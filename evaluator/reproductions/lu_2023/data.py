@@ -8,7 +8,7 @@ import polars as pl
 
 from evaluator.datasets.tables import read_columns
 from evaluator.errors import DatasetError
-from evaluator.reproductions.base import ReleasedFile
+from evaluator.reproductions.base import ReleasedFile, require_values
 from evaluator.reproductions.cells import printed, printed_cells, printed_tables
 
 GPT3 = "GPT3-175B"
@@ -49,16 +49,23 @@ MEANS = dict(
 )
 """Column of tables 1 and 14 -> our column of the runs that it averages."""
 
-_NAMES, _COUNTS = ("dataset", "model", "demonstration_set"), ("n_shots", "n_queries")
-TYPES = dict.fromkeys(_NAMES, pl.String()) | dict.fromkeys(_COUNTS, pl.Int64())
+_TYPES = dict.fromkeys(("dataset", "model", "demonstration_set"), pl.String())
+_TYPES |= dict.fromkeys(("n_shots", "n_queries"), pl.Int64())
 """Types of columns that are not Float64."""
 
+_LISTS = dict.fromkeys(("r", "p"), pl.String())
+"""Where several pairs of sets have a correlation, these were released as the text of a list."""
+
 FILES = tuple(
-    ReleasedFile(f"{name}.parquet", f"one row a dataset, model{row}: {name}.csv", tuple(columns.values()))
-    for name, row, columns in (
-        ("results", ", number of shots and demonstration set", RUNS),
-        ("consistency_by_exemplar", " and number of shots", ACROSS_SETS),
-        ("consistency_by_number_of_shots", " and demonstration set", ACROSS_SHOTS),
+    ReleasedFile(
+        f"{name}.parquet",
+        f"one row a dataset, model{row}: {name}.csv",
+        {released: types.get(ours, pl.Float64()) for ours, released in columns.items()},
+    )
+    for name, row, columns, types in (
+        ("results", ", number of shots and demonstration set", RUNS, _TYPES),
+        ("consistency_by_exemplar", " and number of shots", ACROSS_SETS, _TYPES | _LISTS),
+        ("consistency_by_number_of_shots", " and demonstration set", ACROSS_SHOTS, _TYPES),
     )
 )
 
@@ -74,31 +81,27 @@ class PublishedResults(NamedTuple):
 def read_results(folder: Path) -> PublishedResults:
     """Read the released results in a folder that holds FILES.
 
-    Raises DatasetError for columns of other types, unknown datasets or models, and duplicate rows.
+    Raises DatasetError for columns of other types, missing values, unknown datasets or models, and duplicate rows.
     """
     runs, sets, shots = FILES
-    # Where several pairs of sets have a correlation, these were released as the text of a list.
-    lists = TYPES | {"r": pl.String(), "p": pl.String()}
-    across_sets = _read(folder, sets, ACROSS_SETS, lists)
+    across_sets = _read(folder, sets, ACROSS_SETS)
+    rule = f"{folder / sets.name}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0]"
     try:
         across_sets = across_sets.with_columns(pl.col("r", "p").str.json_decode(pl.List(pl.Float64)))
     except pl.exceptions.PolarsError as error:
-        raise DatasetError(
-            f"{folder / sets.name}: `r` and `p` must hold lists of numbers, as in [0.5, 0.25, 1.0] ({error})."
-        ) from error
-    return PublishedResults(_read(folder, runs, RUNS, TYPES), across_sets, _read(folder, shots, ACROSS_SHOTS, TYPES))
+        raise DatasetError(f"{rule} ({error}).") from error
+    n = pl.col("r").list.len()
+    is_whole = (n > 0) & pl.all_horizontal(pl.col("r", "p").list.drop_nulls().list.len() == n)
+    if not across_sets.select(is_whole.fill_null(False).all()).item():
+        raise DatasetError(f"{rule}, as many in `p` as in `r` and at least one; in some row they do not.")
+    return PublishedResults(_read(folder, runs, RUNS), across_sets, _read(folder, shots, ACROSS_SHOTS))
 
 
-def _read(
-    folder: Path, file: ReleasedFile, columns: Mapping[str, str], types: Mapping[str, pl.DataType]
-) -> pl.DataFrame:
+def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, str]) -> pl.DataFrame:
     """Read a file with our names of columns, datasets and models, sorted by its key."""
     path = folder / file.name
-    released = read_columns(path, file.columns)
-    for name, column in columns.items():
-        expected, dtype = types.get(name, pl.Float64()), released.schema[column]
-        if dtype != expected:
-            raise DatasetError(f"{path}: column {column!r} must be {expected} and is {dtype}.")
+    released = read_columns(path, list(file.columns))
+    require_values(path, file, released.lazy())
     rows = released.select(**columns)
     named = rows.with_columns(
         dataset=_named(rows["dataset"].str.split("/").list.first(), DATASETS, path),

@@ -147,9 +147,10 @@ def _anova(runs: pl.DataFrame) -> pl.DataFrame:
     """Return PUBLISHED_ANOVA, the analyses of mean PVIs of right predictions; each run has one such mean."""
     case = ["dataset", "model"]
     columns = {"condition": "demonstration_set", "value": "right_pvi"}
-    table = one_way_by(runs, by=case, **columns)
+    finite = runs.filter(pl.col("right_pvi").is_finite()).sort(*case, "demonstration_set")
+    table = one_way_by(finite, by=case, **columns)
     # In the order of the table's rows.
-    cases = [groups_of(rows, **columns) for rows in runs.sort(*case, "demonstration_set").partition_by(case)]
+    cases = [groups_of(rows, **columns) for rows in finite.partition_by(case)]
     reach = pl.DataFrame([one_way_reach(groups, HALF_UNIT) for groups in cases], ["f_reach", "p_reach"], orient="row")
     needed = fdtri(table["df_between"].to_numpy(), table["df_within"].to_numpy(), 0.95)
     return table.hstack(reach).with_columns(f_needed=needed).cast(PUBLISHED_ANOVA)

@@ -20,7 +20,7 @@ from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.files.toml_files import shipped_tables
 from evaluator.random_baselines.held_out import CHANCES
-from evaluator.reproductions.base import ReleasedFile
+from evaluator.reproductions.base import ReleasedFile, require_values
 from evaluator.schemas import declare
 
 
@@ -124,41 +124,49 @@ FAMILIES = {
 }
 """Family -> its base model and its instruction-tuned one."""
 
+HELD_OUT_MODELS = {
+    f"{family}, {kind}": model
+    for family, models in FAMILIES.items()
+    for kind, model in zip(("Base model", "Instruction-tuned"), models, strict=True)
+}
+"""Name of a model in the authors' held-out files -> its name in their results."""
+
 EXPERIMENT_COLUMNS = {"model": pl.String(), "dataset": pl.String(), "shots": pl.Int64()}
 EXPERIMENT = [*EXPERIMENT_COLUMNS]
 """Key of an experiment: the search for the best of 200 prompts with one model, one task and one number of shots."""
 
-PROMPT = [*EXPERIMENT, "prompt_id"]
+PROMPT_COLUMNS = {**EXPERIMENT_COLUMNS, "prompt_id": pl.Int64()}
+PROMPT = [*PROMPT_COLUMNS]
 
 FILES = (
     ReleasedFile(
         "few_shot_predictions.parquet",
         "one row a model, task, number of shots, prompt and example: results/*_{1,2,4}-shot.csv",
-        (*PROMPT, "example_id", "loss", "correct"),
+        {**PROMPT_COLUMNS, "example_id": pl.Int64(), "loss": pl.Float32(), "correct": pl.Int64()},
     ),
     ReleasedFile(
         "demonstrations.parquet",
         "the demonstrations of every prompt, as rows of the whole task: from the same results",
-        (*PROMPT, "demonstration_ids"),
+        {**PROMPT_COLUMNS, "demonstration_ids": pl.List(pl.Int64())},
     ),
     ReleasedFile(
         "subsampled_ids.parquet",
         "the sampled rows of tasks with more than 200 rows: few-shot-eval/subsampled-idxs/*.json",
-        ("dataset", "example_id"),
+        {"dataset": pl.String(), "example_id": pl.Int64()},
     ),
     ReleasedFile(
         "held_out_splits.parquet",
         "the authors' held-out trials: held-out-split-results/*.csv, with t as a column",
-        (
-            "t",
-            *EXPERIMENT,
-            "split",
-            "above_max_random_on_train",
-            "above_standard_random_on_train",
-            "max_random_f",
-            "standard_random_f",
-            "above_standard_random_on_test",
-        ),
+        {
+            "t": pl.Int64(),
+            **EXPERIMENT_COLUMNS,
+            "split": pl.Int64(),
+            "above_max_random_on_train": pl.Int64(),
+            "above_standard_random_on_train": pl.Int64(),
+            "max_random_f": pl.Float64(),
+            "standard_random_f": pl.Float64(),
+            "above_standard_random_on_test": pl.Int64(),
+        },
     ),
 )
 
@@ -192,9 +200,13 @@ class PublishedData:
 def read_results(folder: Path) -> PublishedData:
     """Open the released results in a folder that holds FILES.
 
-    Raises DatasetError, naming the file, for a missing column, and for a task that is not in TASKS.
+    Raises DatasetError, naming the file, for a missing column, one of another type or with missing values, and for a
+    task or a model that is not known.
     """
-    predictions, demonstrations, sampled, held_out = (scan_columns(folder / file.name, file.columns) for file in FILES)
+    scans = [scan_columns(folder / file.name, list(file.columns)) for file in FILES]
+    for file, scan in zip(FILES, scans, strict=True):
+        require_values(folder / file.name, file, scan)
+    predictions, demonstrations, sampled, held_out = scans
     rows_by_task = sampled.collect().partition_by("dataset", as_dict=True)
     data = PublishedData(
         predictions=predictions,
@@ -208,6 +220,13 @@ def read_results(folder: Path) -> PublishedData:
                 f"The task {name!r} is none of the published experiments' sixteen: {', '.join(TASKS)}. "
                 "Leave its rows out, or add it to assets/tasks.toml of evaluator/reproductions/yauney_mimno_2024."
             )
+    is_known = pl.col("model").is_in(list(HELD_OUT_MODELS))
+    is_number = pl.all_horizontal(pl.col("max_random_f", "standard_random_f").is_not_nan())
+    if (wrong := data.held_out.filter(~(is_known & is_number))).height:
+        raise DatasetError(
+            f"{folder / FILES[-1].name}: trials are of the models {'; '.join(HELD_OUT_MODELS)}, with numbers as "
+            f"distribution functions. Leave out rows such as {wrong.row(0, named=True)}."
+        )
     return data
 
 

@@ -13,7 +13,7 @@ from evaluator.random_baselines import held_out as base
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
 from evaluator.reproductions.yauney_mimno_2024.data import (
     EXPERIMENT,
-    FAMILIES,
+    HELD_OUT_MODELS,
     STATED_PROMPTS,
     TASKS,
     PublishedData,
@@ -40,13 +40,6 @@ PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded o
     z=pl.Float64(),  # difference in standard errors
 )
 
-MODELS = {
-    f"{family}, {kind}": model
-    for family, models in FAMILIES.items()
-    for kind, model in zip(("Base model", "Instruction-tuned"), models, strict=True)
-}
-"""Name of a model in the authors' held-out files -> its name in their results."""
-
 TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
 SEED = 0
 
@@ -64,7 +57,7 @@ def published_trials(data: PublishedData) -> pl.DataFrame:
     make different values of F near 0 equal.
     """
     return data.held_out.select(
-        pl.col("model").replace_strict(MODELS),
+        pl.col("model").replace_strict(HELD_OUT_MODELS),
         "dataset",
         "shots",
         pl.col("t").cast(pl.Int64).alias("tries"),

@@ -250,7 +250,8 @@ class Published:
     tables: Tables
     prompts: pl.DataFrame  # rows of read_prompts
     authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
-    sound_trials: pl.DataFrame  # likewise, on seeded splits under sound rules
+    seeded_trials: pl.DataFrame  # likewise, on seeded splits under the authors' rules
+    sound_trials: pl.DataFrame  # likewise, under sound rules
 
 
 def recompute(released: data.PublishedData) -> Stage[Published]:
@@ -286,7 +287,7 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
         "curves": expected_curves(prompts),
         "baselines": baseline_curves(examples.select("dataset", "chance")),
     }
-    return Published(tables=tables, prompts=prompts, authors_trials=authors, sound_trials=sound)
+    return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded, sound_trials=sound)
 
 
 def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:

@@ -22,7 +22,7 @@ from evaluator.reproductions.lu_2023.recompute import (
     judged_cells,
 )
 from tests.reproductions.commanded import Commanded, reproduce_by_command
-from tests.reproductions.lu_2023.released_folder import across_sets, runs, write_folder
+from tests.reproductions.lu_2023.released_folder import BOOLQ, across_sets, runs, write_folder
 
 SCHEMAS = {
     "cells": PUBLISHED_CELLS,
@@ -128,6 +128,14 @@ def test_one_run_a_set_or_none_at_all_leaves_cells_without_a_number(tmp_path: Pa
         assert set(of_anova["verdict"]) == {"not in the data"}
 
 
+def test_a_case_whose_runs_have_no_right_answers_has_no_analysis_of_variance(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path)
+    is_boolq = pl.col("dataset") == BOOLQ
+    undefined = pl.when(~is_boolq).then("average_pvi_for_T").otherwise(float("nan"))
+    runs().with_columns(average_pvi_for_T=undefined).write_parquet(folder / "results.parquet")
+    assert recompute(folder, tmp_path / "out").tables["anova"]["dataset"].to_list() == ["CoLA"]
+
+
 @pytest.mark.parametrize(
     ("recomputed", "reach", "verdict"),
     [
@@ -194,6 +202,16 @@ def with_runs(change: Change) -> Callable[[Path], None]:
                 across_sets().with_columns(r=pl.lit("[nan")).write_parquet(folder / "consistency_by_exemplar.parquet")
             ),
             "`r` and `p` must hold lists of numbers",
+        ),
+        (
+            with_runs(lambda rows: rows.with_columns(accuracy=pl.lit(None, pl.Float64))),
+            "'accuracy' has 15 missing",
+        ),
+        (
+            lambda folder: (
+                across_sets().with_columns(p=pl.lit("[0.1]")).write_parquet(folder / "consistency_by_exemplar.parquet")
+            ),
+            "as many in `p` as in `r` and at least one",
         ),
         (lambda folder: (folder / "results.parquet").write_text("no"), "cannot be read as Parquet"),
     ],

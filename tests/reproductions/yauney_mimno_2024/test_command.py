@@ -1,5 +1,6 @@
 """`evaluator reproduce yauney-mimno-2024` on a small folder that is judged by hand, and on folders that do not fit."""
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,15 @@ from evaluator.reproductions.yauney_mimno_2024.held_out import PUBLISHED_HELD_OU
 from evaluator.reproductions.yauney_mimno_2024.recompute import PUBLISHED_EXPERIMENTS, PUBLISHED_TOTALS
 from tests.command_line import command_outputs
 from tests.reproductions.commanded import Commanded, reproduce_by_command
-from tests.reproductions.yauney_mimno_2024.published_folder import CORRECT, N_ROWS, TASK, predictions, write_folder
+from tests.reproductions.yauney_mimno_2024.published_folder import (
+    CORRECT,
+    N_ROWS,
+    TASK,
+    demonstrations,
+    held_out,
+    predictions,
+    write_folder,
+)
 
 TABLES = ["baselines", "cells", "curves", "experiments", "held_out", "held_out_spread", "identical_models"]
 TABLES += ["query_rules", "totals", "verdicts"]
@@ -122,8 +131,19 @@ def test_a_folder_without_the_files_says_which_are_needed_and_where_they_are_pub
     assert not (tmp_path / "out").exists()
 
 
-def with_predictions(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
+Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+def with_predictions(change: Change) -> Callable[[Path], None]:
     return lambda folder: change(predictions()).write_parquet(folder / "few_shot_predictions.parquet")
+
+
+def with_demonstrations(change: Change) -> Callable[[Path], None]:
+    return lambda folder: change(demonstrations()).write_parquet(folder / "demonstrations.parquet")
+
+
+def with_trials(change: Change) -> Callable[[Path], None]:
+    return lambda folder: change(held_out()).write_parquet(folder / "held_out_splits.parquet")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +154,20 @@ def with_predictions(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable
         (
             with_predictions(lambda rows: rows.filter(pl.col("prompt_id") > 0)),
             "has 6 prompts and demonstrations.parquet 8",
+        ),
+        (with_predictions(lambda rows: rows.cast({"shots": pl.String})), "column 'shots' must be Int64 and is String"),
+        (
+            with_predictions(lambda rows: rows.with_columns(loss=pl.lit(None, pl.Float32))),
+            "'loss' has 64 missing",
+        ),
+        (
+            with_demonstrations(lambda rows: rows.with_columns(demonstration_ids=pl.lit("1"))),
+            r"'demonstration_ids' must be List\(Int64\) and is String",
+        ),
+        (with_trials(lambda rows: rows.with_columns(model=pl.lit("GPT-9"))), "Leave out rows such as .*'GPT-9'"),
+        (
+            with_trials(lambda rows: rows.with_columns(max_random_f=pl.lit(math.nan))),
+            "numbers as distribution functions",
         ),
         (lambda folder: (folder / "held_out_splits.parquet").unlink(), "lacks held_out_splits.parquet"),
         (lambda folder: (folder / "demonstrations.parquet").write_text("no"), "cannot be read as Parquet"),
