@@ -49,7 +49,7 @@ def by_package() -> Totals:
     verdicts: Counter[str] = Counter()
     for _, dataset, shots, best in accuracy.group_by(EXPERIMENT).agg(pl.col("correct").max()).iter_rows():
         task = TASKS[dataset]
-        chance = float(task.stated_chance)
+        chance = task.stated_chance
         if best >= chance:
             verdicts["above standard"] += 1
             verdicts["above both"] += int(

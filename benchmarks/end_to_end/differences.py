@@ -78,13 +78,13 @@ def _baselines() -> Iterator[Moved]:
     theirs, ours = max_random_baseline(1000, 0.5, 10**10), float(max_random_accuracy(1000, 0.5, 10**10))
     yield Moved(2, "baseline of 1,000 examples, chance 1/2, 1e10 tries", ours, float(theirs))
     if (data := SHARED_DATA / "random_baselines").is_dir():
-        from evaluator.reproductions.yauney_mimno_2024.data import best_prompt_mixes, read_prompts, read_results
+        from evaluator.reproductions.yauney_mimno_2024.data import best_prompt_chances, read_prompts, read_results
         from evaluator.reproductions.yauney_mimno_2024.recompute import best_prompts, judge, verdict_totals
 
         results = read_results(data)
         best = best_prompts(read_prompts(results))
         ladder = dict(
-            verdict_totals(judge(best, best_prompt_mixes(results, best))).select("rules", "disagreements").iter_rows()
+            verdict_totals(judge(best, best_prompt_chances(results, best))).select("rules", "disagreements").iter_rows()
         )
         for number, after, before in (
             (4, "n present", "released"),

@@ -49,8 +49,8 @@ MEANS = dict(
 )
 """Column of tables 1 and 14 -> our column of the runs that it averages."""
 
-_TYPES = dict.fromkeys(("dataset", "model", "demonstration_set"), pl.String())
-_TYPES |= dict.fromkeys(("n_shots", "n_queries"), pl.Int64())
+_NAMES, _COUNTS = ("dataset", "model", "demonstration_set"), ("n_shots", "n_queries")
+_TYPES = dict.fromkeys(_NAMES, pl.String()) | dict.fromkeys(_COUNTS, pl.Int64())
 """Types of columns that are not Float64."""
 
 _LISTS = dict.fromkeys(("r", "p"), pl.String())

@@ -7,15 +7,16 @@ The prediction for an example is the choice of lowest loss, so a random guess is
 the choices of all its questions, with one right choice for each question. The probability is computed here.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
 import polars as pl
 
+from evaluator.arrays import Floats
 from evaluator.datasets.tables import scan_columns
 from evaluator.errors import DatasetError
 from evaluator.files.toml_files import shipped_tables
@@ -54,9 +55,9 @@ class Task:
         return None if self.subtasks else Fraction(1, self.actual_choices)
 
     @property
-    def stated_chance(self) -> Fraction:
+    def stated_chance(self) -> float:
         """Return the authors' chance of guessing an example right."""
-        return Fraction(1, self.stated_choices)
+        return 1 / self.stated_choices
 
     @property
     def n_sampled(self) -> int:
@@ -236,15 +237,12 @@ def experiment_name(*, categorical: bool = False) -> pl.Expr:
     return (name.cast(pl.Categorical) if categorical else name).alias("experiment")
 
 
-Mix = Mapping[Fraction, int]
-"""Chance of guessing an example right -> number of examples with it."""
-
 MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
 """Tasks whose examples have different chances."""
 
 
-def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mix]:
-    """Count, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
+def best_prompt_chances(data: PublishedData, experiments: pl.DataFrame) -> list[Floats]:
+    """Return, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
 
     A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
     Raises DatasetError if the other rows and the predictions have different example ids.
@@ -253,13 +251,13 @@ def best_prompt_mixes(data: PublishedData, experiments: pl.DataFrame) -> list[Mi
     prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
     scored = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
     rows_of_best = scored.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
-    mixes: list[Mix] = []
+    found = []
     for row in experiments.iter_rows(named=True):
         key = model, dataset, shots = tuple(row[name] for name in EXPERIMENT)
         examples = rows_of_best[key]["example_id"].to_list() if key in rows_of_best else range(row["n"])
         chances = _chances(data, dataset, examples, row["demonstration_ids"], f"{model}, {dataset}, {shots}-shot")
-        mixes.append(dict(sorted(Counter(chances.values()).items())))
-    return mixes
+        found.append(np.array(list(chances.values()), dtype=np.float64))
+    return found
 
 
 def example_chances(data: PublishedData) -> pl.DataFrame:

@@ -121,7 +121,7 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
     Args:
         searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the examples of the train part.
     """
-    chances = {name: float(task.stated_chance) for name, task in TASKS.items()}
+    chances = {name: task.stated_chance for name, task in TASKS.items()}
     chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
     n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
     accuracy = pl.col("correct_train") / pl.col("n_train")

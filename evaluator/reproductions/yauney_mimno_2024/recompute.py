@@ -4,9 +4,9 @@ Recompute from the released results the printed numbers, and the curves of the p
 random baselines by number of tries.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from evaluator.random_baselines.max_random import (
 from evaluator.reproductions.base import Tables, text_table
 from evaluator.reproductions.cells import CELL, JUDGED, PRINTED, printed_cells, printed_tables, with_verdicts
 from evaluator.reproductions.yauney_mimno_2024 import data, held_out
-from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS, Mix
+from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS
 from evaluator.schemas import declare
 
 PUBLISHED_VERDICTS = declare(  # one row an experiment and set of Rules
@@ -100,39 +100,34 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def judge(experiments: pl.DataFrame, mixes: Sequence[Mix]) -> pl.DataFrame:
+def judge(experiments: pl.DataFrame, chances: Sequence[Floats]) -> pl.DataFrame:
     """Return PUBLISHED_VERDICTS: every experiment under each of ALL_RULES, rules in their order.
 
     Args:
         experiments: rows of `best_prompts`.
-        mixes: for each, the chances of the examples that its best prompt was scored on.
+        chances: for each, the chances of the examples that its best prompt was scored on.
     """
-    return pl.concat([_judge(experiments, mixes, rules) for rules in ALL_RULES])
+    return pl.concat([_judge(experiments, chances, rules) for rules in ALL_RULES])
 
 
-def _judge(experiments: pl.DataFrame, mixes: Sequence[Mix], rules: Rules) -> pl.DataFrame:
-    n, used, tries = [], list[Mix](), []
-    for row, mix in zip(experiments.to_dicts(), mixes, strict=True):
+def _judge(experiments: pl.DataFrame, chances: Sequence[Floats], rules: Rules) -> pl.DataFrame:
+    n, used, tries = [], list[Floats](), []
+    for row, of_examples in zip(experiments.to_dicts(), chances, strict=True):
         task = TASKS[row["dataset"]]
         n.append(row["n"] if rules.n == "present" else task.stated_n(row["shots"]))
-        used.append(mix if rules.chance in ("task", row["dataset"]) else {task.stated_chance: n[-1]})
+        used.append(of_examples if rules.chance in ("task", row["dataset"]) else np.full(n[-1], task.stated_chance))
         tries.append(row["n_distinct_prompts"] if rules.tries == "distinct" else task.stated_tries(row["shots"]))
-    chances = [sum((chance * count for chance, count in mix.items()), Fraction()) / sum(mix.values()) for mix in used]
     judged = experiments.select(
         *EXPERIMENT,
         pl.lit(rules.name).alias("rules"),
         pl.Series("n", n),
-        pl.Series("chance", [float(chance) for chance in chances]),
+        # Exact sums, so that the same chances in another order have the same mean.
+        pl.Series("chance", [math.fsum(of_examples) / len(of_examples) for of_examples in used]),
         pl.Series("tries", tries),
-        pl.Series("max_random", np.asarray(max_random_accuracy(n, [per_example(mix) for mix in used], tries))),
+        pl.Series("max_random", np.asarray(max_random_accuracy(n, used, tries))),
         "accuracy",
     )
     return judged.with_columns(verdict=_verdict(rules)).drop("accuracy").cast(PUBLISHED_VERDICTS)
-
-
-def per_example(mix: Mix) -> Floats:
-    """Return the chances of all examples, [examples], in any order."""
-    return np.repeat([float(chance) for chance in mix], list(mix.values()))
 
 
 def _verdict(rules: Rules) -> pl.Expr:
@@ -260,10 +255,10 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
     prompts = data.read_prompts(released)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
     best = best_prompts(prompts)
-    mixes = data.best_prompt_mixes(released, best)
-    verdicts = judge(best, mixes)
+    best_chances = data.best_prompt_chances(released, best)
+    verdicts = judge(best, best_chances)
     pairs = data.identical_models(prompts)
-    experiments = _experiments(best, mixes, verdicts, data.same_losses_as(best, pairs))
+    experiments = _experiments(best, best_chances, verdicts, data.same_losses_as(best, pairs))
     chances = data.example_chances(released)
     seeded, sound = yield from held_out.seeded_trials(released, prompts, chances)
     authors = held_out.published_trials(released)
@@ -290,11 +285,10 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
     return Published(tables=tables, prompts=prompts, authors_trials=authors, seeded_trials=seeded, sound_trials=sound)
 
 
-def _experiments(best: pl.DataFrame, mixes: list[Mix], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
+def _experiments(best: pl.DataFrame, chances: list[Floats], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
     """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and the reasons of differences."""
     released, sound = (verdicts.filter(rules=judged.name) for judged in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
-    chances = [per_example(mix) for mix in mixes]
     # The tails of one random classifier, and of the best of an experiment's tries.
     correct, n = best["correct"].to_numpy(), best["n"].to_numpy()
     standard_tails, max_tails = (
@@ -406,7 +400,7 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for (model, dataset, shots), rows in prompts.partition_by(EXPERIMENT, as_dict=True, maintain_order=True).items():
         task = TASKS[str(dataset)]
-        n, chance = task.n_sampled, float(task.stated_chance)
+        n, chance = task.n_sampled, task.stated_chance
         tries = TRIES[np.less_equal(TRIES, n) | (shots != 1)]
         curve = expected_curve((rows["correct"] / rows["n_examples"]).to_numpy(), n, chance, tries)
         names = dict(zip(EXPERIMENT, (model, dataset, shots), strict=True))
@@ -423,7 +417,7 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for (name,), rows in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
         task = TASKS[str(name)]
-        stated = np.full(task.n_sampled, float(task.stated_chance))
+        stated = np.full(task.n_sampled, task.stated_chance)
         for judged, chance in (("released", stated), ("sound", rows["chance"].to_numpy())):
             about = {"dataset": name, "rules": judged, "n": len(chance), "chance": chance.mean(), "tries": TRIES}
             max_random = np.asarray(max_random_accuracy(len(chance), chance, TRIES))

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 import polars as pl
 import pytest
 from max_random_baseline.max_random_baseline import max_random_baseline
@@ -70,7 +71,7 @@ def test_the_authors_alone_take_an_accuracy_that_equals_chance_for_more(correct:
     # 30 examples of chance 1/3 and 50 of 1/5 come to 10 + 10 right of 80: 20 is chance, and less than the best of 200.
     experiment = {"model": "m", "dataset": "logical_deduction", "shots": 2, "n": 80, "correct": correct}
     frame = pl.DataFrame([experiment | {"accuracy": correct / 80, "n_distinct_prompts": 200}])
-    verdicts = judge(frame, [{Fraction(1, 3): 30, Fraction(1, 5): 50}])
+    verdicts = judge(frame, [np.repeat([1 / 3, 1 / 5], [30, 50])])
     found = dict(verdicts.select("rules", "verdict").rows())
     assert (found["+ distinct prompts"], found["sound"]) == (authors, sound)
     why = reasons(verdicts)[0] or ""
