@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from evaluator.files.digests import code_digest
-from evaluator.methods import calibration, nearest_demonstrations, scoring_rules, training_states
+from evaluator.methods import calibration, hidden_states, scoring_rules
 from evaluator.methods.base import Method
 
 logger = logging.getLogger(__name__)
@@ -25,11 +25,11 @@ METHODS: dict[str, Method] = {
     "domain_calibration": calibration.DOMAIN_CALIBRATION,
     "batch_calibration": calibration.BATCH_CALIBRATION,
     "ppl_icl": scoring_rules.PPL_ICL,
-    "topk": nearest_demonstrations.TOPK,
-    "sa_icl": nearest_demonstrations.SA_ICL,
-    "knn_centroid": training_states.KNN_CENTROID,
-    "knn_neighbours": training_states.KNN_NEIGHBOURS,
-    "hidden_calibration": training_states.HIDDEN_CALIBRATION,
+    "topk": hidden_states.TOPK,
+    "sa_icl": hidden_states.SA_ICL,
+    "knn_centroid": hidden_states.KNN_CENTROID,
+    "knn_neighbours": hidden_states.KNN_NEIGHBOURS,
+    "hidden_calibration": hidden_states.HIDDEN_CALIBRATION,
     "vector_scaling": calibration.VECTOR_SCALING,
     "temperature_scaling": calibration.TEMPERATURE_SCALING,
     "per_token": scoring_rules.PER_TOKEN,

@@ -18,7 +18,7 @@ import polars as pl
 from evaluator.arrays import Floats, Ints
 from evaluator.config import Definition
 from evaluator.methods import base
-from evaluator.methods.training_states import labelled_examples, labelled_prompts
+from evaluator.methods.hidden_states import labelled_examples, labelled_prompts
 from evaluator.prompts.method_prompts import N_SAMPLES, domain_queries, empty_queries, training_draws, training_requests
 from evaluator.schemas import declare
 

@@ -126,7 +126,7 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
     """Yield a note on the labels without training prompts.
 
     Args:
-        missing: as returned by methods.training_states.missing_classes.
+        missing: as returned by methods.hidden_states.missing_classes.
     """
     if missing.is_empty():
         return

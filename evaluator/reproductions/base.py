@@ -99,7 +99,7 @@ def _is_of(dtype: Any, expected: Any) -> bool:
     if isinstance(dtype, pl.List) and isinstance(expected, pl.List):
         return _is_of(dtype.inner, expected.inner)
     is_whole, is_text = expected == pl.Int64, expected == pl.String
-    return dtype == expected or (is_whole and dtype.is_integer()) or (is_text and dtype == pl.Categorical)
+    return bool(dtype == expected or (is_whole and dtype.is_integer()) or (is_text and dtype == pl.Categorical))
 
 
 def require_files(reproduction: Reproduction, folder: Path) -> None:

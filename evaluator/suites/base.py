@@ -19,7 +19,7 @@ from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.conversions import as_classification
 from evaluator.errors import LabelError
 from evaluator.methods.base import Method, ScoredRequests, predict
-from evaluator.methods.training_states import missing_classes
+from evaluator.methods.hidden_states import missing_classes
 from evaluator.metrics import table as metric_tables
 from evaluator.metrics.groups import Diagnostic, PredictionGroup, label_spaces_table, measured_groups
 from evaluator.metrics.thresholds import coverage_tables, joined_tables

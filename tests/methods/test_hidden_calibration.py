@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration
 
-from evaluator.methods.training_states import HIDDEN_CALIBRATION
+from evaluator.methods.hidden_states import HIDDEN_CALIBRATION
 from tests.methods.answered import context
 from tests.methods.state_answers import Task, answer, answers_of, hidden_state, probs_of, toolkit_experiment
 

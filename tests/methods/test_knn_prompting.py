@@ -11,7 +11,7 @@ import torch
 from scipy.special import log_softmax, rel_entr, softmax
 from StaICC.prefabricate_inference.standard_calibration import knn_prompt, knn_prompt_centroid
 
-from evaluator.methods.training_states import KNN_CENTROID, KNN_NEIGHBOURS, centroid_label_probs, neighbour_label_probs
+from evaluator.methods.hidden_states import KNN_CENTROID, KNN_NEIGHBOURS, centroid_label_probs, neighbour_label_probs
 from evaluator.schemas import LABEL_DISTANCES
 from tests.methods.answered import context
 from tests.methods.state_answers import (
@@ -189,7 +189,7 @@ def test_without_training_prompts_of_a_class_it_gets_no_probability_under_paper_
 
 
 def test_half_precision_heads_and_more_rows_than_one_slice_are_taken(monkeypatch):
-    monkeypatch.setattr("evaluator.methods.training_states._VOCABULARY_ROWS", 7)
+    monkeypatch.setattr("evaluator.methods.hidden_states._VOCABULARY_ROWS", 7)
     answers = answer(KNN_CENTROID.prompts.requests(context("sst5", n_shots=2, n_queries=12)))
     head = HEAD.bfloat16()
     released = KNN_CENTROID.distances(answers, head).filter(definition="released", prompt_id=_first_prompt(answers))

@@ -6,7 +6,7 @@ import pytest
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import TemplateError
 from evaluator.methods.base import MethodContext
-from evaluator.methods.nearest_demonstrations import SA_ICL, TOPK, nearest_demonstrations, text_requests
+from evaluator.methods.hidden_states import SA_ICL, TOPK, nearest_demonstrations, text_requests
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, hidden_state
 from tests.methods.toolkit_retrieval import euclidean

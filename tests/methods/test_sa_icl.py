@@ -8,7 +8,7 @@ from scipy.stats import entropy
 from StaICC.util import functional
 
 from evaluator.methods.base import predict
-from evaluator.methods.nearest_demonstrations import SA_ICL, entropy_nats, orderings, sa_icl_follow_up
+from evaluator.methods.hidden_states import SA_ICL, entropy_nats, orderings, sa_icl_follow_up
 from tests.methods.answered import answers, context, table
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval

@@ -9,7 +9,7 @@ from StaICC.prefabricate_inference.model_kernel import standard_ICL_inference_wi
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration, knn_prompt, knn_prompt_centroid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evaluator.methods.training_states import HIDDEN_CALIBRATION, KNN_CENTROID, KNN_NEIGHBOURS
+from evaluator.methods.hidden_states import HIDDEN_CALIBRATION, KNN_CENTROID, KNN_NEIGHBOURS
 from evaluator.models.skeleton import load_lm_head
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, toolkit_experiment

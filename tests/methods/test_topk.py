@@ -3,7 +3,7 @@ import pytest
 from scipy.special import softmax
 
 from evaluator.methods.base import predict
-from evaluator.methods.nearest_demonstrations import TOPK, topk_follow_up
+from evaluator.methods.hidden_states import TOPK, topk_follow_up
 from tests.methods.answered import context
 from tests.methods.state_answers import answer, label_scores, toolkit_experiment
 from tests.methods.toolkit_retrieval import quietly, toolkit_retrieval

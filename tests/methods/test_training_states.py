@@ -8,7 +8,7 @@ import pytest
 from StaICC.prefabricate_inference.standard_calibration import hidden_calibration
 
 from evaluator.datasets.base import ClassificationDataset, OwnDemonstrations
-from evaluator.methods.training_states import (
+from evaluator.methods.hidden_states import (
     class_weights,
     dataset_states,
     labelled_examples,

@@ -8,7 +8,7 @@ import torch
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine.replicas import EngineLoader
 from evaluator.methods.base import Method
-from evaluator.methods.training_states import KNN_CENTROID
+from evaluator.methods.hidden_states import KNN_CENTROID
 from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run import pipeline, score

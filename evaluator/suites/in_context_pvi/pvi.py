@@ -27,7 +27,7 @@ from evaluator.config import Definition
 from evaluator.errors import LabelError, MetricError
 from evaluator.methods.base import Method, MethodContext, MethodPrompts, ScoredRequests, softmax
 from evaluator.methods.calibration import log_softmax
-from evaluator.methods.training_states import ROW, state_array
+from evaluator.methods.hidden_states import ROW, state_array
 from evaluator.metrics.classification import require_gold
 from evaluator.prompts.rows import ASKS_STATE
 from evaluator.schemas import LABEL_DISTANCES
