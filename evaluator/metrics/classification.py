@@ -254,8 +254,8 @@ def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
 
 
 def _rules(definition: str) -> DefinitionRules:
-    if definition not in DEFINITIONS:
-        raise MetricError(unknown_name("There is no definition", definition, DEFINITIONS))
+    if not isinstance(definition, str) or definition not in DEFINITIONS:
+        raise MetricError(unknown_name("There is no definition", str(definition), DEFINITIONS))
     return DEFINITIONS[definition]
 
 

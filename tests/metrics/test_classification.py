@@ -184,6 +184,12 @@ def test_an_unknown_definition_is_refused_with_the_known_ones() -> None:
         classification_metrics(PROBS, GOLD, "papers")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("definition", [None, ["paper"]])
+def test_a_definition_that_is_no_text_is_refused_with_the_known_ones(definition: Any) -> None:
+    with pytest.raises(MetricError, match=r"There is no definition .* There are: paper, released, published"):
+        classification_metrics([[0.5, 0.5]], [0], definition)
+
+
 def test_rows_rounded_to_single_precision_are_distributions() -> None:
     probs = np.random.default_rng(0).dirichlet(np.ones(6), 200).astype(np.float32)
     assert 0 <= classification_metrics(probs, np.zeros(200, dtype=int))["accuracy"] <= 1
