@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from evaluator.errors import ConfigError, DatasetError, EvaluatorError, Template
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods import PLUG_INS
-from evaluator.methods.base import Method, MethodContext, MethodPrompts, scored_definitions
+from evaluator.methods.base import MethodContext, MethodPrompts, ScoredRequests, scored_definitions
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
@@ -248,29 +249,31 @@ def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[
     return datasets, reasons_of(errors, len(sources))
 
 
-def added_rows(name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the rows that methods add to those of a suite, with the columns `suite` and `for_part`."""
-    # Methods that share a function ask the same of a part.
-    functions = {
-        (part, method.prompts.requests): context
-        for part, method, context in method_contexts(name, dataset, rows, config)
-        if method.prompts.requests
-    }
-    for (part, requests), context in functions.items():
-        for frame in requests(context):
-            yield frame.with_columns(suite=pl.lit(name), for_part=pl.lit(part))
+def added_rows(
+    name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig, scored: ScoredRequests | None = None
+) -> Iterator[pl.DataFrame]:
+    """Yield the rows that methods add to those of a suite, with the columns `suite` and `for_part`.
 
-
-def method_contexts(
-    name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig
-) -> Iterator[tuple[str, Method, MethodContext]]:
-    """Yield each part of a suite that has rows with each method of the run that predicts parts of its kind."""
+    Args:
+        name, dataset, config: the suite, the dataset and the run.
+        rows: requests of the suite about the dataset.
+        scored: requests with the first scores, for the rows that depend on them; None: for the rows that do not.
+    """
     suite, methods = SUITES[name], chosen_methods(config).values()
-    present = {*rows.select(pl.col("part").unique()).collect()["part"]}
+    present, taken = {*rows.select(pl.col("part").unique()).collect()["part"]}, suite.take(dataset, config)
     for part_name, part in chosen_parts(suite, config).items():
-        for method in methods:
-            if part.kind in method.part_kinds and part_name in present:
-                yield part_name, method, MethodContext(suite.take(dataset, config), rows, part_name, config)
+        if part_name not in present:
+            continue
+        context = MethodContext(taken, rows, part_name, config)
+        prompts = [method.prompts for method in methods if part.kind in method.part_kinds]
+        # Methods that share a function ask the same of a part.
+        if scored is None:
+            added = (ask(context) for ask in dict.fromkeys(each.requests for each in prompts) if ask)
+        else:
+            first = scored.answering(part_name, dataset.name)
+            added = (ask(context, first) for ask in dict.fromkeys(each.follow_up for each in prompts) if ask)
+        for frame in chain.from_iterable(added):
+            yield frame.with_columns(suite=pl.lit(name), for_part=pl.lit(part_name))
 
 
 def files_read(suite: Suite, config: RunConfig) -> dict[Path, str]:

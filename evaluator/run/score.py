@@ -7,7 +7,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
@@ -32,7 +32,7 @@ from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord
-from evaluator.run.build import Built, method_contexts, read_datasets, reasons_of, store_fingerprint
+from evaluator.run.build import Built, added_rows, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
 from evaluator.run.resolved_models import ResolvedModel, Tokenised, tokenise_scorable
@@ -48,7 +48,13 @@ from evaluator.tokens.rows import TokenRows
 if TYPE_CHECKING:
     import torch
 
-STAGE = "First results"
+logger = logging.getLogger(__name__)
+
+STAGE, SHARED_ONCE = "First results", "Tokens, shared prefixes once"
+"""Stages of the progress that scoring yields."""
+
+LOGS = "logs"  # folder of a run with a log file of each replica that ran in another process
+SCORES_FORMAT = 1  # increased when the meaning of a row of scores changes
 
 ID_BYTES = 40  # of a row's key, with its offset
 PAGE_BYTES = 5_000_000  # most that a page takes
@@ -126,42 +132,44 @@ def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan])
     return None
 
 
+@dataclass
 class _EarlyResults:
     """Yields the accuracy of each dataset whose shards are finished, in one part of a suite under one definition."""
 
-    def __init__(
-        self, built: Built, scored: ScoredStore, plan: Plan, suite: str, part: str, definition: Definition
-    ) -> None:
-        self._built, self._scored, self._plan = built, scored, plan
-        self._suite, self._part, self._definition = suite, part, definition
-        self._unfinished: dict[str, list[str]] | None = None  # dataset -> shards that it waits for, the last first
-        self._n_datasets = 0
+    built: Built
+    scored: ScoredStore
+    plan: Plan
+    suite: str
+    part: str
+    definition: Definition
+    unfinished: dict[str, list[str]] | None = None  # dataset -> shards that it waits for, the last first
+    n_datasets: int = 0
 
     def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
         """Yield the accuracies that a finished shard completes."""
-        if self._unfinished is None:
-            self._unfinished = self._shards_by_dataset(table)
-            self._n_datasets = len(self._unfinished)
-        for names in self._unfinished.values():
+        if self.unfinished is None:
+            self.unfinished = self._shards_by_dataset(table)
+            self.n_datasets = len(self.unfinished)
+        for names in self.unfinished.values():
             while names and names[-1] in table.manifest.shards:
                 names.pop()
-        for dataset in sorted(name for name, names in self._unfinished.items() if not names):
-            del self._unfinished[dataset]
-            done = self._n_datasets - len(self._unfinished)
-            line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self._n_datasets} datasets scored)"
-            yield Progress(stage=STAGE, done=done, total=self._n_datasets, unit="datasets", line=line)
+        for dataset in sorted(name for name, names in self.unfinished.items() if not names):
+            del self.unfinished[dataset]
+            done = self.n_datasets - len(self.unfinished)
+            line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self.n_datasets} datasets scored)"
+            yield Progress(stage=STAGE, done=done, total=self.n_datasets, unit="datasets", line=line)
 
     def _shards_by_dataset(self, table: ScoreTable) -> dict[str, list[str]]:
         """Return the shards of the plan that have rows of each dataset, the last first.
 
         A dataset whose scores are all of earlier runs has none.
         """
-        shards = replace(self._plan, record=table.manifest.plans[str(self._plan.key)]).shards()
+        shards = replace(self.plan, record=table.manifest.plans[str(self.plan.key)]).shards()
         names, n_rows = pl.Series([*shards], dtype=pl.String), [shard.n_rows for shard in shards.values()]
-        ids = self._plan.rows.column(id_numbers("token_id"))
+        ids = self.plan.rows.column(id_numbers("token_id"))
         planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
-        requests = self._scored.store.requests().filter(suite=self._suite, part=self._part)
-        tokens = self._scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
+        requests = self.scored.store.requests().filter(suite=self.suite, part=self.part)
+        tokens = self.scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
         asked = requests.select("dataset", id_numbers("prompt_id")).join(tokens, on="prompt_id")
         rows = asked.join(planned, on="token_id", how="left").select("dataset", "shard").unique()
         shards_of = pl.col("shard").drop_nulls().sort(descending=True)
@@ -169,13 +177,13 @@ class _EarlyResults:
         return {dataset: names.gather(numbers).to_list() for dataset, numbers in by_dataset.iter_rows()}
 
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
-        suite, part, definition = self._suite, self._part, self._definition
-        requests = self._scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
-        tokens = self._scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
+        suite, part, definition = self.suite, self.part, self.definition
+        requests = self.scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
+        tokens = self.scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
-        record = self._built.parts[suite][part]
+        record = self.built.parts[suite][part]
         parts = {part: MeasuredPart(record.kind, record.definitions)}
-        method = methods_of(self._built.config.suites)[REFERENCE_METHOD]
+        method = methods_of(self.built.config.suites)[REFERENCE_METHOD]
         scored = ScoredRequests(rows=rows, parts=parts, answered_part=part)
         answers = method.label_probs(scored, scored_definitions([definition])[0])
         mass = pl.col("label_log_likelihoods").list.eval(pl.element().exp()).list.sum()
@@ -187,13 +195,6 @@ class _EarlyResults:
         correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
         accuracy = f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
         return f"{accuracy}, label mass {predicted.select(pl.median('mass')).item():.2g} (median)"
-
-
-logger = logging.getLogger(__name__)
-
-SHARED_ONCE = "Tokens, shared prefixes once"
-LOGS = "logs"  # folder of a run with a log file of each replica that ran in another process
-SCORES_FORMAT = 1  # increased when the meaning of a row of scores changes
 
 
 class Scored(NamedTuple):
@@ -357,13 +358,8 @@ def _write_second_round(built: Built, first: ScoredStore, folder: Path) -> Stage
                 joined = asked.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
                 # Of all prompts only these are in memory.
                 with kept(joined.drop("suite", "prompt_id", "for_part"), folder.parent) as rows:
-                    frames = (
-                        frame.with_columns(suite=pl.lit(suite), for_part=pl.lit(part))
-                        for part, method, context in method_contexts(suite, dataset, rows, built.config)
-                        if method.prompts.follow_up
-                        for frame in method.prompts.follow_up(context, scored.answering(part, dataset.name))
-                    )
-                    requests.append(files.enter_context(kept_requests(frames, folder.parent)))
+                    added = added_rows(suite, dataset, rows, built.config, scored)
+                    requests.append(files.enter_context(kept_requests(added, folder.parent)))
         yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
         return write_store(folder, pl.concat(requests))
 
