@@ -14,8 +14,7 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.engine import ENGINES, engine_name, find_source
 from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
-from evaluator.preflight import labels as label_checks
-from evaluator.preflight import queries as query_checks
+from evaluator.preflight import checks
 from evaluator.preflight.devices import Assumptions, Work, chosen_devices, estimate
 from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
@@ -66,14 +65,14 @@ def preflight(
 class _Examples(NamedTuple):
     """What is known of the labels, queries and demonstrations of each dataset, by name."""
 
-    spaces: Mapping[str, list[label_checks.LabelSpace]]
-    counted: Mapping[str, query_checks.Classes]
-    sets: Mapping[str, query_checks.Sets]
+    spaces: Mapping[str, list[checks.LabelSpace]]
+    counted: Mapping[str, checks.Classes]
+    sets: Mapping[str, checks.Sets]
     lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
-    labels: Mapping[str, query_checks.SplitLabels]  # of those with one label space, as the first suite takes them
+    labels: Mapping[str, checks.SplitLabels]  # of those with one label space, as the first suite takes them
 
 
-Labels = Mapping[str, Mapping[str, query_checks.SplitLabels]]
+Labels = Mapping[str, Mapping[str, checks.SplitLabels]]
 """Suite -> dataset -> the labels of those with one label space, as the suite takes them."""
 
 
@@ -81,7 +80,7 @@ def split_labels(built: Built) -> Labels:
     """Return the labels of a run's datasets, which are all that its checks need of them."""
     return {
         suite: {
-            name: query_checks.SplitLabels.of(taken)
+            name: checks.SplitLabels.of(taken)
             for name, dataset in built.datasets.items()
             if isinstance(taken := SUITES[suite].take(dataset, built.config), ClassificationDataset)
         }
@@ -111,16 +110,16 @@ def checked(
     if (table := tokenised.table) is not None:
         tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
         counts, faults = table.manifest.counts, table.manifest.faults
-    kinds = label_checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
+    kinds = checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
     examples = _examples(built.store, labels, tokens, kinds)
     n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(tokenised.refused),
         *_example_findings(examples, kinds),
         *(engine_findings(source) if _runs_here(model) else ()),
-        *label_checks.first_token_findings(source, form.chat, built.store, tokens),
-        *label_checks.fault_findings(faults, n_prompts, form.boundary),
-        *label_checks.template_findings(source, form.chat),
+        *checks.first_token_findings(source, form.chat, built.store, tokens),
+        *checks.fault_findings(faults, n_prompts, form.boundary),
+        *checks.template_findings(source, form.chat),
     ]
     record = PreflightRecord(
         model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
@@ -149,29 +148,30 @@ def _runs_here(model: ModelConfig) -> bool:
 
 
 def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
-    sets: dict[str, query_checks.Sets] = {}  # those of the first suite that has any
+    sets: dict[str, checks.Sets] = {}  # those of the first suite that has any
     for suite, datasets in reversed([*labels.items()]):
-        sets |= query_checks.demonstration_sets(store.requests().filter(suite=suite), datasets)
+        sets |= checks.demonstration_sets(store.requests().filter(suite=suite), datasets)
     return _Examples(
-        spaces=label_checks.label_spaces(kinds, store, tokens),
-        counted=query_checks.classes(store.requests()),
+        spaces=checks.label_spaces(kinds, store, tokens),
+        counted=checks.classes(store.requests()),
         sets=sets,
-        lengths=label_checks.longest_prompts(kinds),
+        lengths=checks.longest_prompts(kinds),
         labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
     )
 
 
 def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
-    spaces, counted, sets = examples.spaces.get(name, []), examples.counted[name], examples.sets.get(name)
+    spaces, counted = examples.spaces.get(name, []), examples.counted[name]
+    sets = examples.sets.get(name, checks.Sets(0, 0, 0))
     has_one = bool(counted.by_label) and bool(spaces)
     return CheckedDatasetRecord(
-        labels=label_checks.label_records(spaces[0], source.tokenizer) if has_one else [],
+        labels=checks.label_records(spaces[0], source.tokenizer) if has_one else [],
         label_spaces=len(spaces),
         queries=counted.n_queries,
         class_queries=counted.by_label,
-        demonstration_sets=sets.n_sets if sets else 0,
-        sets_without_a_class=sets.without_a_class if sets else 0,
-        detectable=query_checks.detectable(counted.n_queries),
+        demonstration_sets=sets.n_sets,
+        sets_without_a_class=sets.without_a_class,
+        detectable=checks.detectable(counted.n_queries),
         longest_prompt_tokens=examples.lengths.get(name, 0),
     )
 
@@ -210,18 +210,17 @@ def _work(resolved: ResolvedModel, record: PreflightRecord, longest_prompt_token
 
 def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
     for name, labels in examples.labels.items():
-        yield from label_checks.similar_label_findings(name, [labels.names])
-        yield from label_checks.numeric_label_findings(name, labels.names)
+        yield from checks.similar_label_findings(name, [labels.names])
+        yield from checks.numeric_label_findings(name, labels.names)
     for name, spaces in examples.spaces.items():
-        yield from label_checks.label_findings(name, spaces)
+        yield from checks.label_findings(name, spaces)
         if name not in examples.labels:
-            yield from label_checks.similar_label_findings(name, [space.texts for space in spaces])
-    yield from label_checks.space_findings(kinds)
+            yield from checks.similar_label_findings(name, [space.texts for space in spaces])
+    yield from checks.space_findings(kinds)
     for name, counted in examples.counted.items():
-        yield from query_checks.class_findings(name, counted, examples.labels.get(name))
+        yield from checks.class_findings(name, counted, examples.labels.get(name))
     for name, sets in examples.sets.items():
-        if of_dataset := examples.labels.get(name):
-            yield from query_checks.set_finding(name, sets, len(of_dataset.names))
+        yield from checks.set_finding(name, sets, len(examples.labels[name].names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
