@@ -193,7 +193,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         reused_prompts=sums["reused_prompts"],
         prompt_tokens=sums["prompt_tokens"],
         cached_tokens=sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
-        elapsed_s=scoring_seconds(shards),
+        elapsed_s=rates.elapsed_s,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
         kernels=implementations(),
@@ -221,23 +221,14 @@ MAX_PERIODS = 60
 """Into how many equal periods the time is cut at most; fewer if there are fewer shards."""
 
 
-def scoring_seconds(shards: Sequence[ShardRecord]) -> float:
-    """Return the seconds in which at least one shard was computed; replicas compute several at once."""
-    undated = sum(shard.elapsed_s for shard in shards if not shard.finished_s)  # of earlier versions, one at a time
-    return round(undated + throughput(shards).elapsed_s, 3)
-
-
 def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     """Return the rates at which shards were computed, by all processes.
 
     Time in which no shard was computed, such as that between two commands, does not count. Within a shard, requests and
-    tokens are taken as spread evenly.
-
-    Args:
-        shards: shards of earlier versions, without `finished_s`, are left out.
+    tokens are taken as spread evenly. Shards that took no time, of imported answers, are left out.
     """
-    dated = [shard for shard in shards if shard.finished_s and shard.elapsed_s]
-    shards = sorted(dated, key=lambda shard: shard.finished_s - shard.elapsed_s)
+    timed = [shard for shard in shards if shard.elapsed_s]
+    shards = sorted(timed, key=lambda shard: shard.finished_s - shard.elapsed_s)
     if not shards:
         return ThroughputRecord()
     elapsed, ends = np.array([(shard.elapsed_s, shard.finished_s) for shard in shards]).T

@@ -1,7 +1,7 @@
 """Rates of scoring, worked by hand."""
 
 from evaluator.record import ThroughputRecord
-from evaluator.run.stage_records import scoring_seconds, throughput
+from evaluator.run.stage_records import throughput
 from evaluator.scores.table import ShardRecord
 
 
@@ -21,7 +21,6 @@ def test_shards_that_are_computed_at_the_same_time_add_up():
     # One takes from 100 to 110 for 20 prompts, another from 100 to 104 for 8: 28 prompts in 10 s.
     shards = [shard(110, 10, 20), shard(104, 4, 8, replica=1)]
     rates = throughput(shards)
-    assert scoring_seconds(shards) == 10
     assert rates == ThroughputRecord(
         elapsed_s=10,
         requests_per_s=2.8,
@@ -48,6 +47,5 @@ def test_a_short_shard_within_a_long_one_hides_no_pause():
     assert sum(rates.period_requests_per_s) * rates.period_s == 17
 
 
-def test_shards_of_earlier_versions_have_no_rate():
-    assert throughput([shard(0, 10, 10)]) == ThroughputRecord()
-    assert scoring_seconds([shard(0, 10, 10), shard(0, 5, 10)]) == 15
+def test_shards_that_took_no_time_have_no_rate():
+    assert throughput([shard(0, 0, 10)]) == ThroughputRecord()
