@@ -16,7 +16,8 @@ from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_mo
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
 from evaluator.errors import ConfigError
-from evaluator.files.whole import size_text
+from evaluator.files.json_files import to_builtins, write_record
+from evaluator.files.whole import csv_text, size_text, write_bytes
 from evaluator.options import from_options
 
 if TYPE_CHECKING:
@@ -228,7 +229,6 @@ def coherence(out: Path | None, **given: Any) -> None:
 
     Asks the frozen cases of the package jevbench, and prints its scores from 0 to 100 with 95% intervals over cases.
     """
-    from evaluator.files.whole import write_bytes
     from evaluator.runs.coherence import coherence as measure
 
     report = draw(measure(one_model(given, "coherence measures"), from_options(CoherenceOptions, given)))
@@ -253,8 +253,6 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     RUN is a run's folder, or a table of answers as `evaluator import` reads. No model is asked. The exit code is 1
     where a threshold that is checked breaks its promise.
     """
-    from evaluator.files.json_files import to_builtins, write_record
-    from evaluator.files.whole import csv_text, write_bytes
     from evaluator.report.thresholds import threshold_lines
     from evaluator.runs import threshold as stored
 
@@ -343,7 +341,6 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
     """
     from evaluator.compare.gate import gate_lines, read_policy
     from evaluator.compare.gate import junit as junit_xml
-    from evaluator.files.whole import write_bytes
     from evaluator.run.compare import gate as decide
     from evaluator.runs.watch import watch
 

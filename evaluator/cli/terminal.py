@@ -14,7 +14,9 @@ from threading import Event, Lock, Thread
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
+import msgspec
 
+from evaluator.files.json_files import to_builtins
 from evaluator.progress import Progress, Stage, finish
 from evaluator.redaction import printable
 
@@ -32,10 +34,6 @@ def echo(*lines: object, err: bool = False) -> None:
 
 def echo_json(content: object) -> None:
     """Print records, tables of JSON values, or both within each other, as indented JSON; NaN and infinity are null."""
-    import msgspec
-
-    from evaluator.files.json_files import to_builtins  # here, because --help does not wait for Polars
-
     echo(msgspec.json.format(msgspec.json.encode(to_builtins(content)), indent=2).decode())
 
 
@@ -93,7 +91,7 @@ def draw(stage: Stage[T]) -> T:
 def _notebook_line() -> Callable[[str], None]:
     """Show a line below a cell of a notebook, and return a function that replaces it."""
     shown = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
-    return lambda text: shown.update({"text/plain": text}, raw=True)
+    return lambda text: shown.update({"text/plain": printable(text)}, raw=True)
 
 
 def _draw_bars(stage: Stage[T], console: "Console") -> T:
@@ -134,7 +132,7 @@ class _Lines:
 
     def show(self, now: Progress) -> None:
         if now.line:
-            self._print_line(printable(now.line))
+            self._print_line(now.line)
             return
         with self._lock:
             begins = self._last is None or now.stage != self._last.stage
@@ -155,11 +153,10 @@ class _Lines:
 
     def _print(self, now: Progress, more: str = "") -> None:
         self._printed, self._is_new = time.monotonic(), False
-        line = f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}"
-        self._show_line(printable(line))
+        self._show_line(f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}")
 
     def _print_line(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

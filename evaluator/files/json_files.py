@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import re
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,7 +105,7 @@ def write_record(path: Path, record: object) -> None:
 
 def to_builtins(record: object) -> Any:
     """Convert a dataclass to values that JSON can hold. Paths become strings."""
-    return msgspec.to_builtins(record, enc_hook=_path_to_string)
+    return msgspec.to_builtins(record, enc_hook=os.fspath)
 
 
 def read_record(path: Path, kind: type[T], hint: str = "") -> T | None:
@@ -138,9 +139,3 @@ def read_manifest(path: Path, kind: type[T]) -> T | None:
     except StoreError as error:
         logger.warning("%s What it describes does not count any more.", error)
         return None
-
-
-def _path_to_string(value: object) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"{type(value).__name__} cannot be written as JSON")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from evaluator.errors import EvaluatorError, require_known
+from evaluator.files.whole import read_bytes, reason
 
 Entry = TypeVar("Entry")
 
@@ -32,8 +33,6 @@ def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[
         error: the kind of error to raise for what cannot be read or is no TOML.
         where: what the error calls the file; its path if left out.
     """
-    from evaluator.files.whole import read_bytes, reason  # here, because listing datasets does not need Polars
-
     where = where or str(path)
     try:
         text = read_bytes(path).decode("utf-8-sig")
