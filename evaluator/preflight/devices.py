@@ -1,5 +1,6 @@
 """Estimate time, money and memory of a run on named devices, from their specifications."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,9 +36,9 @@ class Device:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, float | int) and value <= 0 and entry.name != "usd_per_hour":
-                raise ValueError(f"{entry.name} must be above 0")
+            value, is_price = getattr(self, entry.name), entry.name == "usd_per_hour"
+            if isinstance(value, float | int) and not (0 < value < math.inf or (is_price and value == 0)):
+                raise ValueError(f"{entry.name} must be a number, {'0 or more' if is_price else 'above 0'}")
 
     def peak(self, dtype: str, quantization: str | None) -> float | None:
         """Return the operations per second of products in a dtype with quantised weights; None where not known."""

@@ -54,8 +54,15 @@ def test_a_file_adds_devices_and_replaces_those_that_are_known(tmp_path):
     assert "L4" in chosen_devices(Assumptions())
 
 
+A_DEVICE = "[a]\nflops_16_bit = {}\nflops_32_bit = 1\nmemory_gib = {}\nusd_per_hour = {}"
+
+
 @pytest.mark.parametrize(
-    "text", ["[a]\nmemory_gib = 8", "[a", "[a]\nflops_16_bit = 0\nflops_32_bit = 1\nmemory_gib = 1\nusd_per_hour = 1"]
+    "text",
+    [
+        *("[a]\nmemory_gib = 8", "[a"),
+        *(A_DEVICE.format(*numbers) for numbers in ((0, 1, 1), ("nan", 1, 1), (1, "inf", 1), (1, 1, -2))),
+    ],
 )
 def test_a_file_that_describes_no_device_is_refused(tmp_path, text):
     path = tmp_path / "bad.toml"
