@@ -183,6 +183,7 @@ class ModelRecord:
     tokenizer_fingerprint: str = ""
     n_parameters: int | None
     context_tokens: int | None  # None: no limit
+    tokens_in_front: int | None = None  # of a prompt: BOS; None: not known
     has_chat_template: bool = False
     flop_per_token: int | None = None  # of a prompt's token, by the configuration; None where it is not known
     quantization: str | None = None  # of the weights as they were saved: "awq", "gptq", "fp8", "compressed-tensors"

@@ -147,9 +147,8 @@ def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path)
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
     """Resolve the models of a run and check that it replaces no finished run; wrong names are reported at once."""
-    is_one = len(configs) == 1
-    resolved = [resolve_model(config, configs[0])] if is_one else resolve_models(config, configs)
-    below = [] if is_one else [out / MODELS / name for name in model_folders(resolved)]
+    resolved = resolve_models(config, configs)
+    below = [out / MODELS / name for name in model_folders(resolved)] if len(configs) > 1 else []
     stage_records.check_comparison(out, below, force=force)
     runs = [
         _ModelRun(model, folder, stage_records.finished_run(folder, force=force))

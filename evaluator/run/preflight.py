@@ -25,7 +25,7 @@ from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
 from evaluator.suites import SUITES
-from evaluator.tokens.boundary import TextFault, tokens_around
+from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.rows import TokenTotals
 
 BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
@@ -112,7 +112,6 @@ def checked(
         counts, faults = table.manifest.counts, table.manifest.faults
     kinds = checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
     examples = _examples(built.store, labels, tokens, kinds)
-    n_front = 0 if form.chat else tokens_around(source.tokenizer)[0]  # a chat template writes such tokens itself
     findings = [
         *_refusal_findings(tokenised.refused),
         *_example_findings(examples, kinds),
@@ -124,7 +123,7 @@ def checked(
     record = PreflightRecord(
         model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
         label_boundary=form.boundary,
-        tokens_in_front=n_front,
+        tokens_in_front=resolved.tokens_in_front,
         has_chat_template=source.has_chat_template,
         chat=form.chat.record if form.chat else None,
         context_tokens=source.context_length,

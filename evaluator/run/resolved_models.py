@@ -33,8 +33,13 @@ from evaluator.run_log import seconds_since
 from evaluator.scores.table import check_prompt_lengths, check_vocabulary
 from evaluator.store import PromptStore
 from evaluator.suites import SUITES, chosen_methods, default_label_boundary
+from evaluator.tokens.boundary import tokens_around
 from evaluator.tokens.chat import ChatForm
 from evaluator.tokens.table import TokenTable, tokenise, tokenise_store
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def chat_form(source: ModelSource, chat: ChatConfig | None) -> ChatForm | None:
@@ -84,11 +89,6 @@ def _template_in(name: str) -> str:
         raise ConfigError(f"--chat-template {name}: not a text in UTF-8. Give auto, none or a Jinja file.") from error
 
 
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
-
-
 class PromptForm(NamedTuple):
     """How prompts become tokens."""
 
@@ -116,6 +116,11 @@ class ResolvedModel(NamedTuple):
         return self.source.title.replace(self.source.name, self.config.model, 1) if shipped else self.source.title
 
     @property
+    def tokens_in_front(self) -> int:
+        """The number of tokens in front of every prompt; a chat template writes its own, except for --add-bos."""
+        return int(self.source.add_bos) if self.form.chat else tokens_around(self.source.tokenizer)[0]
+
+    @property
     def record(self) -> ModelRecord:
         """The record of the model. Its `kind` tells a reader whether the scores can mean anything."""
         source, name = self.source, self.config.model
@@ -134,6 +139,7 @@ class ResolvedModel(NamedTuple):
             tokenizer_fingerprint=source.tokenizer_fingerprint,
             n_parameters=source.n_parameters,
             context_tokens=source.context_length,
+            tokens_in_front=self.tokens_in_front,
             has_chat_template=source.has_chat_template,
             flop_per_token=source.size.flop_per_token if source.size else None,
             quantization=(source.quantization or {}).get("quant_method"),
@@ -175,14 +181,14 @@ def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> P
 
 
 def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[ResolvedModel]:
-    """Find several models; with plain prompts once where the chat template is wanted as well and there is none.
+    """Find models; with plain prompts once where the chat template is wanted as well and there is none.
 
-    Raises ConfigError if one is left or two are the same, and as resolve_model does.
+    Raises ConfigError if one of several is left or two are the same, and as resolve_model does.
     """
     resolved = [resolve_model(config, model) for model in models]
     plain = {(one.source.title, one.config.dtype) for one in resolved if not one.form.chat and not one.has_no_template}
     kept = [one for one in resolved if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
-    if len(kept) < 2:
+    if len(kept) < min(2, len(models)):
         raise ConfigError(
             f"{kept[0].source.name} has no chat template, so it can only be evaluated with plain prompts. "
             "Leave --chat-template out, or name a file."

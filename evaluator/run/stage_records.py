@@ -51,7 +51,6 @@ from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
 from evaluator.suites import SUITES, methods_of
 from evaluator.suites.base import Described
-from evaluator.tokens.boundary import tokens_around
 from evaluator_kernels import implementations
 
 
@@ -163,14 +162,14 @@ def last_verdict(weights_fingerprint: str, engine: EngineRecord) -> str:
 
 def _tokens_record(scored: Scored) -> TokensRecord:
     block = scored.engine.prefix_block_tokens
-    tables = [each.tokens.manifest.counts for each in scored.stores]
-    floors = [table.block_floor_tokens.get(str(block)) for table in tables]
+    counts = [each.tokens.manifest.counts for each in scored.stores]
+    floors = [each.block_floor_tokens.get(str(block)) for each in counts]
     return TokensRecord(
-        **{
-            name: sum(getattr(table, name) for table in tables) for name in ("request_tokens", "tokens", "floor_tokens")
-        },
+        request_tokens=sum(each.request_tokens for each in counts),
+        tokens=sum(each.tokens for each in counts),
+        floor_tokens=sum(each.floor_tokens for each in counts),
         block_tokens=block,
-        block_floor_tokens=None if None in floors else sum(floor for floor in floors if floor is not None),
+        block_floor_tokens=None if None in floors else sum(filter(None, floors)),
     )
 
 
@@ -394,12 +393,11 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
 
 def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     """Yield the differences of a model from the model of a finished run: weights, or the form of prompts."""
-    model, engine = record.model, record.engine
-    if model is not None and model.weights_fingerprint != resolved.record.weights_fingerprint:
-        same = model.title == resolved.record.title
-        yield f"model {resolved.record.title} {'with other weights' if same else f'instead of {model.title}'}"
-    if engine is None:
+    model, engine, now = record.model, record.engine, resolved.record
+    if model is None or engine is None:
         return
+    if model.weights_fingerprint != now.weights_fingerprint:
+        yield f"model {now.title} {'with other weights' if model.title == now.title else f'instead of {model.title}'}"
     identity = engine_identity(resolved.source, resolved.config)
     for name, asked, known in (
         ("engine", identity.name, engine.name),
@@ -409,11 +407,9 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
     ):
         if asked and known and asked != known:
             yield f"{name} {asked} instead of {known}"
-    form, chat = resolved.form, resolved.form.chat
-    n_front = 0 if chat else tokens_around(resolved.source.tokenizer)[0]
-    if record.preflight and n_front != record.preflight.tokens_in_front:
-        yield f"{n_front} tokens in front of a prompt (--add-bos) instead of {record.preflight.tokens_in_front}"
-    asked_form = _form_text(form.boundary, chat.record if chat else None)
+    if model.tokens_in_front not in (None, now.tokens_in_front):
+        yield f"{now.tokens_in_front} tokens in front of a prompt (--add-bos) instead of {model.tokens_in_front}"
+    asked_form = _form_text(resolved.form.boundary, resolved.form.chat.record if resolved.form.chat else None)
     if (earlier := _form_of(record)) not in ("", asked_form):
         yield f"{asked_form} instead of {earlier}"
 

@@ -1,6 +1,8 @@
 """A finished run is never replaced without --force; what extends it is no replacement."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 import evaluator
 from evaluator.config import ChatConfig, ModelConfig, RunConfig
+from evaluator.engine import find_source
 from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.record import no_scores
@@ -290,6 +293,20 @@ def test_an_interrupted_extension_keeps_the_form_of_prompts(tmp_path):
     with pytest.raises(ConfigError, match="label boundary merged instead of"):
         finish(pipeline.score(tmp_path, replace(FAKE, label_boundary="merged")))
     finish(pipeline.run(more, FAKE, tmp_path))
+
+
+def test_an_interrupted_extension_keeps_the_tokens_in_front_of_prompts(tmp_path):
+    folder = shutil.copytree(find_source(EMBEDDED).folder, tmp_path / "without BOS")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
+    plain, out = replace(EMBEDDED, model=str(folder)), tmp_path / "run"
+    finish(pipeline.run(CONFIG, plain, out))
+    more = replace(CONFIG, n_queries=5)
+    finish(pipeline.build(more, out))
+    with pytest.raises(ConfigError, match="1 tokens in front of a prompt \\(--add-bos\\) instead of 0"):
+        finish(pipeline.run(more, replace(plain, add_bos=True), out))
+    with pytest.raises(ConfigError, match="1 tokens in front of a prompt"):
+        finish(pipeline.score(out, replace(plain, add_bos=True)))
 
 
 def test_a_comparison_of_fewer_models_is_made_again_of_these_alone_and_in_their_order(tmp_path):
