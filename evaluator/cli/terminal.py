@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Event, Lock, Thread
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -169,16 +169,14 @@ def _repeating(lines: _Lines) -> Iterator[None]:
             lines.repeat()
 
     thread = Thread(target=repeat, name="progress", daemon=True)
-    try:
+    with suppress(RuntimeError):  # no more threads on this machine: lines come when a stage has something new to say
         thread.start()
-    except RuntimeError:  # no more threads on this machine: lines come when a stage has something new to say
-        yield
-        return
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        if thread.ident is not None:  # it was started
+            thread.join()
 
 
 def _note(now: Progress) -> str:

@@ -11,17 +11,15 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.config import LabelBoundary
-from evaluator.datasets.base import ClassificationDataset
 from evaluator.models.source import ModelSource
 from evaluator.preflight.findings import MAJORITY_SHARE, finding, listed
-from evaluator.record import FindingRecord, LabelRecord
+from evaluator.record import FindingRecord
 from evaluator.redaction import folded
 from evaluator.schemas import PROMPTS_KEY
 from evaluator.scores.table import longest_tokens
 from evaluator.store import PromptStore, id_numbers
 from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.chat import ChatForm
-from evaluator.tokens.tokenizer import TextTokenizer
 
 Tokens = list[int]
 Test = Callable[[Tokens, Tokens], bool]
@@ -103,14 +101,6 @@ def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) 
     for dataset, labels, of_labels in rows.iter_rows():
         spaces.setdefault(dataset, []).append(LabelSpace(labels, of_labels))
     return spaces
-
-
-def label_records(space: LabelSpace, tokenizer: TextTokenizer) -> list[LabelRecord]:
-    """Return the labels of a space with their tokens."""
-    return [
-        LabelRecord(text=text, tokens=ids, pieces=tokenizer.pieces(ids))
-        for text, ids in zip(space.texts, space.tokens, strict=True)
-    ]
 
 
 def _begins(a: Tokens, b: Tokens) -> bool:
@@ -300,15 +290,6 @@ class SplitLabels(NamedTuple):
     names: tuple[str, ...]
     queried: frozenset[int]  # indices of labels that some row of the test split has
     shown: pl.Series  # gold label of each row of the demonstration split, then of the test split, which suites may show
-
-    @classmethod
-    def of(cls, dataset: ClassificationDataset) -> "SplitLabels":
-        """Return the labels of a dataset."""
-        return cls(
-            tuple(dataset.verbalizer.label_names),
-            frozenset(dataset.test["gold"].unique()),
-            pl.concat([dataset.demonstration["gold"], dataset.test["gold"]]),
-        )
 
 
 class Sets(NamedTuple):

@@ -18,7 +18,7 @@ from evaluator.preflight import checks
 from evaluator.preflight.devices import Assumptions, Work, chosen_devices, estimate
 from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
-from evaluator.record import CheckedDatasetRecord, FindingRecord, PreflightRecord
+from evaluator.record import CheckedDatasetRecord, FindingRecord, LabelRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.resolved_models import ResolvedModel, Tokenised, prompt_form, tokenise_scorable, with_chat
 from evaluator.run.score import check_capabilities
@@ -80,7 +80,11 @@ def split_labels(built: Built) -> Labels:
     """Return the labels of a run's datasets, which are all that its checks need of them."""
     return {
         suite: {
-            name: checks.SplitLabels.of(taken)
+            name: checks.SplitLabels(
+                names=tuple(taken.verbalizer.label_names),
+                queried=frozenset(taken.test["gold"].unique()),
+                shown=pl.concat([taken.demonstration["gold"], taken.test["gold"]]),
+            )
             for name, dataset in built.datasets.items()
             if isinstance(taken := SUITES[suite].take(dataset, built.config), ClassificationDataset)
         }
@@ -162,9 +166,9 @@ def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: p
 def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
     spaces, counted = examples.spaces.get(name, []), examples.counted[name]
     sets = examples.sets.get(name, checks.Sets(0, 0, 0))
-    has_one = bool(counted.by_label) and bool(spaces)
+    labels = zip(*spaces[0], strict=True) if counted.by_label and spaces else ()
     return CheckedDatasetRecord(
-        labels=checks.label_records(spaces[0], source.tokenizer) if has_one else [],
+        labels=[LabelRecord(text=text, tokens=ids, pieces=source.tokenizer.pieces(ids)) for text, ids in labels],
         label_spaces=len(spaces),
         queries=counted.n_queries,
         class_queries=counted.by_label,
