@@ -66,7 +66,7 @@ class Listed(click.ParamType[Any], Generic[T]):
         """Return the values. Raises ConfigError for a word that cannot be read."""
         words = value if isinstance(value, list | tuple) else [word.strip() for word in str(value).split(",")]
         name = param.opts[0] if param else "the option"
-        if value and not any(words):
+        if not isinstance(value, list | tuple) and not any(words):  # an unset variable of a shell is blank
             raise ConfigError(f"{name} takes {self._kind}, received {value!r}. Leave the option out for its default.")
         try:
             return tuple(self._read(word) for word in words if word or self._read is not str)

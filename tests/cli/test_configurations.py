@@ -11,7 +11,7 @@ from tests.command_line import command
 
 
 @pytest.mark.parametrize(
-    ("given", "found"), [("a,b", ("a", "b")), (" a , ,b", ("a", "b")), ("all", ("all",)), ("", ())]
+    ("given", "found"), [("a,b", ("a", "b")), (" a , ,b", ("a", "b")), ("all", ("all",)), ((), ())]
 )
 def test_a_list_of_names_is_split_at_commas(given, found):
     assert NAMES.convert(given, None, None) == found

@@ -95,6 +95,7 @@ def test_control_codes_of_a_file_are_written_out(tmp_path: Path) -> None:
         (["--out", ""], "--out is empty. Give a path, or . for the current folder."),
         (["--out", "o\x1bx"], "--out holds the control code \\x1b"),
         (["--out", "o", "--datasets", ","], "--datasets takes names with commas between them, received ','"),
+        (["--out", "o", "--parts", ""], "--parts takes names with commas between them, received ''"),
     ],
 )
 def test_an_empty_or_disguised_name_is_refused(words: list[str], message: str) -> None:
