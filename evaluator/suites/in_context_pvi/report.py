@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import get_args
 
 import polars as pl
 
@@ -54,6 +55,7 @@ from evaluator.report.table import (
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.in_context_pvi import report_figures as figures
 from evaluator.suites.in_context_pvi.correlations import COEFFICIENTS, PviAgreement
+from evaluator.suites.in_context_pvi.prompts import PviSource
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_DEFINITIONS, PVI_ORDERS, PVI_RUN, PviDefinition
 
 TEXTS = texts("evaluator.suites.in_context_pvi")
@@ -89,13 +91,10 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     Args:
         run: has the tables of PVI and label_spaces.
     """
-    tables = {name: run.table(name) for name in run.record.tables if name.startswith("pvi")}
-    datasets = dataset_order(tables["pvi_summary"], run.record.prompts.datasets)
-    run_names = figures.run_names(several=figures.has_several(tables["pvi"]))
-    tables = {name: _ordered(table, datasets) for name, table in tables.items()}
-    for name in ("pvi_summary", "pvi_annotators"):
-        parts = (["demonstrations"] if figures.has_several(tables[name]) else []) + ["demonstration_set"]
-        tables[name] = tables[name].with_columns(set_name=pl.concat_str(parts, separator=" "))
+    summary = run.table("pvi_summary")
+    datasets, several = dataset_order(summary, run.record.prompts.datasets), has_several(summary)
+    names = [name for name in run.record.tables if name.startswith("pvi_")]
+    tables = {name: _ordered(run.table(name), datasets, several=several) for name in names}
     labels = dict(run.table("label_spaces").select("dataset", "label_names").iter_rows())
     by_definition: dict[PviDefinition, Tables] = {
         name: {key: table.filter(definition=name) for key, table in tables.items()}
@@ -121,8 +120,8 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     if suite_source:
         yield _demonstrations_section(drawn, labels, suite_source)
     yield from total_error_sections(run, datasets)
-    yield _densities_section(drawn, datasets, run_names)
-    yield _deciles_section(drawn, suite_source, run_names)
+    yield _densities_section(drawn, datasets)
+    yield _deciles_section(drawn, suite_source)
     yield _stability_section(drawn["pvi_pairs"], by_definition)
     if tables["pvi_annotators"].height:
         yield _annotators_section(by_definition)
@@ -141,10 +140,27 @@ def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
     return QueryNumbers(columns, pvi.select(*key, method=method, rank=rank, bits="pvi_bits"), note=note)
 
 
-def _ordered(table: pl.DataFrame, datasets: Sequence[str]) -> pl.DataFrame:
-    """Return a table by dataset and source of demonstrations."""
+def has_several(rows: pl.DataFrame) -> bool:
+    """Return whether the rows have demonstrations of more than one source."""
+    return rows["demonstrations"].n_unique() > 1
+
+
+def _ordered(table: pl.DataFrame, datasets: Sequence[str], *, several: bool) -> pl.DataFrame:
+    """Return a table by dataset and source of demonstrations, in which runs and their sets have names.
+
+    Args:
+        several: whether the run has demonstrations of several sources, which are then part of the names.
+    """
     if "demonstrations" in table.columns:
-        table = table.sort(figures.BY_SOURCE, maintain_order=True)
+        # The sources of the suite, then demonstrations chosen by PVI, then PVI of other programs.
+        order = {name: place for place, name in enumerate((*get_args(PviSource), *PVI_ORDERS))}
+        table = table.sort(pl.col("demonstrations").replace_strict(order, default=len(order)), maintain_order=True)
+    if "demonstration_set" in table.columns:
+        if several or has_several(table):
+            set_name = in_run = pl.format("{} {}", "demonstrations", "demonstration_set")
+        else:
+            set_name, in_run = pl.format("{}", "demonstration_set"), pl.format("set {}", "demonstration_set")
+        table = table.with_columns(set_name=set_name, run_name=pl.format("{}-shot, {}", "n_shots", in_run))
     return in_order(table, datasets) if "dataset" in table.columns else table
 
 
@@ -159,7 +175,7 @@ def _means(rows: pl.DataFrame) -> Group:
 
 def _positive(column: str) -> Callable[[Row], str]:
     """Return a line below another value: a count, none for 0."""
-    return lambda row: count(row[column]) if row[column] else ""
+    return line(column, lambda n: count(n) if n else "")
 
 
 def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
@@ -207,9 +223,8 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
     """Build the section that compares demonstrations chosen by PVI with those of the suite, and lists them."""
     chosen, lists = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text"))), []
     for (dataset,), of_dataset in chosen.group_by("dataset", maintain_order=True):
-        in_runs = of_dataset.sort(figures.BY_SOURCE, "n_shots", "demonstration_set", "place")
         groups, names = [], labels[str(dataset)]
-        for (run,), rows in in_runs.group_by(figures.run_names(several=True), maintain_order=True):
+        for (run,), rows in of_dataset.group_by("run_name", maintain_order=True):
             items = [
                 (f"labelled {names[row['gold']]}, {number(row['pvi_bits'])} bits, row {row['row']}", row["text"])
                 for row in rows.iter_rows(named=True)
@@ -223,18 +238,16 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
     return Section("chosen", title, content, subtitle=subtitle, kind="pvi", navigation="Demonstrations")
 
 
+def _signed_ends(name: str) -> Callable[[Row], str]:
+    """Return a line below a difference: both ends of an interval of it."""
+    return lambda row: signed_interval(row[f"{name}_low"], row[f"{name}_high"])
+
+
 def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
     def difference(name: str) -> Column:
-        def ends(kind: str) -> Callable[[Row], str]:
-            return lambda row: signed_interval(row[f"{name}_{kind}low"], row[f"{name}_{kind}high"])
-
-        return Column(
-            f"Minus {suite_source}",
-            f"{name}_difference",
-            show=signed,
-            note="two intervals",
-            below=(ends(""), ends("two_way_")),
-        )
+        intervals = (_signed_ends(name), _signed_ends(f"{name}_two_way"))
+        title, value = f"Minus {suite_source}", f"{name}_difference"
+        return Column(title, value, show=signed, note="two intervals", below=intervals)
 
     values = (DRAWN, *[suite_source] * 3, TAIL_TO_TELL, f"{100 * ASSURANCE:g}", POWER)
     return Table(
@@ -261,27 +274,27 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
     )
 
 
-def _densities_section(drawn: Tables, datasets: Sequence[str], run_names: pl.Expr) -> Section:
+def _densities_section(drawn: Tables, datasets: Sequence[str]) -> Section:
     """Build the section of the histograms of right and wrong predictions."""
-    run, thresholds = ["dataset", *figures.RUN], drawn["pvi_summary"].select("dataset", *figures.RUN, "threshold")
-    densities = drawn["pvi_densities"].join(thresholds, on=run, how="left", maintain_order="left")
+    thresholds = drawn["pvi_summary"].select(*PVI_RUN, "threshold")
+    densities = drawn["pvi_densities"].join(thresholds, on=PVI_RUN, how="left", maintain_order="left")
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
     content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
     for dataset in datasets:
         panels = [
             Panel(str(name), [figures.density_figure(rows)], figures.threshold_text(rows["threshold"][0]))
-            for (name,), rows in densities.filter(dataset=dataset).group_by(run_names, maintain_order=True)
+            for (name,), rows in densities.filter(dataset=dataset).group_by("run_name", maintain_order=True)
         ]
         drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
         content.append(Group([drawings], dataset, dataset=dataset))
     return Section("densities", "Right and wrong predictions by PVI", content, navigation="Right and wrong")
 
 
-def _deciles_section(drawn: Tables, suite_source: str, run_names: pl.Expr) -> Section:
+def _deciles_section(drawn: Tables, suite_source: str) -> Section:
     """Build the section of the accuracies by decile."""
     sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
     colours = {f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources}
-    panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows, run_names)])
+    panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows)])
     legend = [Legend({"line": f"{suite_source} demonstrations", **colours})] if sources else []
     content: list[Block] = [TEXTS["deciles_note"].format(DRAWN), *legend, Panels(panels, style="curves", absent="")]
     return Section("deciles", "Accuracy by PVI deciles", content, navigation="Deciles")
@@ -289,7 +302,7 @@ def _deciles_section(drawn: Tables, suite_source: str, run_names: pl.Expr) -> Se
 
 def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Section:
     """Build the section of the agreement between runs: correlations, their strength, and analyses of variance."""
-    several = figures.has_several(pairs)
+    several = has_several(pairs)
     matrices = [
         run_matrix(f"{dataset}, {source}" if several else str(dataset), str(dataset), rows)
         for (dataset, source), rows in pairs.group_by("dataset", "demonstrations", maintain_order=True)
@@ -297,7 +310,7 @@ def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition
     of_one = " with demonstrations of one source" if several else ""
     note = [TEXTS["stability_note"].format(of_one, DRAWN)] if matrices else []
     absent = "Each dataset has only one run, so there is nothing to compare."
-    tables = (Group([*_stability_tables(of)], definition=name) for name, of in by_definition.items())
+    tables = definition_groups((name, _stability_tables(of)) for name, of in by_definition.items())
     content: list[Block] = [*note, Matrices(matrices, absent), *tables]
     return Section("stability", "Does a query keep its PVI?", content, kind="pvi", navigation="Stability")
 
@@ -366,7 +379,7 @@ ONE_WAY = [DATASET, SOURCE, _f_column("df_between", "df_within"), P_VALUE]
 
 def _stability_tables(tables: Tables) -> Iterator[Block]:
     """Yield the strength of correlations, and the analyses of variance, under one definition."""
-    several = figures.has_several(tables["pvi_summary"])
+    several = has_several(tables["pvi_summary"])
 
     def shown(name: str, columns: Sequence[Column]) -> list[Table]:
         rows, caption = tables[f"pvi_{name}"], TEXTS[f"{name}_caption"]
@@ -394,10 +407,10 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         ),
         Column("Queries", "n", note="annotated", below="n_annotated"),
     ]
-    tables = [
-        Group([Table(of["pvi_annotators"], columns, data={"table": "annotators"})], definition=name)
+    tables = definition_groups(
+        (name, [Table(of["pvi_annotators"], columns, data={"table": "annotators"})])
         for name, of in by_definition.items()
-    ]
+    )
     content: list[Block] = [TEXTS["annotators_note"], *tables]
     return Section("annotators", "PVI and annotators", content, kind="pvi", navigation="Annotators")
 

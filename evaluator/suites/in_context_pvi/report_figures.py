@@ -1,18 +1,12 @@
-"""Draw the figures of in-context PVI, after those of Lu et al. 2023, and name and order the runs on the page.
-
-The name of a run includes the source of its demonstrations only if the page has several sources.
-"""
+"""Draw the figures of in-context PVI, after those of Lu et al. 2023."""
 
 import math
 from dataclasses import replace
 from itertools import cycle
-from typing import get_args
 
 import polars as pl
 
 from evaluator.report import figures
-from evaluator.suites.in_context_pvi.prompts import PviSource
-from evaluator.suites.in_context_pvi.schema import PVI_ORDERS
 
 DENSITY = figures.Size(175, 92, left=32, right=8, top=6, bottom=36)
 DECILES = figures.Size(250, 150, left=48, right=12, top=8, bottom=38)
@@ -24,23 +18,10 @@ SOURCE_COLOURS = {
 }
 """Colours of the lines of demonstrations chosen by PVI, with their names in assets/page.css; other lines are blue."""
 
-BY_SOURCE = pl.col("demonstrations").cast(pl.Enum((*get_args(PviSource), *PVI_ORDERS)))
-"""Sort key: demonstrations of the suite, then those chosen by PVI."""
-
-RUN = ["demonstrations", "n_shots", "demonstration_set"]
-"""Columns that tell the runs of a dataset apart."""
+NAMES = ("run_name", "set_name")
+"""Columns of the page, which the data of a figure lack."""
 
 UNIT = "bits"  # of PVI, under every definition
-
-
-def has_several(rows: pl.DataFrame) -> bool:
-    """Return whether the rows have demonstrations of more than one source."""
-    return rows["demonstrations"].n_unique() > 1
-
-
-def run_names(*, several: bool) -> pl.Expr:
-    """Return the names of runs, as "4-shot, hardest 0" or "4-shot, set 0"."""
-    return pl.format("{}-shot, {} {}", "n_shots", "demonstrations" if several else pl.lit("set"), "demonstration_set")
 
 
 def threshold_text(threshold: float | None) -> str:
@@ -57,7 +38,7 @@ def density_figure(densities: pl.DataFrame) -> figures.Drawing:
 
     Args:
         densities: PVI_DENSITIES of one run, the two outer bins of which are drawn no wider than the others, and
-            `threshold` of PVI_SUMMARY, which is not drawn where it is null or outside the axis.
+            `threshold` of PVI_SUMMARY, which is not drawn where it is null or outside the axis, and NAMES.
     """
     inner, threshold = densities.filter(bin=1).row(0, named=True), densities["threshold"][0]
     step = inner["bin_high"] - inner["bin_low"]
@@ -81,30 +62,29 @@ def density_figure(densities: pl.DataFrame) -> figures.Drawing:
         figures.Axis(title=f"PVI, {UNIT}", domain=(low, high), form="~r"),
         figures.Axis(ticks=3, form="~r"),
         size=DENSITY,
-        data=densities,
+        data=densities.drop(NAMES),
         bars=bars,
         threshold=pl.DataFrame({"low": at}, schema={"low": pl.Float64}),
         whole=pl.DataFrame({"low": [low], "high": [high], "description": [description]}),
     )
 
 
-def decile_figure(deciles: pl.DataFrame, names: pl.Expr) -> figures.Drawing:
+def decile_figure(deciles: pl.DataFrame) -> figures.Drawing:
     """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
 
     Args:
-        deciles: PVI_DECILES of one dataset and definition.
-        names: of runs.
+        deciles: PVI_DECILES of one dataset and definition, and NAMES.
     """
     dashes = dict(zip(deciles["n_shots"].unique().sort(), cycle(figures.DASHES), strict=False))
     colours = {source: colour for source, (colour, _) in SOURCE_COLOURS.items()}
     accuracy = pl.col("accuracy").round(3).sort_by("decile")
-    ends = (accuracy.first().over(RUN), accuracy.last().over(RUN))
-    lines = deciles.sort(BY_SOURCE, "n_shots", "demonstration_set", "decile").select(
+    ends = (accuracy.first().over("run_name"), accuracy.last().over("run_name"))
+    lines = deciles.select(
         x="decile",
         y="accuracy",
         colour=pl.col("demonstrations").replace_strict(colours, default=figures.BLUE),
         dash=pl.col("n_shots").replace_strict(dashes, return_dtype=pl.String),
-        description=pl.format("{}: accuracy {} in the lowest decile, {} in the highest", names, *ends),
+        description=pl.format("{}: accuracy {} in the lowest decile, {} in the highest", "run_name", *ends),
     )
     half = figures.Mark("rule", y="half", rows="halves", color=figures.GREY, size=1, dash=(3, 3))
     return figures.panel(
@@ -112,7 +92,7 @@ def decile_figure(deciles: pl.DataFrame, names: pl.Expr) -> figures.Drawing:
         figures.Axis(title="PVI decile, lowest first", domain=(1, 10), ticks=tuple(range(1, 11)), form="d"),
         figures.Axis(title="accuracy", domain=(0, 1), ticks=(0, 0.25, 0.5, 0.75, 1), form=".2f"),
         size=DECILES,
-        data=deciles,
+        data=deciles.drop(NAMES),
         lines=lines,
         halves=pl.DataFrame({"half": [0.5]}),
     )

@@ -14,8 +14,11 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from evaluator.record import MeasuredRecord
 from evaluator.report import query_rows
 from evaluator.report.query_rows import MAX_CHARACTERS
+from evaluator.report.section import Group
+from evaluator.report.table import Table
 from evaluator.run.report import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS, PREDICTIONS, QUERIES
+from evaluator.suites.in_context_pvi.report import pvi_sections
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_QUERIES, PVI_RUN, PVI_SUMMARY
 from evaluator.suites.in_context_pvi.suite import pvi_measures
 from tests.report.made_record import changed_record, made_record
@@ -373,6 +376,24 @@ def test_equal_data_give_equal_bytes(report: MadeRun, pvi_path: Path, tmp_path: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(query_rows, "MAX_NUMBERS", 1_000_000)
         assert write_run_page(report, tmp_path / "again.html").read_bytes() == pvi_path.read_bytes()
+
+
+def test_pvi_of_another_program_is_a_row_on_the_page_below_those_of_the_suite(tmp_path: Path) -> None:
+    given = answers({("small", 2, 0): Run([0, 1, 1], [[-1.0, -2.0], [-1.0, -3.0], [-2.0, -1.0]], [-1.5, -1.0])})
+    texts = pl.DataFrame({"dataset": "small", "query_id": range(3), "row": range(3), "text": ["a", "b", "c"]})
+    queries = texts.with_columns(gold=pl.Series([0, 1, 1]), asked=True).cast(dict(PVI_QUERIES))
+    (tmp_path / "fine-tuned.csv").write_text("text,pvi\na,0.5\nb,-1\nc,2\n")
+    pl.DataFrame({"text": ["a", "b", "c"], "label_count": [[3, 1], [1, 1], [4, 0]]}).write_parquet(
+        tmp_path / "a.parquet"
+    )
+    tables = pvi_measures(given, queries, [tmp_path / "fine-tuned.csv", tmp_path / "a.parquet"])
+    sections = {section.anchor: section for section in pvi_sections(pvi_run(tables, {"small": LABELS["small"]}))}
+    group = sections["annotators"].content[1]
+    assert isinstance(group, Group)
+    (table,) = group.content
+    assert isinstance(table, Table)
+    names = dict.fromkeys(table.rows["set_name"])  # in the order of the page
+    assert [*names] == ["random 0", "fine-tuned 0"]
 
 
 def test_a_run_without_annotations_models_or_other_sets_says_so(browser: webdriver.Chrome, tmp_path: Path) -> None:
