@@ -28,7 +28,7 @@ from evaluator.report.classification import classification_sections, with_head
 from evaluator.report.notes import missing_class_notes, prompt_definition_notes
 from evaluator.report.query_rows import QueryNumbers
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import MetricText
+from evaluator.report.table import CORE_TITLES, MetricText, MetricTexts
 from evaluator.schemas import METRICS_KEY
 from evaluator.store import PromptStore
 
@@ -235,10 +235,21 @@ def classification_tables(
 
 
 def classification_page(
-    run: MeasuredRun, without_parts: Collection[str] = (), further: Iterable[Section] = ()
-) -> Iterator[Section]:
-    """Yield the sections of the parts of classification, then further ones, with the notes of the page on the first."""
-    notes = prompt_definition_notes(run.record, run.table("metrics"))
+    run: MeasuredRun,
+    without_parts: Collection[str] = (),
+    further: Iterable[Section] = (),
+    *,
+    notes: Iterable[str] = (),
+    texts: MetricTexts = CORE_TITLES,
+) -> list[Section]:
+    """Return the sections of the parts of classification, then further ones, with the notes of the page on the first.
+
+    Args:
+        without_parts: parts that further sections show.
+        notes: after those of every run.
+        texts: titles of metrics.
+    """
+    of_prompts = prompt_definition_notes(run.record, run.table("metrics"))
     missing = missing_class_notes(run.table("missing_classes"))
-    sections = [*classification_sections(run, without_parts=without_parts), *further]
-    yield from with_head(sections, run, [*notes, *missing])
+    sections = [*classification_sections(run, texts=texts, without_parts=without_parts), *further]
+    return with_head(sections, run, [*of_prompts, *missing, *notes])

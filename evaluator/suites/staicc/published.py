@@ -11,7 +11,7 @@ Show runs among the published models of StaICC: figures 4, 5 and 7 over numbers 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TypeAlias
@@ -197,20 +197,17 @@ def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
     differences = of_methods.filter(dataset=MEAN_OVER_DATASETS, metric="accuracy", definition=DEFINITION)
     others = pl.col("metric").is_in([*NORMAL, *PRINTED_AS.values()])
     diagnostics = metrics.filter(~others, definition=DIAGNOSTICS_DEFINITION)
+    figures = {
+        4: metrics.filter(pl.col("metric").is_in(NORMAL), definition=DEFINITION, part="normal"),
+        5: differences.filter(part="normal").rename({"method_a": "method", "difference": "value"}),
+        7: diagnostics.with_columns(pl.col("metric").replace(PRINTED_AS)),
+    }
     values = pl.concat(
-        frame.select(
-            pl.lit(figure, pl.Int64).alias("figure"), "part", "method", "metric",
-            *(pl.col(name).cast(pl.Float64) for name in ("value", "ci_low", "ci_high")),
-        )
-        for figure, frame in (
-            (4, metrics.filter(pl.col("metric").is_in(NORMAL), definition=DEFINITION)),
-            (5, differences.rename({"method_a": "method", "difference": "value"})),
-            (7, diagnostics.with_columns(pl.col("metric").replace(PRINTED_AS))),
-        )
-    )  # fmt: skip
-    values = values.filter((pl.col("part") == "normal") | (pl.col("figure") == 7), pl.col("value").is_finite())
-    found = values.unique(PANEL, keep="first", maintain_order=True)
-    sizes, rows = [record.model.n_parameters or 0], []
+        rows.select("method", "metric", pl.col(*ESTIMATE).cast(pl.Float64), figure=pl.lit(figure, pl.Int64))
+        for figure, rows in figures.items()
+    )
+    found = values.filter(pl.col("value").is_finite()).unique(PANEL, keep="first", maintain_order=True)
+    rows, sizes = [], [record.model.n_parameters or 0]
     for key, points in figure_points().group_by(PANEL, maintain_order=True):
         of_panel = found.filter(**dict(zip(PANEL, key, strict=True)))
         rows.append(of_panel.join(predicted(points, sizes).rename({"value": "expected"}), how="cross"))
@@ -291,15 +288,15 @@ def size_panel(
     return Panel(title, [scaling_figure(points, line, is_large=is_large, others=named)], about)
 
 
-def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | None:
-    """Build the section of runs among the published models; None where no run has measures that were published.
+def published_sections(runs: Iterable[tuple[Measured, str, str]]) -> Iterator[Section]:
+    """Yield the section of runs among the published models; nothing where no run has measures that were published.
 
     Args:
         runs: with the number and name of each in a comparison; for a single run, the number is "".
     """
     runs = [run for run in runs if has_published_measures(run[0].table("metrics"))]
     if not runs:
-        return None
+        return
     differing = {model: differing_settings(run.record, run.table("metrics")) for run, _, model in runs}
     comparable = [run for run in runs if not differing[run[2]]]
     others = [f"{model}: {'; '.join(settings)}." for model, settings in differing.items() if settings]
@@ -312,7 +309,7 @@ def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | No
         tables = [_neighbours(run.record, model, placed) for run, _, model in comparable]
         content += [List(lines), Legend(RUN_KEYS), TEXTS["published_note"], *_figures(placed)]
         content += tables if len(runs) == 1 else [Group(tables, "Nearest published models", is_folded=True)]
-    return Section(
+    yield Section(
         "published",
         "Among the published models",
         content,
@@ -327,10 +324,10 @@ def published_section(runs: Sequence[tuple[Measured, str, str]]) -> Section | No
 def published_comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
     """Build the section and the table of the runs of a comparison among the published models."""
     named = [(run, str(run.number), run.model) for run in runs]
-    section = published_section(named)
     placed = [standings(*run) for run in named if not differing_settings(run[0].record, run[0].metrics)]
     tables = {"among_published": pl.concat(placed).sort("number", *PANEL)} if placed else {}
-    return Comparison(tables, [section]) if section else None
+    sections = [*published_sections(named)]
+    return Comparison(tables, sections) if sections else None
 
 
 def _figures(placed: pl.DataFrame) -> Iterator[Block]:

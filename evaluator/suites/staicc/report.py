@@ -12,7 +12,7 @@ from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import Reading
 from evaluator.report import classification, figures
 from evaluator.report.methods import datasets_of, method_order
-from evaluator.report.notes import in_words, labels_in_words, missing_class_notes, prompt_definition_notes, pronoun
+from evaluator.report.notes import in_words, labels_in_words, pronoun
 from evaluator.report.section import Block, Group, Legend, MeasuredRun, Panel, Panels, Section, dataset_panels, texts
 from evaluator.report.table import (
     DATASET,
@@ -27,8 +27,9 @@ from evaluator.report.table import (
     number,
 )
 from evaluator.report.total_error import total_error_sections
+from evaluator.suites.base import classification_page
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
-from evaluator.suites.staicc.published import TITLES, published_section, standing_lines
+from evaluator.suites.staicc.published import TITLES, published_sections, standing_lines
 from evaluator.suites.staicc.robustness import VARIABLES
 
 TEXTS = texts("evaluator.suites.staicc")
@@ -53,20 +54,13 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
         run: with the tables of a classification run, group_metrics, missing_classes, absent_labels and
             the three of total error.
     """
-    metrics = run.table("metrics")
-    notes = [
-        *prompt_definition_notes(run.record, metrics),
-        *missing_class_notes(run.table("missing_classes")),
-        *absent_label_notes(run.table("absent_labels")),
-    ]
-    classified = classification.classification_sections(run, texts=TITLES, without_parts=DIAGNOSTIC_PARTS)
-    sections = [*classified, *diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
-    sections += learning_curve_sections(run)
-    if published := published_section([(run, "", run.record.model.title)]):
-        sections.append(published)
-        standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
-        sections[0] = replace(sections[0], content=(*standing, *sections[0].content))
-    yield from classification.with_head(sections, run, notes)
+    further = [*diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
+    further += [*learning_curve_sections(run), *published_sections([(run, "", run.record.model.title)])]
+    notes = absent_label_notes(run.table("absent_labels"))
+    sections = classification_page(run, DIAGNOSTIC_PARTS, further, notes=notes, texts=TITLES)
+    standing = [marked('{} <a href="#published">More</a>', line) for line in standing_lines(run)]
+    yield from (replace(first, content=(*standing, *first.content)) for first in sections[:1])
+    yield from sections[1:]
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -77,18 +71,19 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
         return
     headlines = metrics.filter(pl.col("method").is_in(methods), pl.col("metric").is_in(list(HEADLINES)))
     without = {*metrics["definition"]} - {*headlines["definition"]}
-    told = {name: f"No diagnostic is measured under the definition {name}." for name in DEFINITIONS if name in without}
-    undiagnosed = [Group([sentence], definition=name) for name, sentence in told.items()]
-
-    def section(method: str, **more: Any) -> Section:
-        anchor = f"diagnostics-{methods.index(method) + 1}"
-        return Section(anchor, content=[*undiagnosed, *_diagnostics(run, method)], style=STYLE, **more)
-
-    first, *others = methods
-    subtitle = f"{first}, after Cho & Inoue 2025, section 3.3"
-    yield section(first, title="Diagnostics", subtitle=subtitle, kind="diagnosed", navigation="Diagnostics")
+    undiagnosed = [
+        Group([f"No diagnostic is measured under the definition {name}."], definition=name)
+        for name in DEFINITIONS
+        if name in without
+    ]
+    first, *others = (
+        Section(f"diagnostics-{place}", name, [*undiagnosed, *_diagnostics(run, name)], kind="diagnosed", style=STYLE)
+        for place, name in enumerate(methods, 1)
+    )
+    subtitle = f"{first.title}, after Cho & Inoue 2025, section 3.3"
+    yield replace(first, title="Diagnostics", subtitle=subtitle, navigation="Diagnostics")
     if others:
-        folded = [section(name, title=name, kind="diagnosed method", is_folded=True) for name in others]
+        folded = [replace(section, kind="diagnosed method", is_folded=True) for section in others]
         yield Section("other-diagnostics", "Diagnostics of other methods", folded, kind="other-methods")
 
 

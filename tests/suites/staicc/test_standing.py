@@ -18,7 +18,7 @@ from evaluator.suites.staicc.published import (
     figure_points,
     neighbours,
     published_results,
-    published_section,
+    published_sections,
     standing_lines,
     standings,
 )
@@ -122,14 +122,14 @@ def test_a_run_with_other_settings_is_not_compared_and_the_page_lists_them(
     run = made(measured, **changed)
     assert differing_settings(run.record, run.table("metrics")) == [settings]
     assert [*standing_lines(run)] == []
-    section = published_section([(run, "", "mine")])
+    (section,) = published_sections([(run, "", "mine")])
     assert section is not None
     assert section.content[1:] == [List([f"mine: {settings}."])]
     assert not section.navigation
 
 
 def test_a_run_without_published_measures_has_no_section() -> None:
-    assert published_section([(made(metrics().filter(pl.col("metric") == "none")), "", "mine")]) is None
+    assert not [*published_sections([(made(metrics().filter(pl.col("metric") == "none")), "", "mine")])]
 
 
 def test_a_run_that_stopped_early_is_not_compared() -> None:
@@ -145,7 +145,7 @@ def test_512_queries_are_all_of_them() -> None:
 def test_a_section_of_several_runs_has_all_of_them_in_each_figure() -> None:
     other = made()
     other = other.but(record=replace(other.record, model=replace(other.record.model, n_parameters=10**8)))
-    section = published_section([(made(), "1", "mine"), (other, "2", "small")])
+    (section,) = published_sections([(made(), "1", "mine"), (other, "2", "small")])
     assert section is not None
     drawings = [
         panel.drawings[0].csv for block in section.content if hasattr(block, "panels") for panel in block.panels
