@@ -1,10 +1,9 @@
 """Build the requests of the suite decide: each question in its form, and variants that should not change the answer."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -59,11 +58,8 @@ class DecideOptions(Options):
         return ("letters", "names") if self.form == "both" else (self.form,)
 
 
-Example = Mapping[str, Any]
-"""A row of DECISION_EXAMPLES."""
-
-Put = Callable[[Example], tuple[str, Asked]]
-"""Returns the input and the question of a row."""
+YES_NO = [questions.NO, questions.YES]
+"""Options of a yes-or-no question."""
 
 ORDER_AVERAGED, ONE_BY_ONE = "order_averaged", "one_by_one"
 """Methods of the suite, and the parts of the requests that they add."""
@@ -93,6 +89,7 @@ class Variation(NamedTuple):
     is_negated: bool = False  # yes answers no
     before: str = ""  # text between the input and the question
     form: Form | None = None  # None: the main one
+    option: int | None = None  # a yes-or-no question whether this option is the answer; None: the question itself
 
 
 def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
@@ -220,13 +217,16 @@ def _others(others: Sequence[questions.Question], form: Form) -> str:
 
 def _curve_rows(dataset: DecisionDataset, form: Form, number: int) -> Iterator[pl.DataFrame]:
     """Yield a set of demonstrations cut before each answer: a prompt for each, whose tokens all queries have."""
-    puts = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
-    n_shots = dataset.demonstrations.height
+    plain, n_shots = [Variation(dataset.question.instructions)], dataset.demonstrations.height
     for place in range(n_shots):
         before = replace(dataset, demonstrations=dataset.demonstrations.head(place))
-        asked_row = dataset.demonstrations.slice(place, 1)
-        columns = _of_set(PART, number) | {"query_id": pl.lit(None, pl.Int64), "training_row": pl.col("row")}
-        yield from _frames(before, asked_row, form, puts, number * n_shots + place, columns)
+        columns = {
+            "position": pl.lit(number * n_shots + place, pl.Int64),
+            "query_id": pl.lit(None, pl.Int64),
+            "training_row": pl.col("query_id"),
+        }
+        for rows in request_rows(before, dataset.demonstrations.slice(place, 1), PART, form, plain, number):
+            yield rows.with_columns(**columns)
 
 
 def request_rows(
@@ -238,64 +238,50 @@ def request_rows(
     demonstration_set: int = 0,
 ) -> Iterator[pl.DataFrame]:
     """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
+    kind, plain = dataset.question.kind, Variation(dataset.question.instructions)
     for number, variation in enumerate(variations):
         as_form = variation.form or form
-        put = partial(_put, dataset.question.kind, as_form, variation)
-        place = demonstration_set * len(variations) + number
-        columns = _of_set(part, demonstration_set) | {"template": pl.lit(number, pl.Int64)}
-        yield from _frames(dataset, queries, as_form, put, place, columns)
-
-
-def _of_set(part: str, number: int) -> dict[str, pl.Expr]:
-    """Return the columns of a part after a demonstration set."""
-    return {"part": pl.lit(part), "demonstration_set": pl.lit(number, pl.Int64)}
-
-
-def _frames(
-    dataset: DecisionDataset, queries: pl.DataFrame, form: Form, put: Put, place: int, columns: dict[str, pl.Expr]
-) -> Iterator[pl.DataFrame]:
-    """Yield requests of queries (DECISION_EXAMPLES), at most ROWS_PER_FRAME together.
-
-    Args:
-        put: asks the question of a row.
-        place: number of the variation in its part, which positions follow from.
-        columns: `part`, `demonstration_set`, and those that differ from the question as it is.
-    """
-    plain = partial(_put, dataset.question.kind, form, Variation(dataset.question.instructions))
-    shown = pl.DataFrame(
-        [_demonstration(row, *plain(row)) for row in dataset.demonstrations.iter_rows(named=True)],
-        schema={"text": pl.String(), "label": pl.Int64()},
-        orient="row",
-    )
-    for first in range(0, queries.height, ROWS_PER_FRAME):
-        some = queries.slice(first, ROWS_PER_FRAME)
-        asked_rows = [put(row) for row in some.iter_rows(named=True)]
-        inputs = pl.Series([f"{text}\n\n{question.text}" for text, question in asked_rows], dtype=pl.String)
-        rows = np.tile(np.arange(shown.height), (some.height, 1))
-        yield some.select(
-            "gold",
-            **NOT_VARIED | {"query_id": pl.col("row"), "label_names": pl.col("options")} | columns,
-            dataset=pl.lit(dataset.name),
-            position=pl.int_range(pl.len()) + first + place * queries.height,
-            n_shots=pl.lit(shown.height, pl.Int64),
-            demonstration_ids=pl.lit(dataset.demonstrations["row"].to_list(), pl.List(pl.Int64)),
-            prompt=render_prompts("", shown["text"], rows, inputs),
-            spans=prompt_spans("", shown, rows, inputs),
-            ask=pl.lit("labels"),
-            continuations=pl.Series([question.answers for _, question in asked_rows], dtype=pl.List(pl.String)),
+        shown_rows = [(row, _put(kind, as_form, plain, row)) for row in dataset.demonstrations.iter_rows(named=True)]
+        shown = pl.DataFrame(
+            [(f"{put.text}{put.answers[row['gold']]}\n\n", len(put.text)) for row, put in shown_rows],
+            schema={"text": pl.String(), "label": pl.Int64()},
+            orient="row",
         )
+        first, template = (demonstration_set * len(variations) + number) * queries.height, pl.lit(number, pl.Int64)
+        for some in queries.iter_slices(ROWS_PER_FRAME):
+            asked_rows = [_put(kind, as_form, variation, row) for row in some.iter_rows(named=True)]
+            inputs = pl.Series([put.text for put in asked_rows], dtype=pl.String)
+            in_order = np.tile(np.arange(shown.height), (some.height, 1))
+            yield some.select(
+                "gold",
+                **NOT_VARIED | {"demonstration_set": pl.lit(demonstration_set, pl.Int64), "template": template},
+                part=pl.lit(part),
+                dataset=pl.lit(dataset.name),
+                position=pl.int_range(pl.len()) + first,
+                query_id="row",
+                label_names="options",
+                n_shots=pl.lit(shown.height, pl.Int64),
+                demonstration_ids=pl.lit(dataset.demonstrations["row"].to_list(), pl.List(pl.Int64)),
+                prompt=render_prompts("", shown["text"], in_order, inputs),
+                spans=prompt_spans("", shown, in_order, inputs),
+                ask=pl.lit("labels"),
+                continuations=pl.Series([put.answers for put in asked_rows], dtype=pl.List(pl.String)),
+            )
+            first += some.height
 
 
-def _put(kind: questions.QuestionKind, form: Form, variation: Variation, row: Example) -> tuple[str, Asked]:
-    """Return the input of a row and its question. Yes to a negated question answers no."""
-    names, descriptions = row["options"], row["descriptions"]
-    order = variation.order or default_order(kind, len(names))
-    if variation.is_negated:
+def _put(kind: questions.QuestionKind, form: Form, variation: Variation, row: Mapping[str, Any]) -> Asked:
+    """Return the question about a row of DECISION_EXAMPLES, after its input. Yes to a negated question answers no."""
+    instructions, names, descriptions = variation.instructions, row["options"], row["descriptions"]
+    if variation.option is not None:
+        means = " - ".join(filter(None, (names[variation.option], descriptions[variation.option])))
+        instructions = f"{instructions}\nIs this the answer: {means}?"
+        kind, names = "yes-no", YES_NO
+    if variation.option is not None or variation.is_negated:
         descriptions = ["", ""]
-    put = asked(form, kind, variation.instructions, names, descriptions, order)
-    put = put._replace(text=variation.before + put.text)
-    text = changed_input(row["input"], variation)
-    return text, put._replace(answers=put.answers[::-1]) if variation.is_negated else put
+    put = asked(form, kind, instructions, names, descriptions, variation.order or default_order(kind, len(names)))
+    text = f"{changed_input(row['input'], variation)}\n\n{variation.before}{put.text}"
+    return Asked(text, put.answers[::-1] if variation.is_negated else put.answers)
 
 
 def changed_input(text: str, variation: Variation) -> str:
@@ -305,47 +291,35 @@ def changed_input(text: str, variation: Variation) -> str:
     return text.lower() if variation.inputs else text
 
 
-def _demonstration(row: Example, text: str, question: Asked) -> tuple[str, int]:
-    """Return a question with its answer, and the number of characters before the answer."""
-    before = f"{text}\n\n{question.text}"
-    return f"{before}{question.answers[row['gold']]}\n\n", len(before)
-
-
 def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield the queries of a part with their options in every order."""
-    sets, queries, form, options = _asked_in(context)
-    question, n_options = sets[0].question, len(queries["options"][0])
-    every = [Variation(question.instructions, order) for order in orders(question, n_options, options.seed)]
-    for number, dataset in enumerate(sets):
-        for rows in request_rows(dataset, queries, ORDER_AVERAGED, form, every, number):
-            yield rows.select(context.columns)
+    dataset, seed = _decision(context), context.config.options_of(DecideOptions).seed
+    every = orders(dataset.question, len(dataset.examples["options"][0]), seed)
+    variations = [Variation(dataset.question.instructions, order) for order in every]
+    return _added_rows(context, ORDER_AVERAGED, variations)
 
 
 def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield a yes-or-no question for each option of each query: whether it is the answer; `label_tried` numbers it."""
-    sets, queries, form, _ = _asked_in(context)
-    if sets[0].question.kind == "yes-no":
-        return
+    dataset = _decision(context)
+    n_options = len(dataset.examples["options"][0])
+    every = [Variation(dataset.question.instructions, option=option) for option in range(n_options)]
+    alone = {"label_tried": pl.col("template"), "template": pl.lit(0, pl.Int64), "label_names": pl.lit(YES_NO)}
+    if dataset.question.kind != "yes-no":
+        for rows in _added_rows(context, ONE_BY_ONE, every):
+            yield rows.with_columns(**alone)
 
-    names = [questions.NO, questions.YES]
 
-    def put(label: int, row: Example) -> tuple[str, Asked]:
-        means = " - ".join(filter(None, (row["options"][label], row["descriptions"][label])))
-        instructions = f"{sets[0].question.instructions}\nIs this the answer: {means}?"
-        return row["input"], asked(form, "yes-no", instructions, names, ("", ""), default_order("yes-no", 2))
-
-    n_options = len(queries["options"][0])
-    for place, (dataset, label) in enumerate(product(sets, range(n_options))):
-        asked_alone = {"label_tried": pl.lit(label, pl.Int64), "label_names": pl.lit(names)}
-        columns = _of_set(ONE_BY_ONE, place // n_options) | asked_alone
-        for rows in _frames(dataset, queries, form, partial(put, label), place, columns):
+def _added_rows(context: MethodContext, part: str, variations: Sequence[Variation]) -> Iterator[pl.DataFrame]:
+    """Yield the queries of the part that a method answers, after each demonstration set in each variation."""
+    dataset, options = _decision(context), context.config.options_of(DecideOptions)
+    form = next((form for form in options.forms if form == context.part), options.forms[0])
+    for number, of_set in enumerate(demonstration_sets(dataset, options)):
+        queries = of_set.examples.head(context.config.n_queries or of_set.examples.height)
+        for rows in request_rows(of_set, queries, part, form, variations, number):
             yield rows.select(context.columns)
 
 
-def _asked_in(context: MethodContext) -> tuple[list[DecisionDataset], pl.DataFrame, Form, DecideOptions]:
-    """Return the dataset with each demonstration set, and queries and form of the part that a method answers."""
+def _decision(context: MethodContext) -> DecisionDataset:
     assert isinstance(context.dataset, DecisionDataset), "the suite's own methods have its datasets"
-    options = context.config.options_of(DecideOptions)
-    sets = demonstration_sets(context.dataset, options)
-    form = next((form for form in options.forms if form == context.part), options.forms[0])
-    return sets, sets[0].examples.head(context.config.n_queries or sets[0].examples.height), form, options
+    return context.dataset
