@@ -23,8 +23,10 @@ from evaluator.config import DataOptions
 from evaluator.datasets.question_table import drawn_demonstrations, question_examples
 from evaluator.decisions.questions import read_questions
 from evaluator.errors import DatasetError
+from evaluator.methods.base import ScoredRequests
 from evaluator.runs.export import export
 from evaluator.store import open_intact_store
+from evaluator.suites.decide.suite import order_averaged_probs
 from tests.command_line import command
 
 TEAMS = ["billing", "technical", "spam"]
@@ -574,3 +576,20 @@ def test_methods_ask_after_every_demonstration_set(tmp_path):
             _, varied = probabilities(run, "order", "queue")
             logs = np.log(varied.reshape(4, -1, 4)).mean(axis=0)
             np.testing.assert_allclose(of_sets[0], softmax(logs, axis=1), rtol=1e-12)
+
+
+def test_the_mean_over_orders_has_the_same_digits_whatever_the_order_of_rows():
+    draw = np.random.default_rng(3)
+    columns = {"suite": "decide", "dataset": "queue", "demonstration_set": 0, "part": "letters", "template": 0}
+    asked = [columns | {"query_id": query, "label_log_likelihoods": [0.0] * 3} for query in range(40)]
+    varied = [
+        columns
+        | {"query_id": query, "part": "order_averaged", "template": order, "label_log_likelihoods": list(scores)}
+        for query in range(40)
+        for order, scores in enumerate(draw.normal(-3, 2, (6, 3)))
+    ]
+    rows = pl.DataFrame(asked + varied)
+    shuffled = [rows.head(40).vstack(rows.tail(-40).sample(fraction=1, shuffle=True, seed=seed)) for seed in range(9)]
+    requests = [ScoredRequests(rows=one.lazy(), parts={}, answered_part="letters") for one in (rows, *shuffled)]
+    first, *others = (order_averaged_probs(scored, "paper").collect()["label_probs"] for scored in requests)
+    assert all(probs.equals(first) for probs in others)
