@@ -78,6 +78,23 @@ ACROSS = {"sets": "demonstration sets", "shots": "numbers of shots", "models": "
 
 STYLE = "evaluator.suites.in_context_pvi:assets/pvi.css"
 
+V_INFORMATION = Section(
+    "v-information", "V-information and accuracy", kind="pvi", navigation="V-information", style=STYLE
+)
+CHOSEN_BY_PVI = Section(
+    "chosen",
+    "Demonstrations chosen by PVI",
+    subtitle="Lu et al. 2023, section 5.6",
+    kind="pvi",
+    navigation="Demonstrations",
+)
+DENSITIES = Section("densities", "Right and wrong predictions by PVI", navigation="Right and wrong")
+DECILES = Section("deciles", "Accuracy by PVI deciles", navigation="Deciles")
+STABILITY = Section("stability", "Does a query keep its PVI?", kind="pvi", navigation="Stability")
+ANNOTATORS = Section("annotators", "PVI and annotators", kind="pvi", navigation="Annotators")
+LISTED = Section("listed", "The hardest queries, and labels that look wrong", navigation="Hardest queries")
+"""The sections of a run's page, without their content."""
+
 Tables = Mapping[str, pl.DataFrame]
 
 SHOTS = Column("Shots", "n_shots")
@@ -107,25 +124,18 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     summaries = definition_groups(
         (name, [_summary_table(name, of["pvi_summary"]), _means(of["pvi_means"])]) for name, of in by_definition.items()
     )
-    yield Section(
-        "v-information",
-        "V-information and accuracy",
-        [TEXTS["v_information_note"], *summaries],
-        kind="pvi",
-        navigation="V-information",
-        definitions={name: MEANINGS[name] for name in by_definition},
-        datasets=tuple(datasets),
-        style=STYLE,
-    )
+    controls: dict[str, str] = {name: MEANINGS[name] for name in by_definition}
+    content: list[Block] = [TEXTS["v_information_note"], *summaries]
+    yield replace(V_INFORMATION, content=content, definitions=controls, datasets=tuple(datasets))
     if suite_source:
-        yield _demonstrations_section(drawn, labels, suite_source)
+        yield replace(CHOSEN_BY_PVI, content=[*_chosen(drawn, labels, suite_source)])
     yield from total_error_sections(run, datasets)
-    yield _densities_section(drawn, datasets)
-    yield _deciles_section(drawn, suite_source)
-    yield _stability_section(drawn["pvi_pairs"], by_definition)
+    yield replace(DENSITIES, content=[*_densities(drawn, datasets)])
+    yield replace(DECILES, content=[*_deciles(drawn, suite_source)])
+    yield replace(STABILITY, content=[*_stability(drawn["pvi_pairs"], by_definition)])
     if tables["pvi_annotators"].height:
-        yield _annotators_section(by_definition)
-    yield _listed_section(drawn, datasets, labels, suite_source)
+        yield replace(ANNOTATORS, content=[*_annotators(by_definition)])
+    yield replace(LISTED, content=[*_listed_queries(drawn, datasets, labels, suite_source)])
 
 
 def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
@@ -219,9 +229,11 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
     )
 
 
-def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Section:
-    """Build the section that compares demonstrations chosen by PVI with those of the suite, and lists them."""
-    chosen, lists = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text"))), []
+def _chosen(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Iterator[Block]:
+    """Compare demonstrations chosen by PVI with those of the suite, and list them."""
+    yield TEXTS["demonstrations_note"].format(suite_source)
+    yield _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
+    chosen = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text")))
     for (dataset,), of_dataset in chosen.group_by("dataset", maintain_order=True):
         groups, names = [], labels[str(dataset)]
         for (run,), rows in of_dataset.group_by("run_name", maintain_order=True):
@@ -231,11 +243,7 @@ def _demonstrations_section(drawn: Tables, labels: Mapping[str, Sequence[str]], 
             ]
             groups.append(_listed(str(run), items))
         title = f"{dataset}: chosen demonstrations"
-        lists.append(Group(groups, title, dataset=str(dataset), style="found", is_folded=True))
-    table = _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
-    title, subtitle = "Demonstrations chosen by PVI", "Lu et al. 2023, section 5.6"
-    content: list[Block] = [TEXTS["demonstrations_note"].format(suite_source), table, *lists]
-    return Section("chosen", title, content, subtitle=subtitle, kind="pvi", navigation="Demonstrations")
+        yield Group(groups, title, dataset=str(dataset), style="found", is_folded=True)
 
 
 def _signed_ends(name: str) -> Callable[[Row], str]:
@@ -274,45 +282,44 @@ def _demonstrations_table(rows: pl.DataFrame, suite_source: str) -> Table:
     )
 
 
-def _densities_section(drawn: Tables, datasets: Sequence[str]) -> Section:
-    """Build the section of the histograms of right and wrong predictions."""
+def _densities(drawn: Tables, datasets: Sequence[str]) -> Iterator[Block]:
+    """Yield the histograms of right and wrong predictions."""
     thresholds = drawn["pvi_summary"].select(*PVI_RUN, "threshold")
     densities = drawn["pvi_densities"].join(thresholds, on=PVI_RUN, how="left", maintain_order="left")
     keys = {"right": "right", "wrong": "wrong", "threshold": "threshold: at least half are right from here up"}
-    content: list[Block] = [TEXTS["densities_note"].format(DRAWN), Legend(keys)]
+    yield TEXTS["densities_note"].format(DRAWN)
+    yield Legend(keys)
     for dataset in datasets:
         panels = [
             Panel(str(name), [figures.density_figure(rows)], figures.threshold_text(rows["threshold"][0]))
             for (name,), rows in densities.filter(dataset=dataset).group_by("run_name", maintain_order=True)
         ]
         drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
-        content.append(Group([drawings], dataset, dataset=dataset))
-    return Section("densities", "Right and wrong predictions by PVI", content, navigation="Right and wrong")
+        yield Group([drawings], dataset, dataset=dataset)
 
 
-def _deciles_section(drawn: Tables, suite_source: str) -> Section:
-    """Build the section of the accuracies by decile."""
+def _deciles(drawn: Tables, suite_source: str) -> Iterator[Block]:
+    """Yield the accuracies by decile."""
+    yield TEXTS["deciles_note"].format(DRAWN)
     sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
-    colours = {f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources}
+    if sources:
+        colours = {f"line {figures.SOURCE_COLOURS[name][1]}": name for name in sources}
+        yield Legend({"line": f"{suite_source} demonstrations", **colours})
     panels = dataset_panels(drawn["pvi_deciles"], lambda rows: [figures.decile_figure(rows)])
-    legend = [Legend({"line": f"{suite_source} demonstrations", **colours})] if sources else []
-    content: list[Block] = [TEXTS["deciles_note"].format(DRAWN), *legend, Panels(panels, style="curves", absent="")]
-    return Section("deciles", "Accuracy by PVI deciles", content, navigation="Deciles")
+    yield Panels(panels, style="curves", absent="")
 
 
-def _stability_section(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Section:
-    """Build the section of the agreement between runs: correlations, their strength, and analyses of variance."""
+def _stability(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Iterator[Block]:
+    """Yield the agreement between runs: correlations, their strength, and analyses of variance."""
     several = has_several(pairs)
     matrices = [
         run_matrix(f"{dataset}, {source}" if several else str(dataset), str(dataset), rows)
         for (dataset, source), rows in pairs.group_by("dataset", "demonstrations", maintain_order=True)
     ]
-    of_one = " with demonstrations of one source" if several else ""
-    note = [TEXTS["stability_note"].format(of_one, DRAWN)] if matrices else []
-    absent = "Each dataset has only one run, so there is nothing to compare."
-    tables = definition_groups((name, _stability_tables(of)) for name, of in by_definition.items())
-    content: list[Block] = [*note, Matrices(matrices, absent), *tables]
-    return Section("stability", "Does a query keep its PVI?", content, kind="pvi", navigation="Stability")
+    if matrices:
+        yield TEXTS["stability_note"].format(" with demonstrations of one source" if several else "", DRAWN)
+    yield Matrices(matrices, absent="Each dataset has only one run, so there is nothing to compare.")
+    yield from definition_groups((name, _stability_tables(of)) for name, of in by_definition.items())
 
 
 def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
@@ -392,8 +399,9 @@ def _stability_tables(tables: Tables) -> Iterator[Block]:
         yield Group(analyses, "Does PVI depend on the demonstration set?")
 
 
-def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Section:
-    """Build the section of correlations between PVI and annotators."""
+def _annotators(by_definition: Mapping[PviDefinition, Tables]) -> Iterator[Block]:
+    """Yield the correlations between PVI and annotators."""
+    yield TEXTS["annotators_note"]
     columns = [
         DATASET,
         SHOTS,
@@ -407,27 +415,23 @@ def _annotators_section(by_definition: Mapping[PviDefinition, Tables]) -> Sectio
         ),
         Column("Queries", "n", note="annotated", below="n_annotated"),
     ]
-    tables = definition_groups(
+    yield from definition_groups(
         (name, [Table(of["pvi_annotators"], columns, data={"table": "annotators"})])
         for name, of in by_definition.items()
     )
-    content: list[Block] = [TEXTS["annotators_note"], *tables]
-    return Section("annotators", "PVI and annotators", content, kind="pvi", navigation="Annotators")
 
 
-def _listed_section(
+def _listed_queries(
     drawn: Tables, datasets: Sequence[str], labels: Mapping[str, Sequence[str]], suite_source: str
-) -> Section:
-    """Build the section with the lists of hard and likely mislabelled queries."""
+) -> Iterator[Block]:
+    """Yield the lists of hard and likely mislabelled queries."""
     with_source = f" with {suite_source} demonstrations" if suite_source else ""
-    content: list[Block] = [TEXTS["listed_note"].format(with_source, DRAWN, N_LISTED)]
+    yield TEXTS["listed_note"].format(with_source, DRAWN, N_LISTED)
     for name in datasets:
         hardest, mislabelled = (drawn[table].filter(dataset=name) for table in ("pvi_hardest", "pvi_mislabelled"))
         title = f"{name}: {plural(mislabelled.height, 'label')} that look{'s' * (mislabelled.height == 1)} wrong"
         lists, is_open = [*_query_lists(hardest, mislabelled, labels[name])], name == datasets[0]
-        content.append(Group(lists, title, dataset=name, style="found", is_folded=True, is_open=is_open))
-    title = "The hardest queries, and labels that look wrong"
-    return Section("listed", title, content, navigation="Hardest queries")
+        yield Group(lists, title, dataset=name, style="found", is_folded=True, is_open=is_open)
 
 
 def _query_lists(hardest: pl.DataFrame, mislabelled: pl.DataFrame, labels: Sequence[str]) -> Iterator[Block]:
