@@ -1,7 +1,7 @@
 """List the suites by name, and the names that stand for several of them."""
 
 from collections import UserDict
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +28,7 @@ class _Suites(UserDict[str, Any]):
         return suite
 
 
-_SUITES = _Suites({
+SUITES = _Suites({
     "staicc-normal": "staicc",
     "staicc-bias": "staicc",
     "staicc-robustness": "staicc",
@@ -40,7 +40,6 @@ _SUITES = _Suites({
     "decide": "decide",
 })  # fmt: skip
 
-SUITES: MutableMapping[str, Suite] = _SUITES
 
 SUITE_GROUPS: dict[str, tuple[str, ...]] = {
     "staicc": ("staicc-normal", "staicc-bias", "staicc-robustness"),
@@ -59,7 +58,7 @@ TABLES = {
 
 def imported_suites() -> list[str]:
     """Return the names of suites that were looked up so far, and of others in the same packages."""
-    return [name for name, suite in _SUITES.data.items() if isinstance(suite, Suite)]
+    return [name for name, suite in SUITES.data.items() if isinstance(suite, Suite)]
 
 
 def require_suites(names: Iterable[str]) -> None:

@@ -133,8 +133,7 @@ def _shares(accuracy: Headline) -> pl.DataFrame:
         {**accuracy.about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
         for name, value in parts
     ]
-    missing = {name: None for name in VARIANCE_COMPONENTS if name not in rows[0]}
-    return pl.DataFrame(rows).with_columns(**missing).select(VARIANCE_COMPONENTS.names()).cast(VARIANCE_COMPONENTS)
+    return pl.DataFrame(rows, schema=VARIANCE_COMPONENTS)
 
 
 N_FOLDS = 5

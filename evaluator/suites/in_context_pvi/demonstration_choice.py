@@ -155,13 +155,10 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
     """
     bits = pl.col("pvi_bits")
     ranked = pvi.filter(bits.is_finite()).sort(-bits if order == "easiest" else bits, "query_id")
-    by_label = [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
-    return [_from_the_middle(rows) for rows in by_label] if order == "middle" else by_label
-
-
-def _from_the_middle(rows: list[int]) -> list[int]:
-    """Return rows from the median outwards, the earlier of two first."""
-    return [rows[place] for place in sorted(range(len(rows)), key=lambda place: abs(2 * place - (len(rows) - 1)))]
+    if order == "middle":
+        place, n_rows = pl.int_range(pl.len()).over("gold"), pl.len().over("gold")
+        ranked = ranked.sort((2 * place - (n_rows - 1)).abs(), maintain_order=True)
+    return [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
 
 
 def _require_enough(
@@ -269,8 +266,7 @@ def demonstrations_table(
     ]
     if not records:
         return schema.PVI_DEMONSTRATIONS.to_frame()
-    declared_types = {name: dtype for name, dtype in schema.PVI_DEMONSTRATIONS.items() if name in records[0]}
-    types = {**declared_types, "p_majority": pl.Float64(), **GUESSES}
+    types = {**schema.PVI_DEMONSTRATIONS, **GUESSES, "p_majority": pl.Float64()}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types)
     rows = rows.with_columns(definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first())
     rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")

@@ -395,7 +395,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
 
     def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
-        weights = scale * np.array(slope_weights(axis))
+        weights = scale * slope_weights(axis)
         values, without_one = level_values(group, metric, "noise_rate")
         largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
         return jackknifed(float(values @ weights), without_one @ weights, "symmetric", (-largest, largest))
@@ -407,14 +407,13 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     }
 
 
-def slope_weights(axis: Sequence[float]) -> list[float]:
+def slope_weights(axis: Sequence[float]) -> Floats:
     """Return a weight for each point of the axis, so that the weighted sum of values is their least-squares slope.
 
     NaN where all points are the same.
     """
-    centre = sum(axis) / len(axis)
-    scatter = sum((x - centre) ** 2 for x in axis)
-    return [(x - centre) / scatter if scatter else math.nan for x in axis]
+    centred = np.array(axis) - np.mean(axis)
+    return np.asarray(centred / ((centred @ centred) or math.nan))
 
 
 def _shares_of_true_labels(group: PredictionGroup) -> list[float]:

@@ -84,7 +84,7 @@ def _describe(config: RunConfig) -> base.Described:
 
 def _check_demonstrations(config: RunConfig) -> None:
     """Raise ConfigError for choices of demonstrations where the benchmark has its own."""
-    others = [name for name in config.suites if SUITES_OF_OWN_DATA.isdisjoint([name])]
+    others = [name for name in config.suites if name not in SUITES_OF_OWN_DATA]
     if config.options_of(DemonstrationOptions) != DemonstrationOptions() and (others or not config.is_own_data):
         where = ", ".join(others) or "StaICC's datasets, whose demonstrations are those of its toolkit"
         raise ConfigError(
