@@ -269,8 +269,7 @@ def _pvi_of_part(
     # One row for each label of each null prompt, to join by the gold label of a query.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
-    answers = {"pred": _most_probable("scores"), "n_highest_labels": _n_highest("scores")}
-    predicted = inputs.with_columns(**answers, given_input=pl.col("scores").list.get(pl.col("gold")))
+    predicted = inputs.with_columns(**_prediction(), given_input=pl.col("scores").list.get(pl.col("gold")))
     predicted = predicted.with_columns(correct=pl.col("pred") == pl.col("gold"))
     if definition == "released":
         drawn = drawn_labels(scored, parts[0], seed)
@@ -285,20 +284,18 @@ def _pvi_of_part(
     return rows.select(pl.col(name).cast(dtype) for name, dtype in PVI.items())
 
 
-def _most_probable(scores: str) -> pl.Expr:
-    """Return the index of the highest score, the first of equals; null where one is missing or NaN, or all are -inf."""
-    values = pl.col(scores)
-    is_complete = values.list.drop_nulls().list.len() == values.list.len()
+def _prediction() -> dict[str, pl.Expr]:
+    """Return `pred`, the label of the highest of `scores`, the first of equals, and `n_highest_labels`, their number.
+
+    Both are null where a score is missing or NaN, or all are -inf.
+    """
+    scores, element = pl.col("scores"), pl.element()
+    is_complete = scores.list.drop_nulls().list.len() == scores.list.len()
     # The sum is NaN if any term is.
-    is_defined = is_complete & ~values.list.sum().is_nan() & values.list.max().is_finite()
-    return pl.when(is_defined).then(values.list.arg_max())
-
-
-def _n_highest(scores: str) -> pl.Expr:
-    """Count the labels that share the highest score; null where _most_probable is."""
-    element = pl.element()
-    n_highest = pl.col(scores).list.eval((element == element.max()).sum().cast(pl.Int64)).list.first()
-    return pl.when(_most_probable(scores).is_not_null()).then(n_highest)
+    is_defined = is_complete & ~scores.list.sum().is_nan() & scores.list.max().is_finite()
+    n_highest = scores.list.eval((element == element.max()).sum().cast(pl.Int64)).list.first()
+    columns = {"pred": scores.list.arg_max(), "n_highest_labels": n_highest}
+    return {name: pl.when(is_defined).then(value) for name, value in columns.items()}
 
 
 def _log_likelihoods(scored: ScoredRequests, part: str, definition: PviDefinition) -> pl.LazyFrame:
