@@ -81,10 +81,6 @@ def declared(rows: pl.DataFrame, schema: pl.Schema, key: Sequence[str]) -> pl.Da
     return rows.select(schema.names()).cast(schema).sort(key)
 
 
-Keep = Callable[[str, pl.LazyFrame], pl.LazyFrame]
-"""Writes a large table of the measure stage from its name and rows, and returns a scan of it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
     """A run with the scores of its requests: the input of the measure stage."""
@@ -95,7 +91,9 @@ class ScoredRun:
     methods: Mapping[str, Method]
     model: str
     options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
-    keep: Keep = lambda _name, rows: rows.collect().lazy()
+
+    keep: Callable[[str, pl.LazyFrame], pl.LazyFrame] = lambda _name, rows: rows.collect().lazy()
+    """Write a large table of the measure stage from its name and rows, and return a scan of it."""
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
         """Return the measure options of this type, or its defaults if no suite of the run has them."""

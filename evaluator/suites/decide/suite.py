@@ -35,10 +35,10 @@ def order_averaged_probs(scored: ScoredRequests, definition: Definition) -> pl.L
     """Return the geometric mean, normalised, of the probabilities over all orders of the options."""
     score = label_score(definition)
     probs = {"label": pl.int_ranges(score.list.len()), "score": softmax(score)}
-    # In order, because the order of terms decides the last digit of a mean.
+    # In order and as lists, which are summed in order: the order of terms decides the last digit of a mean.
     own = scored.rows.filter(part=prompts.ORDER_AVERAGED).sort(*_QUERY, "template").select(*_QUERY, **probs)
-    by_label = own.explode("label", "score").group_by(*_QUERY, "label", maintain_order=True)
-    return _with_softmax(scored.queries, by_label.agg(pl.col("score").log().mean()))
+    by_label = own.explode("label", "score").group_by(*_QUERY, "label", maintain_order=True).agg(pl.col("score").log())
+    return _with_softmax(scored.queries, by_label.with_columns(pl.col("score").list.mean()))
 
 
 def one_by_one_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
