@@ -12,8 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +65,8 @@ class Row(NamedTuple):
 
     number: int
     text: str
-    questions: tuple[Question, ...]
-    golds: Mapping[str, Any]  # an option, a distribution over options, or None
+    questions: list[Question]
+    golds: dict[str, Any]  # an option, a distribution over options, or None
     part: str = ""  # of VARIED; empty: the questions as they are
     template: int = 0  # number of the change
 
@@ -77,7 +76,7 @@ class Call(NamedTuple):
 
     key: str  # of what is asked of whom, and of the repetition
     body: dict[str, Any]
-    questions: tuple[Question, ...]
+    questions: list[Question]
     row: int  # the first with this input
 
 
@@ -128,37 +127,40 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     """
     options.price()
     settings = DataOptions(paths=(data,), questions=questions, columns=TableColumns(inputs=inputs))
-    protocol, asked = PROTOCOLS[options.protocol], dict[int, tuple[str, list[Question], dict[str, Any]]]()
+    protocol, rows = PROTOCOLS[options.protocol], dict[int, Row]()
     for question in read_questions(questions):
         require_dataset_name(question.name, str(questions))
-        for row in question_examples(data, settings, question).iter_rows(named=True):
-            described = tuple(map(Option, row["options"], row["descriptions"]))
+        for example in question_examples(data, settings, question).iter_rows(named=True):
+            described = tuple(map(Option, example["options"], example["descriptions"]))
             of_row = replace(question, options=described, options_column=None)
             if fault := limit_fault(of_row, protocol):
-                raise DatasetError(f"{data}, row {row['row']} (from 0), question {question.name!r}: {fault}.")
-            _, of_same_row, golds = asked.setdefault(row["row"], (row["input"], [], {}))
-            of_same_row.append(of_row)
-            levels = [str(level) for level in range(len(described))] if question.kind == "score" else row["options"]
-            true: Any = None if row["gold"] is None else levels[row["gold"]]
-            if row["soft_gold"] is not None:
-                true = dict(zip(levels, row["soft_gold"], strict=True))
-            golds[question.name] = true
-    rows = tuple(Row(number, text, tuple(chosen), golds) for number, (text, chosen, golds) in asked.items())
+                raise DatasetError(f"{data}, row {example['row']} (from 0), question {question.name!r}: {fault}.")
+            row = rows.setdefault(example["row"], Row(example["row"], example["input"], [], {}))
+            row.questions.append(of_row)
+            row.golds[question.name] = _gold(question, example)
     folder = out if options.repeat == 1 else Path(f"{out.resolve()}-repeat-{options.repeat}")  # "." has no name
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
-    again = tuple(changed for row in rows for changed in _changed_rows(row, options.parts))
+    again = [changed for row in rows.values() for changed in _changed_rows(row, options.parts)]
     if missing := {*options.parts} - {row.part for row in again}:
         raise ConfigError(
             f"--parts {','.join(sorted(missing))}: no question of {questions} can be asked so. Wording needs "
             "`wordings`, negation `negated`, order a choice, among several questions."
         )
-    return Plan(options, inputs or (TEXT,), (*rows, *again), folder)
+    return Plan(options, inputs or (TEXT,), (*rows.values(), *again), folder)
+
+
+def _gold(question: Question, example: Mapping[str, Any]) -> Any:
+    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options; of a score, the level."""
+    names = [str(n) for n in range(len(example["options"]))] if question.kind == "score" else example["options"]
+    if example["soft_gold"] is not None:
+        return dict(zip(names, example["soft_gold"], strict=True))
+    return None if example["gold"] is None else names[example["gold"]]
 
 
 def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
     """Yield a row for each change of `parts`, with its questions. Only options of a choice change their order."""
-    asked: dict[tuple[str, int], tuple[str, list[Question]]] = {}
+    rows: dict[tuple[str, int], Row] = {}
     for question in row.questions:
         of_part = variations(question, len(question.options), SEED) | {REPEAT: [Variation(question.instructions)]}
         for part in dict.fromkeys(parts):
@@ -169,12 +171,12 @@ def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
                 if change.is_negated:
                     options = [option._replace(description="") for option in options]
                 changed = replace(question, instructions=change.instructions, options=tuple(options))
-                asked.setdefault((part, place), (changed_input(row.text, change), []))[1].append(changed)
-    for (part, place), (text, questions) in asked.items():
-        yield Row(row.number, text, tuple(questions), row.golds, part, place + 1)
+                again = Row(row.number, changed_input(row.text, change), [], row.golds, part, place + 1)
+                rows.setdefault((part, place), again).questions.append(changed)
+    yield from rows.values()
     if AMONG in parts and len(row.questions) > 1:  # as it is, a question is asked among the others
         for question in row.questions:
-            yield Row(row.number, row.text, (question,), row.golds, AMONG, 1)
+            yield row._replace(questions=[question], part=AMONG, template=1)
 
 
 def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
@@ -185,7 +187,7 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
         DatasetError: an answer does not fit its question; all that were answered are stored.
     """
     with writing_to(what.out):
-        asking = _Asking(what, what.protocol.max_questions)
+        asking = _Asking(what)
         try:
             yield from asking.run()
         finally:
@@ -200,35 +202,32 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
     return finished, lines
 
 
-@dataclass
 class _Asking:
     """The answers so far, appended by several threads to a file."""
 
-    what: Plan
-    n_questions: int  # in a request
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # key of a call -> its row in the file
-    version: str = ""  # that answered last
-    notes: list[str] = field(default_factory=list)  # not shown yet
-    cost: float = 0.0
-    n_asked: int = 0
-    n_requests: int = 0  # of the whole table, with those that were answered before; 0 until it is known
-    in_flight: int = 0
-    unpaid: int = 0  # in flight without a stored answer, whose cost is not known
-    stopped: str = ""  # why nothing more is asked
-
-    def __post_init__(self) -> None:
-        self._path, options = self.what.out / ANSWERS, self.what.options
-        self._lock, self._sync_lock, self._synced, self._written = threading.Lock(), threading.Lock(), 0, 0
-        self._price = options.price()
+    def __init__(self, what: Plan) -> None:
+        self.what, options, protocol = what, what.options, what.protocol
+        self.n_questions = protocol.max_questions  # in a request
+        self.answers: dict[str, dict[str, Any]] = {}  # key of a call -> its row in the file
+        self.version = ""  # that answered last
+        self.notes: list[str] = []  # not shown yet
+        self.cost = 0.0
+        self.n_requests = 0  # of the whole table, with those that were answered before; 0 until it is known
+        self.in_flight: set[str] = set()  # keys of calls
+        self.stopped = ""  # why nothing more is asked
+        self._path, self._price = what.out / ANSWERS, options.price()
+        self._lock, self._sync_lock = threading.Lock(), threading.Lock()
         self._read_stored()
+        self._n_stored = len(self.answers)  # by earlier commands
+        self._n_synced = 0  # answers that are certainly on disk
         self._file = self._path.open("ab")
-        protocol = self.what.protocol
         # The usual key of a service goes to its own host alone.
         own = (protocol.key_variable,) if options.host == protocol.host else ()
-        whole = options.url.rstrip("/").endswith(("/decisions", "/systemone"))
-        self._path_on_host = urlsplit(options.url).path.rstrip("/") if whole else protocol.path
+        url = options.url.rstrip("/")
+        own_path = urlsplit(url).path if url.endswith(("/decisions", "/systemone")) else ""
+        self._path_on_host = own_path or protocol.path
         self._client = ServerClient(
-            options.url.rstrip("/").removesuffix(self._path_on_host if whole else ""),
+            url.removesuffix(own_path),
             connections=options.concurrency,
             key_variables=(API_KEY_VARIABLE, *own),
             key_header=protocol.key_header,
@@ -284,7 +283,7 @@ class _Asking:
         if calls and not self.answers:
             self._require_service()
             try:
-                list(self._answered(calls[:1], 1))
+                list(answer_all(calls[:1], [self._client], self._answer, concurrency=1))
             except RefusedError as error:
                 limit = questions_limit(error.text, len(calls[0].questions))
                 if limit is None:
@@ -293,9 +292,9 @@ class _Asking:
                 self.n_questions, self.stopped = limit, ""
             calls = self._missing()
         self.n_requests = len(self.answers) + len(calls)
-        began, n_before = time.monotonic(), self.n_asked
-        for _ in self._answered(calls, self.what.options.concurrency):
-            n, elapsed_s = self.n_asked - n_before, time.monotonic() - began
+        began, n_before = time.monotonic(), len(self.answers)
+        for _ in answer_all(calls, [self._client], self._answer, concurrency=self.what.options.concurrency):
+            n, elapsed_s = len(self.answers) - n_before, time.monotonic() - began
             now = Progress(stage="Asking", done=n, total=len(calls), unit="requests", requests_per_s=n / elapsed_s)
             while self.notes:
                 yield replace(now, line=self.notes.pop(0))
@@ -324,12 +323,9 @@ class _Asking:
         every = [call for _, call in self._calls() if call.key not in self.answers]
         return list({call.key: call for call in reversed(every)}.values())[::-1]
 
-    def _answered(self, calls: Sequence[Call], concurrency: int) -> Iterator[object]:
-        return answer_all(calls, [self._client], self._answer, concurrency=concurrency)
-
     def _answer(self, client: ServerClient, call: Call) -> None:
         """Ask, store the answer, and check it. Nothing is asked any more once something has ended the command."""
-        if not self._may_ask():
+        if not self._may_ask(call):
             return
         try:
             began = time.monotonic()
@@ -346,18 +342,18 @@ class _Asking:
             raise
         finally:
             with self._lock:
-                self.in_flight -= 1
-                self.unpaid -= call.key not in self.answers
+                self.in_flight.remove(call.key)
 
-    def _may_ask(self) -> bool:
-        """Return whether one more request may be sent, and count it as in flight."""
+    def _may_ask(self, call: Call) -> bool:
+        """Return whether one more request may be sent, which is then in flight."""
         with self._lock:
             most = self.what.options.max_cost
             each = self.cost / len(self.answers) if self.answers else 0.0
-            if most is not None and not self.stopped and self.cost + each * (self.unpaid + 1) > most:
+            n_unpaid = len(self.in_flight - self.answers.keys())  # their cost is not known
+            if most is not None and not self.stopped and self.cost + each * (n_unpaid + 1) > most:
                 self.stopped = f"--max-cost {most:g} would be passed"
-            self.in_flight += not self.stopped
-            self.unpaid += not self.stopped
+            if not self.stopped:
+                self.in_flight.add(call.key)
             return not self.stopped
 
     def _reply(self, content: bytes) -> dict[str, Any]:
@@ -376,18 +372,15 @@ class _Asking:
         row = {"key": call.key, "id": call.row, "request": call.body, "response": reply}
         row |= {"latency_s": round(latency_s, 4), "cost": cost}
         with self._lock:
+            place = len(self.answers)
             self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
             self._file.flush()
-            self._written += 1
-            mine, place = self._written, len(self.answers)
-            self.n_asked += 1
             self._learn(row)
-            self.unpaid -= 1
         with self._sync_lock:  # one call puts all that was written before it on disk
-            if self._synced < mine:
-                written = self._written
+            if self._n_synced <= place:
+                n_written = len(self.answers)
                 os.fsync(self._file.fileno())
-                self._synced = written
+                self._n_synced = n_written
         if cost is None and self.what.options.max_cost is not None and "error" not in reply:
             raise ModelError("--max-cost needs a cost: the service tells none. Add --price-per-million or --prices.")
         return place
@@ -411,8 +404,8 @@ class _Asking:
         while self.in_flight and time.monotonic() < latest:
             time.sleep(0.01)
         self._client.close()
-        with self._lock, closing(self._file):
-            pass
+        with self._lock:
+            self._file.close()
 
     def write_log(self) -> int:
         """Write LOG: for each row of the table its answers with the true options; return how many can be measured."""
@@ -443,7 +436,8 @@ class _Asking:
         """Return lines about requests, refusals, versions, tokens, cost and latency, of this table alone."""
         rows = self.of_table()
         replies, n_others = [row["response"] for row in rows], len(self.answers) - len(rows)
-        lines = [f"Asked: {self.n_asked:,} requests; {len(replies):,} answers are stored in {self._path}"]
+        n_asked = len(self.answers) - self._n_stored
+        lines = [f"Asked: {n_asked:,} requests; {len(replies):,} answers are stored in {self._path}"]
         lines += [f"There are also {n_others:,} answers to other requests, which are not counted here"] * bool(n_others)
         if self.stopped and self.stopped != "ended":
             lines.append(f"Stopped before the end: {self.stopped}. The same command goes on from there.")
