@@ -22,18 +22,17 @@ from evaluator.config import CoherenceOptions, ModelConfig
 from evaluator.decisions.forms import Form, asked
 from evaluator.decisions.questions import NO, YES, QuestionKind
 from evaluator.engine import find_source, with_devices
-from evaluator.engine.devices import n_replicas
-from evaluator.engine.replicas import EngineLoader, Job
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.prompts.rows import prompt_spans
 from evaluator.run.resolved_models import chat_form
-from evaluator.runs.receipt import score_as_job
+from evaluator.runs.receipt import score_in_jobs
 from evaluator.suites.decide.prompts import default_order
 from evaluator.tokens.table import in_prefix_order, tokenise
 
-ROWS_PER_JOB = 1024
+MAX_ROWS_PER_JOB = 1024
 
 Wire = Mapping[str, Any]
 """A question, or an answer, as System One writes it."""
@@ -123,13 +122,9 @@ def _scored(source: ModelSource, config: ModelConfig, rows: pl.DataFrame) -> Sta
     longest = max(map(len, rows["context"])) + max(len(one) for each in rows["continuations"] for one in each)
     with TemporaryDirectory() as folder, closing(EngineLoader(source, config, Path(folder))) as loader:
         replicas = yield from loader.replicas(longest)
-        size = min(ROWS_PER_JOB, -(-rows.height // (4 * n_replicas(config.devices))))
-        jobs = [
-            Job(f"coherence-{first}", size, score_as_job, (rows.slice(first, size), source.adapter))
-            for first in range(0, rows.height, size)
-        ]
+        n_jobs = max(4 * replicas.n, -(-rows.height // MAX_ROWS_PER_JOB))
         found = list[pl.DataFrame]()
-        for _, scored in replicas.run(jobs):
-            found.append(scored.scores)
+        for part in score_in_jobs(replicas, rows, source.adapter, n_jobs):
+            found.append(part.scores)
             yield Progress(stage="Scoring", done=sum(map(len, found)), total=rows.height, unit="prompts")
     return pl.concat(found)

@@ -1,11 +1,10 @@
 """The 64 prompts that `evaluator doctor` scores: one kind for each way in which an engine can go wrong.
 
-Make the prompts that --tune scores.
+Build StaICC's prompts, of which those that --tune scores.
 """
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 import polars as pl
 
@@ -15,9 +14,7 @@ from evaluator.models.source import ModelSource
 from evaluator.prompts.rows import normal_requests
 from evaluator.run.resolved_models import chat_form
 from evaluator.schemas import TOKENS
-from evaluator.tokens.boundary import tokenise_prompts
-from evaluator.tokens.chat import chat_texts
-from evaluator.tokens.table import with_token_ids
+from evaluator.tokens.table import tokenise, with_token_ids
 
 EVICTIONS, CHAT, STATES = "evictions", "chat", "hidden states"
 """Kinds that are looked at on their own."""
@@ -42,41 +39,31 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
 
     Raises DatasetError where StaICC's datasets are not installed.
     """
-    requests = (normal_requests(load_staicc(name), n_shots=1, n_queries=3) for name in _DATASETS)
-    rows = pl.concat(pl.concat(of_dataset).head(6) for of_dataset in requests)
-    texts, names = rows["prompt"].to_list(), rows["continuations"].to_list()
-    tokens = tokenise_prompts(source.tokenizer, texts, rows["ask"].to_list(), names, "separate")
-    contexts, labels = tokens.contexts.to_pylist(), tokens.continuations.to_pylist()
+    prompts = pl.concat(staicc_prompts(name, n_shots=1, n_queries=3).head(6) for name in _DATASETS)
+    plain = tokenise(source.tokenizer, prompts, "separate")
+    contexts, labels = plain["context"].to_list(), plain["continuations"].to_list()
     form = chat_form(source, chat)
-    talk = chat_texts(form, rows[:_N_CHAT]) if form else None
-    n_plain = 12 if talk else 12 + _N_CHAT
+    n_plain = 12 if form else 12 + _N_CHAT
     kinds: dict[str, list[Prompt]] = {
         "one-token labels": [(contexts[n], _first_tokens(labels[n])) for n in range(n_plain)],
         **_cache_kinds([*chain.from_iterable(contexts)], _first_tokens(labels[0])),
     }
-    if talk:
-        spoken = tokenise_prompts(
-            source.tokenizer, talk[0], rows["ask"].to_list()[:_N_CHAT], talk[1], "separate",
-            special_tokens=False,
-        )  # fmt: skip
-        kinds[CHAT] = [*zip(spoken.contexts.to_pylist(), spoken.continuations.to_pylist(), strict=True)]
+    if form:
+        spoken = tokenise(source.tokenizer, prompts.head(_N_CHAT), "separate", form)
+        kinds[CHAT] = spoken.select("context", "continuations").rows()
     kinds[STATES] = [(context, []) for context in contexts[-_N_STATES:]]
-    rows_of_all = [
+    rows = [
         (f"{kind}/{number:02d}", "state" if kind == STATES else "labels", context, continuations)
-        for kind, prompts in kinds.items()
-        for number, (context, continuations) in enumerate(prompts)
+        for kind, of_kind in kinds.items()
+        for number, (context, continuations) in enumerate(of_kind)
     ]
-    return with_token_ids(pl.DataFrame(rows_of_all, schema=_SCHEMA, orient="row"))
+    return with_token_ids(pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
 
 
-def staicc_prompts(source: ModelSource, name: str, *, n_shots: int, n_queries: int) -> pl.DataFrame:
-    """Return schemas.TOKENS of prompts of a dataset of StaICC, in an order that shares beginnings."""
+def staicc_prompts(name: str, *, n_shots: int, n_queries: int) -> pl.DataFrame:
+    """Return the prompts of a dataset of StaICC with a `prompt_id` each: the columns of schemas.PROMPTS and others."""
     rows = pl.concat(normal_requests(load_staicc(name), n_shots=n_shots, n_queries=n_queries))
-    texts, asks, labels = (rows[column].to_list() for column in ("prompt", "ask", "continuations"))
-    tokens = tokenise_prompts(source.tokenizer, texts, asks, labels, "separate")
-    ids = [f"{name}/{number}" for number in range(rows.height)]
-    columns: dict[str, Any] = dict(zip(_SCHEMA, (ids, rows["ask"], tokens.contexts, tokens.continuations), strict=True))
-    return with_token_ids(pl.DataFrame(columns, schema_overrides=_SCHEMA)).sort("context")
+    return rows.with_columns(prompt_id=pl.format("{}/{}", pl.lit(name), pl.int_range(pl.len())))
 
 
 def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[str, list[Prompt]]:

@@ -20,7 +20,7 @@ import polars as pl
 from evaluator.config import Dtype, ModelConfig, ReceiptConfig
 from evaluator.engine import ENGINES, find_source, with_devices
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine, adapted
-from evaluator.engine.replicas import EngineLoader, OneReplica
+from evaluator.engine.replicas import EngineLoader, Job, OneReplica, Replicas
 from evaluator.errors import ConfigError, ScoreError, StoreError
 from evaluator.files.whole import write_table
 from evaluator.models.weights import Adapter
@@ -226,6 +226,16 @@ def score_as_job(
 ) -> Iterator[tuple[int, ScoredAgain]]:
     """Score prompts as a job of a replica (engine.replicas.Job); yield its number and the scores."""
     yield replica, score_in_one_call(tokens, adapted(engine, adapter).log_likelihoods)
+
+
+def score_in_jobs(
+    replicas: Replicas, tokens: pl.DataFrame, adapter: Adapter | None, n_jobs: int
+) -> Iterator[ScoredAgain]:
+    """Score prompts, schemas.TOKENS, in jobs of one size, which replicas share; yield the scores of each."""
+    size = -(-tokens.height // n_jobs)
+    parts = ((first, tokens.slice(first, size)) for first in range(0, tokens.height, size))
+    jobs = [Job(f"prompts from {first}", size, score_as_job, (part, adapter)) for first, part in parts]
+    return (scored for _, scored in replicas.run(jobs))
 
 
 def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:

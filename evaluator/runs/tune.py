@@ -14,14 +14,15 @@ import polars as pl
 from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine import engine_name, find_machine, find_source, with_devices
 from evaluator.engine.devices import Machine
-from evaluator.engine.replicas import EngineLoader, Job
+from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import EvaluatorError
 from evaluator.files.whole import write_bytes
 from evaluator.models.source import ModelSource
 from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage, finish
 from evaluator.runs.doctor_prompts import staicc_prompts
-from evaluator.runs.receipt import score_as_job
+from evaluator.runs.receipt import score_in_jobs
+from evaluator.tokens.table import tokenise
 
 _DATASETS = ("sst5", "trec", "agnews", "tweet_eval_emotion")
 """A trial scores one after the other: four times, of prompts that the cache does not know."""
@@ -76,7 +77,8 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
     """
     source, engine = find_source(config), engine_name(config)
     config, machine = with_devices(source, config), find_machine(config)
-    tables = [staicc_prompts(source, name, n_shots=4, n_queries=_QUERIES[machine.kind]) for name in _DATASETS]
+    prompts = (staicc_prompts(name, n_shots=4, n_queries=_QUERIES[machine.kind]) for name in _DATASETS)
+    tables = [tokenise(source.tokenizer, rows, "separate").sort("context") for rows in prompts]
     kept, lines = dict[str, Any](), list[str]()
     yield Progress(stage="Tuning: as it is, twice", done=0, total=1, unit="settings")
     first, best = (_trial(source, config, tables) for _ in range(2))
@@ -130,10 +132,7 @@ def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame])
         replicas = finish(loader.replicas(longest))
         for table in tables:
             n_jobs = 1 if replicas.n == 1 else _JOBS_OF_A_REPLICA * replicas.n
-            size = -(-table.height // n_jobs)
-            parts = [table.slice(start, size) for start in range(0, table.height, size)]
-            jobs = [Job(f"tune-{n}", size, score_as_job, (part, source.adapter)) for n, part in enumerate(parts)]
             clock = time.monotonic()
-            scores += [scored.scores for _, scored in replicas.run(jobs)]
+            scores += [part.scores for part in score_in_jobs(replicas, table, source.adapter, n_jobs)]
             seconds.append(time.monotonic() - clock)
     return Trial(tuple(seconds), pl.concat(scores))
