@@ -45,7 +45,7 @@ def threshold_report(
     options = ThresholdOptions(**given)
     file = None if use is None else read_thresholds(Path(use))
     if file:
-        options = _as_chosen(replace(options, group_column=options.group_column or file.group_column), file)
+        options = as_chosen(replace(options, group_column=options.group_column or file.group_column), file)
     if len(runs) != (2 if options.costs else 1):
         raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
     taken = read_answers(Path(runs[0]), options)
@@ -73,7 +73,7 @@ def threshold_report(
     )
 
 
-def _as_chosen(options: ThresholdOptions, file: ThresholdFile) -> ThresholdOptions:
+def as_chosen(options: ThresholdOptions, file: ThresholdFile) -> ThresholdOptions:
     """Return options with the method, part, option yes and slices of a file in place of those that are left out."""
     method = file.method if options.method == ThresholdOptions.method else options.method
     given = {name: getattr(options, name) or getattr(file, name) for name in ("part", "yes", "slice_column")}
@@ -96,7 +96,7 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
     """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
-    rows = read_answers(source, _as_chosen(options, file)).rows
+    rows = read_answers(source, as_chosen(options, file)).rows
     require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")
@@ -202,10 +202,14 @@ def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.Dat
     """Add columns of a table of answers, whose rows are in the order of the table within each dataset."""
     cells = _cells(path, named).drop("row")
     if rows["dataset"].n_unique() > 1:
-        own = [str(name) for _, (name,) in read_rows(path, ["dataset"], "")]
+        hint = "By it the rows of several datasets are told apart, so that logs of several questions have no columns."
+        own = [str(name) for _, (name,) in read_rows(path, ["dataset"], hint)]
         cells = cells.with_columns(dataset=pl.Series(own)).sort("dataset", maintain_order=True).drop("dataset")
     if cells.height != rows.height:
-        raise ConfigError(f"{path} has {cells.height} rows now, and {rows.height} when it was read. Import it again.")
+        raise ConfigError(
+            f"{path} has {cells.height} rows and {rows.height} answers, so that its columns are not those of the "
+            "answers. Remove rows without an answer, such as refusals; if it has changed since, import it again."
+        )
     return rows.sort("dataset", "position").hstack(cells)
 
 

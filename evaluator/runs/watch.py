@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +19,7 @@ from evaluator.files.whole import read_bytes
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile
 from evaluator.report.table import plural
-from evaluator.runs.threshold import read_answers, read_thresholds, require_questions, with_gold
+from evaluator.runs.threshold import as_chosen, read_answers, read_thresholds, require_questions, with_gold
 from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
 
@@ -73,16 +73,14 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
     """
     path = thresholds_file or run / THRESHOLDS
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
-    given = {} if file is None else {name: getattr(file, name) for name in ("method", "part", "slice_column")}
-    options = ThresholdOptions(group_column=file.group_column if file else None, **given)
-    needs_probabilities = file is not None
+    options, groups = (as_chosen(ThresholdOptions(), file), file.group_column) if file else (ThresholdOptions(), None)
     with _whole_rows(log) as whole:
-        answers = read_answers(whole, options, needs_probabilities=needs_probabilities).rows
+        answers = read_answers(whole, replace(options, group_column=groups), needs_probabilities=file is not None).rows
     if file is not None and answers["gold"].is_not_null().any():
         require_questions(answers["dataset"], file)
         tested = _errors(with_gold(answers), file)
     else:
-        before = read_answers(run, ThresholdOptions(**given), needs_probabilities=needs_probabilities).rows
+        before = read_answers(run, options, needs_probabilities=file is not None).rows
         tested = _changes(run, log, before, answers, file)
     return _verdict(list(tested))
 

@@ -204,6 +204,27 @@ def test_rows_without_a_group_or_slice_are_alone_and_together(tmp_path):
     assert [each["slice"] for each in given["file"]["thresholds"]] == ["de", "en", "missing"]
 
 
+@pytest.mark.parametrize(
+    ("questions", "refused", "said"),
+    [(["queue"], 2, "has 6 rows and 5 answers"), (["queue", "urgent"], None, "logs of several questions have no")],
+)
+def test_columns_of_a_log_whose_rows_are_not_its_answers_are_refused_with_the_reason(
+    tmp_path, questions, refused, said
+):
+    kinds = {name: {"type": "choice", "criteria": {"a": None, "b": None}} for name in questions}
+    answer = {"type": "choice", "probabilities": {"a": 0.9, "b": 0.1}}
+    rows = [
+        {"id": n, "user": n // 2, "gold": dict.fromkeys(questions, "a"), "request": {"state": "", "questions": kinds},
+         "response": {"answers": dict.fromkeys(questions, {"type": "refusal"} if n == refused else answer)}}
+        for n in range(6)
+    ]  # fmt: skip
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    shown = command("threshold", log, "--group-column", "user", exits=2)
+    assert said in " ".join(shown.split())
+    assert "when it was read" not in shown
+
+
 def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
     table(3, 25, sharp=1.0).write_parquet(tmp_path / "few.parquet")
     shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
