@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import polars as pl
@@ -89,7 +90,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
     for group in groups.values():
         _rank(group)
     with writing_to(out):
-        page = _write(out, [about for about, _ in runs], rows, [run for _, run in runs])
+        page = _write(out, runs, rows)
     yield Progress(stage="Ranking", done=len(groups), total=len(groups), unit="groups")
     return Board(page, len(runs), left_out)
 
@@ -109,7 +110,7 @@ def _about(run: ExportedRun, folder: Path, out: Path, taken: set[str]) -> dict[s
         "queries": record.prompts.queries if record.prompts.n_queries is None else str(record.prompts.n_queries),
         "seconds": round(record.scores.elapsed_s, 3),
         "tokens": record.scores.prompt_tokens,
-        "page": Path(os.path.relpath(page, out.resolve())).as_posix() if page.is_file() else None,
+        "page": quote(Path(os.path.relpath(page, out.resolve())).as_posix()) if page.is_file() else None,
     }
 
 
@@ -155,17 +156,15 @@ def _rank(group: Sequence[tuple[dict[str, Any], Answers]]) -> None:
         row["rank"] = [int(end) for end in ends]
 
 
-def _write(
-    out: Path, runs: Sequence[dict[str, Any]], rows: list[dict[str, Any]], exported: Sequence[ExportedRun]
-) -> Path:
+def _write(out: Path, runs: Sequence[tuple[dict[str, Any], ExportedRun]], rows: list[dict[str, Any]]) -> Path:
     """Write the files of a board and return the path of its page."""
-    families = families_of(sorted({suite for run in exported for suite in run.record.prompts.suites}))
+    families = families_of(sorted({suite for _, run in runs for suite in run.record.prompts.suites}))
     published = [row for family in families for row in family.published().to_dicts()]
-    content = {"runs": runs, "rows": rows, "published": published}
+    content = {"runs": [about for about, _ in runs], "rows": rows, "published": published}
     write_json(out / BOARD_JSON, content)
-    about, ends = {run["id"]: run for run in runs}, ("rank_low", "rank_high", "ci_low", "ci_high")
+    by_id, ends = {about["id"]: about for about, _ in runs}, ("rank_low", "rank_high", "ci_low", "ci_high")
     flat = [
-        {**about[row["run"]], **{name: row[name] for name in (*ENTRY, "group")}}
+        {**by_id[row["run"]], **{name: row[name] for name in (*ENTRY, "group")}}
         | dict(zip(ends, (*(row["rank"] or (None, None)), *row["interval"]), strict=True))
         | {"dataset": dataset, "accuracy": value}
         for row in rows
@@ -175,7 +174,7 @@ def _write(
     folder = out / "every_eval_ever"
     files = {
         folder / file.name: file.content
-        for run in exported
+        for _, run in runs
         for means in [run.metrics.filter(metric="accuracy", dataset=MEAN_OVER_DATASETS)]
         for file in EVERY_EVAL_EVER.files(replace(run, metrics=means, answers=lambda: iter(())))
     }

@@ -113,7 +113,7 @@ def test_a_damaged_run_is_left_out_and_named_and_none_at_all_is_a_mistake(runs: 
 
 def test_the_page_filters_links_and_takes_names_as_text(runs: Path, tmp_path: Path, browser: webdriver.Chrome) -> None:
     evil = "acme/</script><img src=x onerror='window.broken = 1'>-7b"
-    folder = write_run(runs / "evil", evil, predictions(0.5, seed=12), model={"n_parameters": 7_000_000_000})
+    folder = write_run(runs / "evil #1%?", evil, predictions(0.5, seed=12), model={"n_parameters": 7_000_000_000})
     (folder / "report.html").write_text("report")
     out = tmp_path / "board"
     content = board(runs, out)
@@ -127,7 +127,7 @@ def test_the_page_filters_links_and_takes_names_as_text(runs: Path, tmp_path: Pa
 
     assert sorted(shown()) == sorted(run["model"] for run in content["runs"])
     links = browser.find_elements(By.CSS_SELECTOR, "table.board tbody a")
-    assert {link.get_dom_attribute("href") for link in links} == {"../runs/evil/report.html"}
+    assert {link.get_dom_attribute("href") for link in links} == {"../runs/evil%20%231%25%3F/report.html"}
     browser.find_element(By.NAME, "low").send_keys("6")
     sizes = {run["model"]: run["n_parameters"] for run in content["runs"]}
     assert sorted(shown()) == sorted(model for model, size in sizes.items() if (size or 0) >= 6e9)
