@@ -11,7 +11,7 @@ from typing import Any, Literal
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import lock_holder, read_bytes
-from evaluator.record import RunRecord
+from evaluator.record import EngineRecord, RunRecord
 from evaluator.run.folders import COMPARISON_PAGE, RUN_FILE, RunFolder, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
@@ -92,8 +92,9 @@ def folders_below(
 
 def run_state(out: Path) -> RunState:
     """Return the state of a run. Raises StoreError if the folder holds none and no process has begun one."""
-    log = _log_lines(out / LOG_FILE)
-    process = lock_holder(out / ".lock")
+    log, process = list[str](), lock_holder(out / ".lock")
+    with suppress(OSError):
+        log = read_bytes(out / LOG_FILE).decode("utf-8", "replace").splitlines()
     run, problem = RunFolder(out), ""
     record = RunRecord(evaluator="", started="", finished="", data="")  # of a run that has none yet
     if (out / RUN_FILE).is_file():
@@ -101,12 +102,11 @@ def run_state(out: Path) -> RunState:
             record = run.record
         except StoreError as error:
             problem = str(error)
-    elif not log:
+    elif not (out / LOG_FILE).is_file():
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
-    prompts, engine, finished = record.prompts, record.engine, _finished(out, record, log)
+    prompts, finished = record.prompts, _finished(out, record, log)
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
-    sections = [section for section in (prompts, record.scores) if section]
-    left_out = {name: why for section in sections for name, why in section.left_out.items()}
+    left_out = {name: why for each in (prompts, record.scores) if each for name, why in each.left_out.items()}
     started = [line.partition("started: ")[2] for line in log if " started: " in line]
     listed: dict[str, Any] = {name: getattr(prompts, name, []) for name in ("suites", "datasets", "methods")}
     unfinished: State = "damaged" if problem else "finished" if finished else "unfinished"
@@ -117,7 +117,7 @@ def run_state(out: Path) -> RunState:
         problem=problem,
         **listed,
         model=", ".join(_models(out, record)),
-        engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
+        engine=_engine_text(record.engine),
         started=record.started,
         finished=finished,
         stages=_stages(out, record, finished),
@@ -126,8 +126,8 @@ def run_state(out: Path) -> RunState:
         left_out=left_out,
         command=next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), ""),
         last_message=log[-1] if log else "",
-        run_bytes=folder_bytes(out),
-        data_bytes=folder_bytes(data) if data else 0,
+        run_bytes=_folder_bytes(out),
+        data_bytes=_folder_bytes(data) if data else 0,
         data=str(data) if data else "",
     )
 
@@ -146,7 +146,7 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return when a run, or what else was written, as a comparison or a board, was finished; "" if it is not."""
     if is_measured(record):
         return record.finished
-    if not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # by a command that makes no run
+    if log and not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # by a command that makes no run
         return log[-1].partition(" ")[0]
     page = out / COMPARISON_PAGE
     if record.scores is not None or not page.is_file():
@@ -186,11 +186,11 @@ def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
     for folder in sorted({folder for tokens in begun for _, scores in tokens for folder in scores}):
         with suppress(StoreError):  # another process may be about to write the manifest
             if manifest := read_record(folder / MANIFEST, ScoreManifest):
-                shards, engine = manifest.counted_shards, manifest.engine
+                shards = manifest.counted_shards
                 reused = sum(plan.reused_prompts for plan in manifest.plans.values())
                 yield Scoring(
                     model=record.model.title if record.model else "",
-                    engine=f"{engine.name}, {engine.dtype}, {engine.device}" if engine else "",
+                    engine=_engine_text(manifest.engine),
                     done=sum(shard.prompts for shard in shards) + reused,
                     planned=sum(plan.prompts for plan in manifest.plans.values()) + reused,
                     elapsed_s=sum(shard.elapsed_s for shard in shards),
@@ -198,7 +198,11 @@ def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
                 )
 
 
-def folder_bytes(folder: Path) -> int:
+def _engine_text(engine: EngineRecord | None) -> str:
+    return f"{engine.name}, {engine.dtype}, {engine.device}" if engine else ""
+
+
+def _folder_bytes(folder: Path) -> int:
     """Return the bytes of all files in a folder and below it; files that go meanwhile count nothing."""
     total = 0
     for parent, _, names in os.walk(folder):
@@ -206,9 +210,3 @@ def folder_bytes(folder: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(os.path.join(parent, name)).st_size
     return total
-
-
-def _log_lines(path: Path) -> list[str]:
-    with suppress(OSError):
-        return read_bytes(path).decode("utf-8", "replace").splitlines()
-    return []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import fields, replace
 from unittest.mock import patch
 
@@ -104,6 +105,15 @@ def test_a_run_at_work_is_seen_and_not_disturbed(runs):
 def test_a_run_that_has_not_built_its_prompts_yet_is_shown(tmp_path):
     with writing_to(tmp_path / "out"):
         assert "running, building prompts" in command("show", tmp_path / "out")
+
+
+def test_a_run_whose_log_is_empty_as_a_full_disk_leaves_it_does_not_hide_the_others(runs, tmp_path):
+    shutil.copytree(runs / "below", tmp_path / "below")
+    (tmp_path / "first").mkdir()
+    for name in ("evaluator.log", ".lock"):
+        (tmp_path / "first" / name).touch()
+    listed = command_outputs("list", tmp_path).out.splitlines()
+    assert [line.split()[1] for line in listed] == ["unfinished,", "unfinished,"]
 
 
 def test_a_damaged_record_is_said(runs):
