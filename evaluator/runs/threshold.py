@@ -218,6 +218,7 @@ def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:
     columns = list(dict.fromkeys(named.values()))
     hint = "Say which with --group-column and --slice-column."
     numbers, rows = zip(*read_rows(path, columns, hint), strict=True)
-    table = pl.DataFrame(list(rows), schema=columns, orient="row", strict=False)
+    # By all rows: the first hundred may have no cell, or whole numbers alone.
+    table = pl.DataFrame(list(rows), schema=columns, orient="row", strict=False, infer_schema_length=None)
     named_columns = (pl.col(column).cast(pl.String).alias(name) for name, column in named.items())
     return table.select(pl.Series("row", numbers, dtype=pl.Int64), *named_columns)

@@ -225,6 +225,16 @@ def test_columns_of_a_log_whose_rows_are_not_its_answers_are_refused_with_the_re
     assert "when it was read" not in shown
 
 
+@pytest.mark.parametrize("first", [None, 7])
+def test_cells_of_a_group_column_count_however_late_they_come_and_of_whichever_kind(tmp_path, first):
+    rows = table(0, 300).filter(dataset="urgent").to_dicts()
+    for number, row in enumerate(rows):
+        row["user"] = first if number < 150 else ["late", 7.5][number % 2]
+    (tmp_path / "late.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (coverage,) = answered(tmp_path / "late.jsonl", "--group-column", "user")["coverage"]
+    assert coverage["n_groups"] == (3 if first else 150 + 2)  # without a cell, a row is alone
+
+
 def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
     table(3, 25, sharp=1.0).write_parquet(tmp_path / "few.parquet")
     shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
