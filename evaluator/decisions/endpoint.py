@@ -13,6 +13,11 @@ from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
 
+API_KEY_VARIABLE = "EVALUATOR_API_KEY"
+"""The environment variable with the key of any service."""
+
+ProtocolName = Literal["systemone", "decisions", "gemini"]
+
 PARTS = tuple(part for part in VARIED if part != FORM)
 """Parts that a service can be asked."""
 
@@ -22,18 +27,16 @@ class EndpointOptions(Options):
     """Which service is asked, how often and at what cost."""
 
     url: str = option(
-        help="Address of the service, without the path of its questions; a key comes from EVALUATOR_API_KEY."
+        help=f"Address of the service, without the path of its questions; a key comes from {API_KEY_VARIABLE}."
     )
-    protocol: Literal["systemone", "decisions", "gemini"] = option(help="How the service is asked.")
+    protocol: ProtocolName = option(help="How the service is asked.")
     model: str = option(help="The model's name there.")
     concurrency: int = option(16, "Requests in flight.", shown=16, minimum=1)
     repeat: int = option(
         1, "Number of this repetition, in a folder of its own from 2 on: answers of others are asked again.", minimum=1
     )
     parts: tuple[str, ...] = option(
-        (),
-        f"Ask again with a change that should not matter: any of {', '.join(PARTS)}.",
-        metavar="A,B",
+        (), f"Ask again with a change that should not matter: any of {', '.join(PARTS)}.", metavar="A,B"
     )
     price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
     prices: Path | None = option(None, "TOML file: for each model `input` and `output`, dollars for a million tokens.")
@@ -41,7 +44,7 @@ class EndpointOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_address("--url", self.url, "EVALUATOR_API_KEY")
+        require_address("--url", self.url, API_KEY_VARIABLE)
         require_known("--parts of ask: there is no part", self.parts, PARTS)
         if self.prices and self.price_per_million is not None:
             raise ConfigError("--prices and --price-per-million say the same: give one of them.")

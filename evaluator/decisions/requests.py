@@ -6,20 +6,16 @@ _gaos/types/decisions (Gemini).
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evaluator.decisions.answers import resolution, sum_tolerances, typed_answer
+from evaluator.decisions.endpoint import ProtocolName
 from evaluator.decisions.questions import NO, YES, Question
 from evaluator.errors import DatasetError, shown
 
-ProtocolName = Literal["systemone", "decisions", "gemini"]
-
 Body = dict[str, Any]
-
-API_KEY_VARIABLE = "EVALUATOR_API_KEY"
-"""The environment variable with the key of any service."""
 
 
 class Protocol(NamedTuple):

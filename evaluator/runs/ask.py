@@ -24,16 +24,9 @@ from evaluator.datasets.question_table import question_examples
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import json_rows
 from evaluator.decisions.answers import answers_by_name
-from evaluator.decisions.endpoint import EndpointOptions, cost_of
+from evaluator.decisions.endpoint import API_KEY_VARIABLE, EndpointOptions, cost_of
 from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions
-from evaluator.decisions.requests import (
-    API_KEY_VARIABLE,
-    PROTOCOLS,
-    Protocol,
-    limit_fault,
-    questions_limit,
-    require_fit,
-)
+from evaluator.decisions.requests import PROTOCOLS, Protocol, limit_fault, questions_limit, require_fit
 from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
 from evaluator.errors import ConfigError, DatasetError, ModelError
 from evaluator.files.digests import fingerprint

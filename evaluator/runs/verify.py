@@ -14,20 +14,10 @@ from evaluator.files.json_files import MANIFEST, read_json, read_record
 from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
 from evaluator.record import score_command
-from evaluator.run import pipeline
+from evaluator.run import folders, pipeline
 from evaluator.run.build import build_prompts, check_config
 from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table
-from evaluator.run.folders import (
-    COMPARISON_FILE,
-    COMPARISON_PAGE,
-    PAGE,
-    RUN_FILE,
-    RunFolder,
-    compared_models,
-    is_measured,
-    model_runs,
-    read_run_if_intact,
-)
+from evaluator.run.folders import RUN_FILE, RunFolder, compared_models, is_measured
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.runs.clean import MANIFESTS, Kind
 from evaluator.scores.table import SCHEMAS, ScoreManifest
@@ -89,15 +79,12 @@ def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
         damaged = {fault.damaged for fault in (yield from _found(out))}  # the scores may be whole with these prompts
     if "scores" in damaged:
         return
-    if "tables" in damaged and run.record.scores and not _measured_with_options(run):
+    measures = run.record.measures
+    # Files that options of `evaluator measure` name may have changed since.
+    if "tables" in damaged and run.record.scores and not (measures and measures.options):
         yield from pipeline.measure(out)
     if damaged & {"tables", "page"}:
         yield from pipeline.report(out)
-
-
-def _measured_with_options(run: RunFolder) -> bool:
-    """Return whether the tables depend on options of `evaluator measure`, whose files may have changed since."""
-    return run.record.measures is not None and bool(run.record.measures.options)
 
 
 def _found(out: Path) -> Stage[list[Fault]]:
@@ -117,12 +104,13 @@ def _found(out: Path) -> Stage[list[Fault]]:
     models = [] if record.scores else compared_models(out)
     for each in models:
         faults += yield from _found(each)
-    is_compared = bool(models) and all((one := read_run_if_intact(each)) and is_measured(one) for each in models)
-    pages = [out / COMPARISON_FILE, out / COMPARISON_PAGE] if is_compared else [out / PAGE]
-    for path in pages if is_compared or record.measures is not None else ():
+    pages = [folders.PAGE] if record.measures else []
+    if models and all((one := folders.read_run_if_intact(each)) and is_measured(one) for each in models):
+        pages = [folders.COMPARISON_FILE, folders.COMPARISON_PAGE]
+    for path in (out / name for name in pages):
         if not path.is_file():
             faults.append(Fault("page", path, "It is missing.", command_for("report", out)))
-        elif path != out / COMPARISON_FILE and not is_sealed(path):
+        elif path.suffix == ".html" and not is_sealed(path):
             faults.append(Fault("page", path, "It is not as it was written.", command_for("report", out)))
     yield Progress(stage="Verifying", done=len(steps), total=len(steps), unit="stages")
     return faults
@@ -162,7 +150,7 @@ def _table_faults(run: RunFolder) -> Iterator[Fault]:
     """Yield the faults of the tables of the measure stage, and of the table of receipts."""
     record, out = run.record, run.out
     if record.measures is not None:
-        command = record.commands["measure"] if _measured_with_options(run) else command_for("measure", out)
+        command = record.commands["measure"] if record.measures.options else command_for("measure", out)
         try:
             tables = run.measured.tables
         except StoreError as error:
@@ -171,11 +159,11 @@ def _table_faults(run: RunFolder) -> Iterator[Fault]:
         for name in tables:
             for path, what in _damaged_table(out, name, tables):
                 yield Fault("tables", path, f"{name}: {what}", command)
-    command = command_for("report", out) if model_runs(out) else "evaluator compare"  # of the same runs
+    command = command_for("report", out) if folders.model_runs(out) else "evaluator compare"  # of the same runs
     try:
-        compared = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
+        compared = (read_json(out / folders.COMPARISON_FILE) or {}).get("tables", {})
     except StoreError as error:
-        yield Fault("page", out / COMPARISON_FILE, str(error), command)
+        yield Fault("page", out / folders.COMPARISON_FILE, str(error), command)
         compared = {}
     for path, what in _changed_files(out / "tables", {f"{name}.parquet": sha256 for name, sha256 in compared.items()}):
         yield Fault("page", path, what, command)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from evaluator.decisions.requests import PROTOCOLS, ProtocolName
+from evaluator.decisions.endpoint import ProtocolName
+from evaluator.decisions.requests import PROTOCOLS
 from tests.engine.label_server import LabelServer
 
 Answer = dict[str, Any]
