@@ -4,7 +4,7 @@ Source of model-index: huggingface_hub's EvalResult, and modelcard.md of hugging
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -103,16 +103,17 @@ def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
 
 
 def _markdown_table(table: TextTable) -> str:
-    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
-    lines += [[*map(_markdown_text, row)] for row in table.rows]
+    head, *rows = ([*map(_markdown_text, row)] for row in (table.columns, *table.rows))
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def comparison_files(comparison: pl.DataFrame) -> dict[str, ExportedFile]:
-    """Return the tables of accuracies of several runs by format: a row for each run and a column for each dataset.
+def comparison_file(comparison: pl.DataFrame, *, is_latex: bool) -> ExportedFile:
+    """Return the tables of accuracies of several runs, a row for each run and a column for each dataset.
 
     Args:
         comparison: compare.schema.COMPARISON.
+        is_latex: whether in LaTeX; else in Markdown.
 
     The tables are those of the first definition, one for each part and method; means have their 95% intervals.
     """
@@ -129,11 +130,10 @@ def comparison_files(comparison: pl.DataFrame) -> dict[str, ExportedFile]:
         columns = ("Model", *(name.capitalize() if name == MEAN_OVER_DATASETS else name for name in shown))
         title = f"accuracy, {suite} / {part}, {method}, definition {rows['definition'][0]}"
         tables.append(TextTable(title, True, columns, lines))
-    n = f"{comparison['model'].n_unique()} models"
-    markdown = "\n\n".join(f"**{_markdown_text(table.title)}**\n\n{_markdown_table(table)}" for table in tables)
-    latex = LATEX_HEAD + "\n".join(_latex_table(table, n) for table in tables)
-    files = {"markdown": ("comparison.md", f"{markdown}\n"), "latex": ("comparison.tex", latex)}
-    return {name: ExportedFile(path, text.encode()) for name, (path, text) in files.items()}
+    if is_latex:
+        return _latex_file("comparison.tex", tables, f"{comparison['model'].n_unique()} models")
+    text = "\n\n".join(f"**{_markdown_text(table.title)}**\n\n{_markdown_table(table)}" for table in tables)
+    return ExportedFile("comparison.md", f"{text}\n".encode())
 
 
 def _markdown_text(text: str) -> str:
@@ -149,8 +149,11 @@ _LINKED = re.compile(r"@(?=\w)|(?:(?<!_)|/[\w.-]*)#(?=\d)|\bGH-(?=\d)|:(?=//)|\b
 
 
 def _latex(run: ExportedRun) -> Iterator[ExportedFile]:
-    text = "\n".join(_latex_table(table, run.model) for table in text_tables(run))
-    yield ExportedFile("results.tex", (LATEX_HEAD + text).encode())
+    yield _latex_file("results.tex", text_tables(run), run.model)
+
+
+def _latex_file(name: str, tables: Iterable[TextTable], model: str) -> ExportedFile:
+    return ExportedFile(name, (LATEX_HEAD + "\n".join(_latex_table(table, model) for table in tables)).encode())
 
 
 def _latex_table(table: TextTable, model: str) -> str:

@@ -8,7 +8,7 @@ import polars as pl
 from evaluator.errors import ConfigError, StoreError, require_known
 from evaluator.exports import FORMATS, TRACKERS
 from evaluator.exports.base import ExportedRun, answered_groups
-from evaluator.exports.metrics_tables import comparison_files
+from evaluator.exports.metrics_tables import comparison_file
 from evaluator.files.json_files import read_json
 from evaluator.files.whole import table_path, write_bytes
 from evaluator.record import MeasuredRecord, require_every_query
@@ -59,7 +59,7 @@ def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
     """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path."""
     digests = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
     if name in ("markdown", "latex") and "comparison" in digests:
-        file = comparison_files(read_table(out, "comparison", digests))[name]
+        file = comparison_file(read_table(out, "comparison", digests), is_latex=name == "latex")
         path = (target or out / EXPORTS) / file.name if not (target and target.suffix) else target
         write_bytes(path, file.content)
         yield path

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from html import unescape
 from itertools import pairwise
 
 import polars as pl
@@ -13,6 +14,7 @@ from markdown_it import MarkdownIt
 
 from evaluator.exports import FORMATS
 from evaluator.exports.base import ExportedRun
+from evaluator.exports.metrics_tables import comparison_file
 from evaluator.report.figures import figure_csv
 from tests.report.made_record import made_record
 
@@ -65,6 +67,15 @@ def test_markdown_shows_every_table_as_it_is(made):
     assert titles[:2] == ["Dataset", "Accuracy ↑"]
     assert titles[4:] == ["Calibration error ↓", "Chance", "Majority", "Max random"]
     assert cells == expected_rows(made)
+
+
+def test_a_name_of_a_dataset_is_text_above_its_column_of_a_comparison(made):
+    accuracies = made.metrics.filter(metric="accuracy", method="vanilla", definition="paper")
+    names = {name: f"*{name}*|b" for name in made.record.prompts.datasets}
+    rows = accuracies.with_columns(pl.col("dataset").replace(names), number=pl.lit(1), model=pl.lit("acme/small"))
+    file = comparison_file(rows, is_latex=False)
+    shown = MarkdownIt("commonmark").enable("table").render(file.content.decode())
+    assert [*map(unescape, re.findall(r"<th[^>]*>(.*?)</th>", shown))] == ["Model", *sorted(names.values()), "Mean"]
 
 
 def test_markdown_folds_all_definitions_but_the_first(made):
