@@ -205,20 +205,24 @@ class _Search:
             yield from (_entry("partial", path) for path in dead_partial_files(folder))
 
     def _of_data(self) -> Iterator[Removable]:
-        unknown = min(self._kept, default=None)
+        unknown = min(self._kept, default="")
         for data in self._data:
-            if unknown:
-                self._kept.setdefault(str(data), f"prompts and scores stay, for what {unknown} needs is not known")
-            elif not (data / USERS).is_dir() and data not in self._outs:
-                self._kept[str(data)] = "it does not say which runs use these prompts and scores; remove it by hand"
-            else:
-                try:
-                    yield from self._of_data_folder(DataFolder(data))
-                except StoreError as error:
-                    self._kept[str(data)] = str(error)
+            try:
+                yield from self._of_data_folder(DataFolder(data), unknown)
+            except StoreError as error:
+                self._kept.setdefault(str(data), str(error))
 
-    def _of_data_folder(self, data: DataFolder) -> Iterator[Removable]:
-        """Yield the removable files of a data folder. Raises StoreError first if a user's needs are unknown."""
+    def _of_data_folder(self, data: DataFolder, unknown: str) -> Iterator[Removable]:
+        """Yield the removable files of a data folder. Raises StoreError first if a user's needs are unknown.
+
+        Args:
+            data: the folder.
+            unknown: a run whose needs are not known; "" if there is none.
+        """
+        if unknown:
+            raise StoreError(f"prompts and scores stay, for what {unknown} needs is not known")
+        if not (data.path / USERS).is_dir() and data.path not in self._outs:
+            raise StoreError("it does not say which runs use these prompts and scores; remove it by hand")
         runs, gone = {*self._runs}, list[Path]()
         for mark, out in data.users():
             run = self._run(out)
