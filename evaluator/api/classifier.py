@@ -279,7 +279,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config, data = self._config(), answers_folder()
         resolved, loader = loaded_model(config, self._model_config())
         shown = self._demonstration_ids.tolist()
-        folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self.shots, shown)
+        folder = data / "store" / fingerprint(dataset.fingerprint, self.method, shown)
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
         store = open_intact_store(folder) or write_store(folder, every.lazy())

@@ -49,6 +49,14 @@ def test_every_kind_of_method_answers(method):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
+def test_numbers_of_a_grid_of_parameters_that_numpy_makes_are_taken():
+    probabilities = [
+        evaluator.InContextClassifier(**FAKE, shots=shots, n_sets=shots).fit(TEXTS, LABELS).predict_proba(["one"])
+        for shots in (2, *np.arange(2, 3))
+    ]
+    np.testing.assert_array_equal(*probabilities)
+
+
 def test_a_method_that_needs_the_lm_head_leaves_the_model_loaded():
     unload_models()
     with patch.object(replicas, "load_engine", wraps=replicas.load_engine) as load:
