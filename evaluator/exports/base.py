@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from evaluator.metrics.classification import DEFINITIONS
 from evaluator.metrics.groups import prediction_groups
 from evaluator.models.weights import last_part
 from evaluator.record import MeasuredRecord
@@ -135,8 +136,9 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
         if group.definition not in judged["definition"]:
             continue
         label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
-        requests = group.rows.select("position", "query_id", "demonstration_set", "prompt_id")
-        requests = requests.with_columns(label_names=pl.lit(group.label_names))
+        named = group.key | {"definition": DEFINITIONS[group.definition].predictions}
+        names = rows.filter(**named).sort("position")["label_names"]  # of each row: options can differ between rows
+        requests = group.rows.select("position", "query_id", "demonstration_set", "prompt_id", label_names=names)
         results = group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs)
         answers = requests.hstack(results).join(prompts, on="prompt_id", how="left", maintain_order="left")
         texts = pl.col("continuations", "label_log_likelihoods")

@@ -358,6 +358,16 @@ def test_the_page_and_the_terminal_say_what_changes_answers(run):
     assert export(run[0], "csv", run[0].parent / "exported")
 
 
+def test_answers_are_exported_under_the_names_of_the_options_of_each_row(run, tmp_path):
+    export(run[0], "lm-eval", tmp_path)
+    files = tmp_path.rglob("samples_decide_letters_colour *")
+    samples = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert {sample["doc"]["query_id"] for sample in samples} == {*range(len(run[1]))}
+    for sample in samples:
+        row = run[1][sample["doc"]["query_id"]]
+        assert (sample["doc"]["labels"], sample["target"]) == (row["choices"].split("|"), row["pick"])
+
+
 @pytest.mark.parametrize("group_column", [None, "user"])
 def test_words_and_no_demonstrations_are_baselines_on_the_same_rows(tmp_path, group_column):
     draw, n, users = np.random.default_rng(3), 100, 20
