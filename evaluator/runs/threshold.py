@@ -48,23 +48,21 @@ def threshold_report(
         options = as_chosen(replace(options, group_column=options.group_column or file.group_column), file)
     if len(runs) != (2 if options.costs else 1):
         raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
-    taken = read_answers(Path(runs[0]), options)
-    answers = thresholds.answer_rows(with_gold(taken.rows), options.yes)
-    more = [Path(path) for path in (*runs[1:], check) if path]
-    others = [thresholds.answer_rows(with_gold(read_answers(path, options).rows), options.yes) for path in more]
+    read = [read_answers(Path(path), options) for path in (*runs, check) if path]
+    answers, *others = (thresholds.answer_rows(with_gold(each.rows), options.yes) for each in read)
     later = others[-1:] if check else [answers] if file else []
     if file is None:
         chosen = tuple(thresholds.choose_thresholds(answers, options))
         names = ("method", "assurance", "yes", "part", "group_column", "slice_column")
         same = {name: getattr(options, name) for name in names}
-        file = ThresholdFile(model=taken.model, thresholds=chosen, **same)
+        file = ThresholdFile(model=read[0].model, thresholds=chosen, **same)
     for rows in later:
         require_questions(rows["question"], file)
     promised = [each for each in file.thresholds if each.threshold is not None]
     return ThresholdReport(
         file=file,
-        model=taken.model,
-        parts=() if options.part else taken.parts,
+        model=read[0].model,
+        parts=() if options.part else read[0].parts,
         coverage=thresholds.by_question(answers, by_slice=options.slice_column is not None),
         rows=answers,
         at=thresholds.accuracies_at(answers, options),
