@@ -108,17 +108,17 @@ def _markdown_table(table: TextTable) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def comparison_file(comparison: pl.DataFrame, *, is_latex: bool) -> ExportedFile:
+def comparison_file(accuracies: pl.DataFrame, *, is_latex: bool) -> ExportedFile:
     """Return the tables of accuracies of several runs, a row for each run and a column for each dataset.
 
     Args:
-        comparison: compare.schema.COMPARISON.
+        accuracies: compare.schema.COMPARISON of this metric.
         is_latex: whether in LaTeX; else in Markdown.
 
     The tables are those of the first definition, one for each part and method; means have their 95% intervals.
     """
     tables = []
-    for (suite, part, method), rows in by_method(first_definition(comparison.filter(metric="accuracy"))):
+    for (suite, part, method), rows in by_method(first_definition(accuracies)):
         datasets = [name for name in rows["dataset"].unique().sort() if name != MEAN_OVER_DATASETS]
         shown = datasets if len(datasets) == 1 else [*datasets, MEAN_OVER_DATASETS]
         of_models = rows.sort("number").partition_by("model", maintain_order=True)
@@ -131,7 +131,7 @@ def comparison_file(comparison: pl.DataFrame, *, is_latex: bool) -> ExportedFile
         title = f"accuracy, {suite} / {part}, {method}, definition {rows['definition'][0]}"
         tables.append(TextTable(title, True, columns, lines))
     if is_latex:
-        return _latex_file("comparison.tex", tables, f"{comparison['model'].n_unique()} models")
+        return _latex_file("comparison.tex", tables, f"{accuracies['model'].n_unique()} models")
     text = "\n\n".join(f"**{_markdown_text(table.title)}**\n\n{_markdown_table(table)}" for table in tables)
     return ExportedFile("comparison.md", f"{text}\n".encode())
 

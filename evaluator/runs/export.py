@@ -56,10 +56,16 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
 
 
 def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
-    """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path."""
+    """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path.
+
+    Raises StoreError for a comparison without accuracies.
+    """
     digests = (read_json(out / COMPARISON_FILE) or {}).get("tables", {})
     if name in ("markdown", "latex") and "comparison" in digests:
-        file = comparison_file(read_table(out, "comparison", digests), is_latex=name == "latex")
+        accuracies = read_table(out, "comparison", digests).filter(metric="accuracy")
+        if accuracies.is_empty():
+            raise StoreError(f"{out} has no metrics to export: its suites measure no accuracy.")
+        file = comparison_file(accuracies, is_latex=name == "latex")
         path = (target or out / EXPORTS) / file.name if not (target and target.suffix) else target
         write_bytes(path, file.content)
         yield path

@@ -9,7 +9,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from evaluator.compare.schema import COMPARISON
 from evaluator.exports import FORMATS
+from evaluator.files.json_files import write_json
+from evaluator.files.whole import write_table
 from evaluator.runs.export import export
 from tests.command_line import command, command_outputs
 from tests.compare.run_folders import put_table
@@ -70,6 +73,13 @@ def test_names_and_runs_that_do_not_exist_are_answered_with_those_that_do(folder
     assert "was not measured under 'released', but under paper" in said
     put_table(folder, "metrics", paper.clear())
     assert "has no metrics to export" in command("export", folder, "--format", "csv", exits=2)
+
+
+def test_a_comparison_without_accuracies_is_no_empty_file(tmp_path):
+    tables = {"comparison": write_table(tmp_path, "comparison", COMPARISON.to_frame())}
+    write_json(tmp_path / "compare.json", {"tables": tables, "models": []})
+    assert "has no metrics to export" in command("export", tmp_path, "--format", "markdown", exits=2)
+    assert not (tmp_path / "exports").exists()
 
 
 def test_a_damaged_table_is_not_exported(folder):
