@@ -120,8 +120,11 @@ def _prompt_faults(run: RunFolder) -> Iterator[Fault]:
     if (prompts := run.record.prompts) is not None:
         counts = {"requests": prompts.requests, "prompts": prompts.distinct_prompts}
         store = run.data.store(prompts.fingerprint)
+        command = command_for("verify", run.out, "--repair")
+        if run.record.model and run.record.model.kind == "imported":  # its prompts are made of the answers
+            command = score_command(run.record, str(run.out))
         for path, what in _folder_faults("prompts", store, partial(_prompt_rows, counts=counts)):
-            yield Fault("prompts", path, what, command_for("verify", run.out, "--repair"))
+            yield Fault("prompts", path, what, command)
 
 
 def _score_faults(run: RunFolder) -> Iterator[Fault]:

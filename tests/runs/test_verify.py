@@ -133,6 +133,19 @@ def test_tables_of_options_are_not_measured_again_without_them(tmp_path, monkeyp
     assert (fault.damaged, fault.command) == ("tables", f"evaluator measure {tmp_path} --annotations a.parquet")
 
 
+def test_damaged_prompts_of_imported_answers_are_left_to_the_command_that_imports(tmp_path):
+    table, out = tmp_path / "answers.csv", tmp_path / "out"
+    pl.DataFrame({"gold": ["a", "b"] * 4, "pred": ["a", "b"] * 4}).write_csv(table)
+    words = ("import", table, "--labels", "a,b", "--out", out)
+    command(*words)
+    for path in out.glob("store/*/prompts-*"):
+        path.write_bytes(b"")
+    faults = [fault for fault in finish(verify(out)) if fault.damaged == "prompts"]
+    assert [fault.command for fault in faults] == [shlex.join(["evaluator", *map(str, words)])]
+    command(*words)
+    assert finish(verify(out)) == []
+
+
 def test_damaged_scores_are_left_to_the_command_that_scores(out, whole):
     shard = next(path for path in sorted(out.glob("scores/*/*/scores-*.arrow")))
     flip(shard, 100)
