@@ -88,20 +88,17 @@ class RayReplicas:
             self.close()
             raise
 
-    def wait(self) -> None:
+    def loaded(self) -> EngineRecord:
         while self._facts is None:
             self._wait({})
-
-    @property
-    def facts(self) -> EngineRecord:
-        assert self._facts is not None, "wait() comes first"
         return self._facts
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
         waiting = sorted(jobs, key=lambda job: job.size)  # the last is the largest
         attempts: Counter[str] = Counter()
         running: _Running = {}
-        for number in self._missing():  # an earlier call ended before its jobs
+        started = {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
+        for number in {*range(self.n)} - started:  # an earlier call ended before its jobs
             self._load(number)
         try:
             while waiting or running:
@@ -150,9 +147,6 @@ class RayReplicas:
     def _load_again(self, number: int, when: str, error: BaseException) -> None:
         _log.warning("Replica %d was lost while %s, which begins again: %s.", number, when, first_sentence(error))
         self._load(number)
-
-    def _missing(self) -> set[int]:
-        return {*range(self.n)} - {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
 
     def close(self) -> None:
         self._is_closed = True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_machine, load_engine
@@ -20,6 +20,9 @@ from evaluator.record import EngineRecord
 
 MIN_ROOM = 8_192
 """Tokens of a prompt that engines are loaded for at least, and before prompts are known."""
+
+
+T = TypeVar("T")
 
 
 class Job(NamedTuple):
@@ -34,18 +37,13 @@ class Job(NamedTuple):
 class Replicas(Protocol):
     """One or more copies of a model."""
 
-    @property
-    def n(self) -> int:
-        """Return the number of copies."""
-        ...
+    n: int  # copies
 
-    def wait(self) -> None:
-        """Wait until the first copy is loaded. Raises the errors of loading."""
-        ...
+    def loaded(self) -> EngineRecord:
+        """Wait until the first copy is loaded, and return the facts of the engines, which are the same for all.
 
-    @property
-    def facts(self) -> EngineRecord:
-        """Return the facts of the engines, which are the same for all and known once one is loaded."""
+        Raises the errors of loading.
+        """
         ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
@@ -70,11 +68,7 @@ class OneReplica:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def wait(self) -> None:
-        """Do nothing: the engine is loaded."""
-
-    @property
-    def facts(self) -> EngineRecord:
+    def loaded(self) -> EngineRecord:
         return self.engine.facts
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
@@ -125,8 +119,8 @@ class EngineLoader:
             self.close()
             self._config = replace(self._config, max_prompt_tokens=longest)
         if not self._is_loaded:
-            yield from self._timed("Loading", self._load)
-            facts = self._started().facts
+            facts = yield from self._timed("Loading", lambda: self._started().loaded())
+            self._is_loaded = True
             if facts.prefix_block_tokens:
                 line = f"{facts.name} shares the prefixes of prompts in blocks of {facts.prefix_block_tokens} tokens"
                 yield Progress(stage="Loaded", done=1, total=1, unit="models", line=line)
@@ -149,12 +143,13 @@ class EngineLoader:
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
 
-    def _timed(self, verb: str, step: Callable[[], object]) -> Stage[None]:
+    def _timed(self, verb: str, step: Callable[[], T]) -> Stage[T]:
         clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"
         yield Progress(stage=stage, done=0, total=1, unit="models")
-        step()
+        result = step()
         self._waited_s += time.monotonic() - clock
         yield Progress(stage=stage, done=1, total=1, unit="models")
+        return result
 
     def _started(self) -> Replicas:
         """Return the replicas, which begin to load if they have not begun."""
@@ -166,10 +161,6 @@ class EngineLoader:
             self._logs.mkdir(parents=True, exist_ok=True)
             self._replicas = RayReplicas(self._source, self._config, find_machine(self._config), self._logs, self.place)
         return self._replicas
-
-    def _load(self) -> None:
-        self._started().wait()
-        self._is_loaded = True
 
 
 def _described(devices: DevicesConfig) -> str:

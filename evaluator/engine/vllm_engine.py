@@ -7,6 +7,7 @@ Longer continuations are sent as prompts with a cached prefix. What the cache hi
 import logging
 import math
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, islice, pairwise
@@ -32,6 +33,7 @@ from evaluator.engine.vllm_requests import (
     States,
     learn_question,
     learn_suffix,
+    max_recorded_texts,
     one_token_params,
     question_params,
     recording_states,
@@ -55,8 +57,8 @@ _BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room f
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
 _Key = TypeVar("_Key")
-_VllmRequest = tuple[tuple[_Key, Question], list[int], Any]  # key returned with the output, tokens, parameters
 _Questions = Callable[[ContinuationTrie, int], Iterator[Question]]
+_exhaust = deque[Any](maxlen=0).extend  # run an iterator to its end
 
 
 class VllmEngine:
@@ -129,18 +131,20 @@ class VllmEngine:
     def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
         self._begin([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts], adapter)
         states, params = States(), one_token_params()
+        model = self._llm.llm_engine.model_config
+        # A text has a state at the end of each step that computes some of it.
+        n_steps = 1 + max(map(len, texts), default=0) // self.facts.tokens_per_step
+        size = max(1, max_recorded_texts(model.get_vocab_size()) // n_steps)
         for window in self._windows(range(len(texts))):
             self._send_shared_prefixes([texts[index] for index in window])
-            with recording_states(self._llm) as recording:
-                # A text has a state at the end of each step that computes some of it.
-                size = max(1, recording.max_texts // (1 + max(map(len, texts)) // self.facts.tokens_per_step))
+            with recording_states(self._llm) as take_states:
                 for first in range(0, len(window), size):
                     some = window[first : first + size]
                     outputs = dict(self._run((index, list(texts[index]), params) for index in some))
-                    recorded = recording.take()
+                    recorded = take_states()
                     states |= {index: recorded[ran.outputs[0].token_ids[0]] for index, ran in outputs.items()}
         if not states:
-            return np.empty((0, self._llm.llm_engine.model_config.get_hidden_size()), np.float32)
+            return np.empty((0, model.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
 
     def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
@@ -205,21 +209,14 @@ class VllmEngine:
             return
         params = one_token_params()
         for level in shared_prefixes(contexts, self._state_unit):
-            for _ in self._run((None, list(prefix), params) for prefix in level):
-                pass
+            _exhaust(self._run((None, list(prefix), params) for prefix in level))
 
     def _score_next_tokens(
         self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
     ) -> Iterator[ContinuationScores]:
         """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
-        prompts = (
-            self._request((index, trie), trie, question)
-            for index, trie in tries
-            for question in trie.first_token_questions(MAX_IDS)
-        )
-        for ((index, trie), question), output in self._run(prompts):
-            learn_question(trie, question, output)
+        for index, trie in self._ask(tries, ContinuationTrie.first_token_questions):
             if trie.is_complete:
                 yield _scores(index, requests[index], trie)
 
@@ -233,32 +230,32 @@ class VllmEngine:
             tries.setdefault(tuple(context), ContinuationTrie(context, [])).extend(continuations)
         self._send_shared_prefixes([*tries])
         if self._scores_several_rows:
-            self._ask(tries.values(), ContinuationTrie.path_questions)
+            _exhaust(self._ask(tries.items(), ContinuationTrie.path_questions))
         else:
             # First tokens come first, because that computes the contexts without log-probabilities of their tokens. The
             # two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
-            self._ask(tries.values(), ContinuationTrie.first_token_questions)
+            _exhaust(self._ask(tries.items(), ContinuationTrie.first_token_questions))
             if self._scores_whole_prompts:
                 self._score_suffixes(tries.values())
-        self._ask(tries.values(), ContinuationTrie.missing_questions, no_reuse=True)
+        _exhaust(self._ask(tries.items(), ContinuationTrie.missing_questions, no_reuse=True))
         for index in indices:
             yield _scores(index, requests[index], tries[tuple(requests[index].context)])
 
-    def _ask(self, tries: Iterable[ContinuationTrie], questions: _Questions, *, no_reuse: bool = False) -> None:
-        prompts = (
-            self._request(trie, trie, question, no_reuse=no_reuse)
-            for trie in tries
-            for question in questions(trie, MAX_IDS)
-        )
-        for (trie, question), output in self._run(prompts):
-            learn_question(trie, question, output)
-
-    def _request(
-        self, key: _Key, trie: ContinuationTrie, question: Question, *, no_reuse: bool = False
-    ) -> _VllmRequest[_Key]:
-        prompt = [*trie.context, *question.path]
+    def _ask(
+        self, tries: Iterable[tuple[_Key, ContinuationTrie]], questions: _Questions, *, no_reuse: bool = False
+    ) -> Iterator[tuple[_Key, ContinuationTrie]]:
+        """Send questions about tries, and yield a trie with its key whenever it has learned an answer."""
         says = no_reuse if self._has_connector else None
-        return (key, question), prompt, question_params(question, len(prompt), no_reuse=says)
+
+        def prompts() -> Iterator[tuple[tuple[_Key, ContinuationTrie, Question], list[int], Any]]:
+            for key, trie in tries:
+                for question in questions(trie, MAX_IDS):
+                    prompt = [*trie.context, *question.path]
+                    yield (key, trie, question), prompt, question_params(question, len(prompt), no_reuse=says)
+
+        for (key, trie, question), output in self._run(prompts()):
+            learn_question(trie, question, output)
+            yield key, trie
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
         """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""

@@ -12,7 +12,7 @@ and scheduler are at work, and the LM head is not computed. Where a model lies o
 processes has a recorder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, get_args, get_type_hints
@@ -178,29 +178,21 @@ class StateRecorder:
         return taken
 
 
-class Recording:
-    """The recorders of a `vllm.LLM`, one in each of its processes."""
+def max_recorded_texts(vocab_size: int) -> int:
+    """Return the number of texts that may be computed before their states are taken.
 
-    def __init__(self, llm: Any) -> None:
-        self._llm = llm
-        self.vocab_size: int = llm.llm_engine.model_config.get_vocab_size()
-        # Texts that may be computed before their states are taken: numbers begin again where the vocabulary ends, and
-        # vLLM may compute rows that nobody asked for.
-        self.max_texts = max(1, min(self.vocab_size // 4, _MAX_KEPT))
-
-    def take(self) -> States:
-        """Return the states that were recorded since the last call, and forget them."""
-        # Devices that hold the same layers have recorded the same; those of earlier layers have recorded nothing.
-        return max(self._llm.apply_model(_take), key=len)
+    Numbers begin again where the vocabulary ends, and vLLM may compute rows that nobody asked for.
+    """
+    return max(1, min(vocab_size // 4, _MAX_KEPT))
 
 
 @contextmanager
-def recording_states(llm: Any) -> Iterator[Recording]:
-    """Have a `vllm.LLM` record hidden states instead of computing logits."""
-    recording = Recording(llm)
-    llm.apply_model(partial(_start, vocab_size=recording.vocab_size))
+def recording_states(llm: Any) -> Iterator[Callable[[], States]]:
+    """Have a `vllm.LLM` record hidden states instead of computing logits, and yield a function that takes them."""
+    llm.apply_model(partial(_start, vocab_size=llm.llm_engine.model_config.get_vocab_size()))
     try:
-        yield recording
+        # Devices that hold the same layers have recorded the same; those of earlier layers have recorded nothing.
+        yield lambda: max(llm.apply_model(_take), key=len)
     finally:
         llm.apply_model(_stop)
 

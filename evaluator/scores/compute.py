@@ -226,14 +226,15 @@ def score_rows(
     ]
     if jobs:
         replicas = yield from loader.replicas(plan.requests.longest)
+        facts = replicas.loaded()
         finished = [shard for name, shard in table.manifest.shards.items() if name in shards_by_name]
         clock = _Clock(
             STAGE_NAMES[kind],
             done_before=sum(shard.prompts for shard in finished),
             total=record.prompts,
             flop_per_token=arithmetic.flop_per_token if arithmetic else None,
-            peak_flop_per_s=arithmetic.peak_flop_per_s(replicas.facts, replicas.n) if arithmetic else None,
-            counts_cached_tokens=replicas.facts.counts_cached_tokens,
+            peak_flop_per_s=arithmetic.peak_flop_per_s(facts, replicas.n) if arithmetic else None,
+            counts_cached_tokens=facts.counts_cached_tokens,
         )
         with closing(ShardWriter(table)) as writer:
             for update in replicas.run(jobs):
@@ -276,7 +277,7 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
         replicas = yield from loader.replicas(plan.requests.longest)
-        facts = replicas.facts
+        facts = replicas.loaded()
         manifest = replace(manifest, engine=manifest.engine or facts)
         record = replace(
             record,

@@ -103,11 +103,11 @@ def check_that_a_gpu_is_shared(on_one_gpu: RayReplicas, tmp_path: Path) -> None:
     assert sorted(done) == [(0, "0"), (1, "0"), (2, "0")]
     replica = next(iter(on_one_gpu._loaded.values()))
     weights = fake_model_source().fingerprint
-    on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", Path("/elsewhere/replica.log"), weights))
+    on_one_gpu._admit(replica, Loaded(on_one_gpu.loaded(), "host-b", Path("/elsewhere/replica.log"), weights))
     log = (tmp_path / f"replica-{replica.number}.log").read_text()
     assert f"replica {replica.number} writes to /elsewhere/replica.log on host-b" in log
     with pytest.raises(ModelError, match="fake has other weights on host-b"):
-        on_one_gpu._admit(replica, Loaded(on_one_gpu.facts, "host-b", tmp_path, "others"))
+        on_one_gpu._admit(replica, Loaded(on_one_gpu.loaded(), "host-b", tmp_path, "others"))
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def always_fails(_engine, _replica, name):
 
 
 def test_a_replica_has_a_second_job_in_flight_while_many_wait(replicas, monkeypatch):
-    replicas.wait()
+    replicas.loaded()
     sent: list[tuple[int, int]] = []
     following = type(replicas)._next
 

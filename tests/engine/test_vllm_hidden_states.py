@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluator.engine.vllm_requests import StateRecorder, recording_states
+from evaluator.engine.vllm_requests import StateRecorder, max_recorded_texts, recording_states
 
 
 def test_the_greedy_token_of_each_row_is_the_number_of_its_state() -> None:
@@ -44,17 +44,20 @@ class Model(torch.nn.Module):
         return hidden_states
 
 
-def test_states_are_taken_from_the_devices_that_have_them_before_numbers_begin_again() -> None:
+def test_states_are_taken_before_numbers_begin_again() -> None:
+    assert max_recorded_texts(8) == 2
+
+
+def test_states_are_taken_from_the_devices_that_have_them() -> None:
     models = [Model(), Model(), Model()]  # of earlier layers, and two that share the last
     llm: Any = SimpleNamespace(
         llm_engine=SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: 8)),
         apply_model=lambda change: [change(model) for model in models],
     )
-    with recording_states(llm) as recording:
-        assert recording.max_texts == 2
+    with recording_states(llm) as take_states:
         for model in models[1:]:
             model.compute_logits(torch.ones(2, 4))
-        assert recording.take().keys() == {0, 1}
+        assert take_states().keys() == {0, 1}
 
 
 def test_the_model_computes_logits_again_however_recording_ends() -> None:
