@@ -511,5 +511,5 @@ class ImportColumns(Options):
 def cache_folder() -> Path:
     """Return the folder for converted datasets and digests: $EVALUATOR_CACHE, else one in the user's cache folder."""
     if folder := os.environ.get("EVALUATOR_CACHE"):
-        return Path(folder).expanduser()
+        return Path(os.path.expanduser(folder))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"

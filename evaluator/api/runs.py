@@ -4,6 +4,7 @@ Options are those of the command line, with underscores: `--input-column` is `in
 """
 
 import io
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -207,7 +208,8 @@ class _Keeper:
 def _folder(out: str | Path | None) -> tuple[Path, object]:
     """Return a folder; a temporary one is removed with the other object, without a warning."""
     if out is not None:
-        return Path(out).expanduser().absolute(), None  # tables are read later, maybe from another working folder
+        # Absolute, because tables are read later, maybe from another working folder.
+        return Path(os.path.expanduser(out)).absolute(), None
     folder, keeper = Path(mkdtemp(prefix="evaluator-")), _Keeper()
     finalize(keeper, rmtree, folder, ignore_errors=True)
     return folder, keeper

@@ -325,7 +325,7 @@ def data_options(given: Mapping[str, Any]) -> DataOptions:
     return from_options(
         DataOptions,
         given,
-        paths=tuple(Path(word).expanduser() for word in words if word != HUB and not word.startswith(ON_HUB)),
+        paths=tuple(Path(os.path.expanduser(word)) for word in words if word != HUB and not word.startswith(ON_HUB)),
         hub=HUB in words,
         repositories=tuple(word.removeprefix(ON_HUB) for word in words if word.startswith(ON_HUB)),
         labels=read_labels(given["labels"]) if given["labels"] else {},

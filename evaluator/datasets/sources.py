@@ -8,6 +8,7 @@ The datasets of a folder are decided by the first of these rules that applies:
 3. Else each table in it, except tables of training rows.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
@@ -96,7 +97,7 @@ REWORDS = {"--template", "--labels", "--instruction"}
 
 def holds_published(words: Iterable[str]) -> bool:
     """Return whether a value of --data is a folder with published tables."""
-    folders = (Path(word).expanduser() for word in words)
+    folders = (Path(os.path.expanduser(word)) for word in words)
     return any(lu_2023.published_tables(folder, ()) for folder in folders if folder.is_dir())
 
 

@@ -4,6 +4,7 @@ No weights are loaded, so that a wrong name, a model of the wrong kind or a miss
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -339,7 +340,7 @@ def find_model(
 
 def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path, str | None]:
     """Return where a model is, and the commit of a snapshot of the hub, by which the hub's cache names it."""
-    path = Path(config.model).expanduser()
+    path = Path(os.path.expanduser(config.model))
     if not config.model.strip():
         raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
     if path.is_dir():
@@ -522,7 +523,7 @@ _HOSTED = re.compile(r"(?i)(^|/)(gpt-\d|chatgpt|o\d(-|$)|claude|gemini|grok|mist
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
     patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
-    folders = [str(path.parent) for path in Path(config.model).expanduser().parent.glob("*/config.json")]
+    folders = [str(path.parent) for path in Path(os.path.expanduser(config.model)).parent.glob("*/config.json")]
     near = did_you_mean(config.model, [*EMBEDDED_MODELS, *folders])
     hint = f"There is no folder {config.model!r} either.{near} Give the path of a model folder, or a hub name."
     if _HOSTED.search(config.model):

@@ -8,6 +8,7 @@ An adapter is a folder as PEFT saves it: adapter_config.json and adapter_model.s
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -286,7 +287,7 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
 
 
 def _folder(name: str) -> Path:
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if not folder.is_dir():
         hint = f"There is no folder {name!r} either: give the path of an adapter's folder, or a hub name."
         folder = hub_snapshot(name, "model", [CONFIG_FILE, WEIGHTS_FILE], error=ModelError, hint=hint)

@@ -5,6 +5,7 @@ datasets that it cannot score.
 """
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +79,7 @@ def chat_form(source: ModelSource, chat: ChatConfig | None) -> ChatForm | None:
 
 
 def _template_in(name: str) -> str:
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         return read_bytes(path).decode("utf-8-sig")
     except OSError as error:

@@ -5,6 +5,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,6 +23,7 @@ from evaluator.models import source, weights
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenise_prompts
+from tests.command_line import command
 
 
 @pytest.fixture
@@ -63,6 +65,14 @@ def test_a_blank_name_is_not_the_current_folder(monkeypatch, copied, name):
     monkeypatch.chdir(copied)
     with pytest.raises(ModelError, match="The name of the model is blank"):
         find_model(ModelConfig(model=name))
+
+
+@pytest.mark.parametrize("option", ["--model", "--adapter", "--data"])
+def test_the_home_folder_of_a_user_who_does_not_exist_is_a_folder_that_is_missing(option, tmp_path):
+    # A shell leaves ~no-such-user as it is, and pathlib raises RuntimeError for it.
+    given = {"--model": "embedded", "--out": tmp_path / "out", option: "~no-such-user/name"}
+    suite = "classify" if option == "--data" else "staicc-normal"
+    assert "~no-such-user" in command("run", suite, *chain.from_iterable(given.items()), exits=2)
 
 
 def test_a_path_that_cannot_be_a_hub_name_is_refused_as_such():
