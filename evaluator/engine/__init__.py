@@ -32,7 +32,7 @@ class EngineKind:
     """
 
     load: Callable[[ModelSource, ModelConfig], Engine]
-    versions: Callable[[], dict[str, str]]  # package -> version; packages that affect the numbers
+    versions: Callable[[], dict[str, str]] = dict  # package -> version; packages that affect the numbers
     identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
     """Returns the facts that determine scores. None: packages, device and dtype of this process (engine_identity)."""
 
@@ -67,7 +67,6 @@ ENGINES: dict[str, EngineKind] = {
     "server": EngineKind(
         summary="vLLM or SGLang servers that already run, over HTTP (--server-url).",
         load=ServerEngine,
-        versions=dict,
         identity=server_identity,
         has_hidden_states=False,
     ),
@@ -75,7 +74,6 @@ ENGINES: dict[str, EngineKind] = {
         summary="No model: scores are hashes of the tokens, for tests.",
         find=lambda config, **_: fake_model_source(without_secrets(config.model)),
         load=lambda _source, _config: FakeEngine(),
-        versions=dict,
         runs_a_model=False,
     ),
 }
@@ -100,20 +98,21 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     Raises ConfigError for an unknown engine or one that cannot quantise or take adapters, ModelError as EngineKind.find
     and find_adapter do.
     """
-    kind = ENGINES[engine_name(config)]
+    name = engine_name(config)
+    kind = ENGINES[name]
     for option, value, ability in (
         ("quantization", config.quantization, "quantizes"),
         ("adapter", config.adapter, "takes_adapters"),
     ):
         if value is not None and not getattr(kind, ability):
-            able = " or ".join(name for name, each in ENGINES.items() if getattr(each, ability))
+            able = " or ".join(other for other, each in ENGINES.items() if getattr(each, ability))
             raise ConfigError(f"--{option} {value} needs --engine {able}.")
-    if config.steps != StepsConfig() and engine_name(config) != "vllm":
+    if config.steps != StepsConfig() and name != "vllm":
         raise ConfigError("--step-tokens, --step-prompts and --eager are settings of vLLM: add --engine vllm.")
     if kind.runs_a_model:
         config = shipped_model(config)
     source = kind.find(config, needs_weights=needs_weights)
-    if engine_name(config) == "vllm" and source.short_context:
+    if name == "vllm" and source.short_context:
         # vLLM turns the positions of all prompts alike: by the long factors if one may be longer.
         source = replace(source, context_length=source.short_context)
     if config.adapter is None:

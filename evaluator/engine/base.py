@@ -13,29 +13,27 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from evaluator.arrays import Floats32
 from evaluator.errors import PromptTooLongError
 from evaluator.models.fake_source import HIDDEN_SIZE, token_log_probs, uniform_hash
 from evaluator.models.weights import Adapter
 from evaluator.record import EngineRecord
 
+TokenIds = Sequence[int]
+
 
 class ContinuationRequest(NamedTuple):
-    """One context and the continuations to score after it, as token ids; none of these is empty."""
+    """One context and the continuations to score after it; none of these is empty."""
 
-    context: Sequence[int]
-    continuations: Sequence[Sequence[int]]
-
-
-def longest_request(requests: Sequence[ContinuationRequest]) -> int:
-    """Return the tokens of the longest context with its longest continuation, if it has any; 0 without requests."""
-    return max(
-        (len(context) + max(map(len, continuations), default=0) for context, continuations in requests), default=0
-    )
+    context: TokenIds
+    continuations: Sequence[TokenIds]
 
 
-def require_room(requests: Sequence[ContinuationRequest], limit: int | None, reason: str) -> None:
+Requests = Sequence[ContinuationRequest]
+
+
+def require_room(requests: Requests, limit: int | None, reason: str) -> None:
     """Raise PromptTooLongError if a context with its longest continuation has more tokens than a limit.
 
     Args:
@@ -43,7 +41,8 @@ def require_room(requests: Sequence[ContinuationRequest], limit: int | None, rea
         limit: None: there is none.
         reason: whose limit it is, and what to do about it: the end of the message.
     """
-    if limit is not None and (longest := longest_request(requests)) > limit:
+    lengths = (len(context) + max(map(len, continuations), default=0) for context, continuations in requests)
+    if limit is not None and (longest := max(lengths, default=0)) > limit:
         raise PromptTooLongError(f"A prompt of {longest} tokens is longer than the {limit} that {reason}")
 
 
@@ -77,14 +76,14 @@ class Engine(Protocol):
     facts: EngineRecord
     counts: TokenCounts
 
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+    def log_likelihoods(self, requests: Requests) -> Iterator[ContinuationScores]:
         """Yield the scores of each request once, as soon as they are ready, in any order.
 
         Pass requests in prefix order: a prefix cache can only reuse blocks that it still holds.
         """
         ...
 
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:
         """Return the hidden state of each text's last token after the final norm, [len(texts), hidden size]."""
         ...
 
@@ -105,12 +104,12 @@ class FakeEngine:
         )
         self.counts = TokenCounts()
 
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+    def log_likelihoods(self, requests: Requests) -> Iterator[ContinuationScores]:
         for index, request in enumerate(requests):
             self.counts.prompt_tokens += len(request.context)
             yield ContinuationScores(index, token_log_probs(*request))
 
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:
         self.counts.prompt_tokens += sum(map(len, texts))
         rows = [[uniform_hash(text, [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for text in texts]
         return np.array(rows, np.float32).reshape(len(texts), HIDDEN_SIZE)

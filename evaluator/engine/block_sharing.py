@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -25,6 +23,7 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import generate_block_hash_extra_keys, get_block_hash, hash_block_tokens
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
+from evaluator.arrays import Ints
 from evaluator.engine.prefixes import MAX_SHARED_TOKENS, MIN_GAIN_TOKENS, NO_REUSE, BlockIndex, max_kept_blocks
 
 _MAX_WAITS = 4
@@ -81,7 +80,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._waited: Counter[str] = Counter()  # request -> steps it has waited
         self._copies: list[tuple[int | None, int]] = []
         self._kept: dict[int, None] = {}  # blocks of finished requests, oldest first
-        self._caches: list[npt.NDArray[np.int64]] = []  # of each layer: a row for each block
+        self._caches: list[Ints] = []  # of each layer: a row for each block
 
     # In the scheduler.
 

@@ -10,11 +10,16 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
+from evaluator.arrays import Floats32
 from evaluator.config import ModelConfig
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, EngineIdentity, TokenCounts, require_room
+from evaluator.engine.base import (
+    ContinuationScores,
+    EngineIdentity,
+    Requests,
+    TokenCounts,
+    TokenIds,
+    require_room,
+)
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient, answer_all, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
@@ -72,7 +77,7 @@ class ServerEngine:
         )
         self.counts = TokenCounts()
 
-    def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
+    def log_likelihoods(self, requests: Requests) -> Iterator[ContinuationScores]:
         hint = "Start it with a larger --max-model-len, or use fewer demonstrations (--shots)."
         require_room(requests, self._served.max_tokens, f"the server allows. {hint}")
         left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
@@ -91,7 +96,7 @@ class ServerEngine:
                     yield ContinuationScores(index, scores)
         assert not left, f"{len(left)} requests lack log-probabilities"
 
-    def hidden_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:  # noqa: ARG002
+    def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:  # noqa: ARG002
         raise ConfigError("The engine 'server' returns no hidden states. Choose another --engine.")
 
     def close(self) -> None:

@@ -8,16 +8,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from evaluator.arrays import Floats32
 from evaluator.config import ModelConfig
 from evaluator.engine.base import (
     ContinuationRequest,
     ContinuationScores,
+    Requests,
     TokenCounts,
+    TokenIds,
     first_sentence,
     require_room,
     versions_for_transformers,
@@ -48,8 +50,7 @@ class TransformersEngine:
 
     def __init__(self, source: ModelSource, config: ModelConfig) -> None:
         dtype = scoring_dtype(source, config)
-        self._device = device_kind()
-        self._model_name = source.name
+        self._source, self._device = source, device_kind()
         self._model = _load(source, getattr(torch, dtype), self._device)
         logits_dtype = head_dtype(source, config, self._device)
         if logits_dtype != dtype:
@@ -59,8 +60,6 @@ class TransformersEngine:
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keeps_logits = "logits_to_keep" in accepted
-        self._vocab_size = source.vocab_size
-        self._context_length, self._short_context = source.context_length, source.short_context or 0
         self.facts = EngineRecord(
             name="transformers",
             versions=versions_for_transformers(),
@@ -72,24 +71,21 @@ class TransformersEngine:
             engines_per_device=config.devices.engines_per_device,
         )
         self.counts = TokenCounts()
-        self._see_positions(source)
+        self._see_positions()
         self.counts.prompt_tokens = 0
 
-    def log_likelihoods(
-        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
-    ) -> Iterator[ContinuationScores]:
+    def log_likelihoods(self, requests: Requests, adapter: Adapter | None = None) -> Iterator[ContinuationScores]:
         self._begin(requests, adapter)
         texts = [text for index, request in enumerate(requests) for text in _texts_of(index, request)]
-        n_continuations = [len(request.continuations) for request in requests]
         scores: dict[int, dict[int, list[float]]] = defaultdict(dict)  # request -> continuation -> log-probabilities
         for batch in self._batches(texts):
             for text, log_probs in zip(batch, self._next_token_log_probs(batch), strict=True):
-                scores[text.request] |= _continuation_scores(text, log_probs, requests[text.request])
-                if len(scores[text.request]) == n_continuations[text.request]:
-                    by_place = scores.pop(text.request)
-                    yield ContinuationScores(text.request, [by_place[place] for place in range(len(by_place))])
+                index, request = text.request, requests[text.request]
+                scores[index] |= _continuation_scores(text, log_probs, request)
+                if len(scores[index]) == len(request.continuations):
+                    yield ContinuationScores(index, [row for _, row in sorted(scores.pop(index).items())])
 
-    def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[TokenIds], adapter: Adapter | None = None) -> Floats32:
         self._begin([ContinuationRequest(text, []) for text in texts], adapter)
         states = np.empty((len(texts), self._model.config.get_text_config().hidden_size), np.float32)
         for batch in self._batches([_Text(index, list(tokens), 1, []) for index, tokens in enumerate(texts)]):
@@ -110,7 +106,7 @@ class TransformersEngine:
             with torch.inference_mode(), self._adapted.disable_adapter() if alone else nullcontext():
                 yield
         except Exception as error:  # of any kind: code of models, missing operators, no memory left
-            raise ModelError(f"transformers cannot run {self._model_name}: {first_sentence(error)}.") from error
+            raise ModelError(f"transformers cannot run {self._source.name}: {first_sentence(error)}.") from error
 
     def close(self) -> None:
         del self._model, self._adapted
@@ -119,13 +115,13 @@ class TransformersEngine:
         else:
             return_freed_memory()
 
-    def _begin(self, requests: Sequence[ContinuationRequest], adapter: Adapter | None) -> None:
+    def _begin(self, requests: Requests, adapter: Adapter | None) -> None:
         """Begin a call with an adapter or with none. Raises PromptTooLongError."""
         self._adapter = adapter.fingerprint if adapter else None
         hint = "Use fewer demonstrations (--shots), or choose a model with a longer context."
-        require_room(requests, self._context_length, f"the model's context allows. {hint}")
+        require_room(requests, self._source.context_length, f"the model's context allows. {hint}")
 
-    def _see_positions(self, source: ModelSource) -> None:
+    def _see_positions(self) -> None:
         """See from which number the model counts positions, and whether a text has the same scores whatever pads it.
 
         Recurrent states and convolutions can hold padding. Raises ModelError if a token changes the scores before it.
@@ -135,8 +131,8 @@ class TransformersEngine:
         is_last, is_pad = torch.arange(9, device=self._device) == 8, padded["attention_mask"] == 0
         if not self._agree(text, {"input_ids": text["input_ids"].masked_fill(is_last, 1)}, slice(-1), leak):
             raise ModelError(
-                f"{source.name} is no causal model: a token changes the scores of those before it. Choose another; a "
-                "model of BERT's kind needs is_decoder in its config.json."
+                f"{self._source.name} is no causal model: a token changes the scores of those before it. Choose "
+                "another; a model of BERT's kind needs is_decoder in its config.json."
             )
         # RoBERTa's kind counts from another number than 0.
         self._takes_positions = self._takes_positions and self._agree(text, {"position_ids": None})
@@ -159,13 +155,13 @@ class TransformersEngine:
         batch: list[_Text] = []
         for text in sorted(texts, key=lambda text: -len(text.tokens)):
             # What the batch would need with this text; its first text is its longest.
-            n_predictions = max([text.n_predictions, *(other.n_predictions for other in batch)])
-            n_tokens = (len(batch) + 1) * len(batch[0].tokens if batch else text.tokens)
-            n_logits = (len(batch) + 1) * n_predictions * self._vocab_size
-            is_full = n_tokens > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH
-            # LongRoPE turns all texts of a batch by the factors of the longest.
-            shortest = 0 if not batch else self._short_context if self._pads else len(batch[0].tokens) - 1
-            if batch and (is_full or len(text.tokens) <= shortest < len(batch[0].tokens)):
+            longest = len(batch[0].tokens if batch else text.tokens)
+            n_predictions = max(other.n_predictions for other in [*batch, text])
+            n_logits = (len(batch) + 1) * n_predictions * self._source.vocab_size
+            is_full = (len(batch) + 1) * longest > self.facts.tokens_per_step or n_logits > _LOGITS_PER_BATCH
+            # Texts up to this length do not go with longer ones: LongRoPE turns a batch by the factors of its longest.
+            apart = (self._source.short_context or 0) if self._pads else longest - 1
+            if batch and (is_full or len(text.tokens) <= apart < longest):
                 yield batch
                 batch = []
             batch.append(text)

@@ -14,13 +14,15 @@ from itertools import count, islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from evaluator.arrays import Floats32
 from evaluator.config import ModelConfig
 from evaluator.engine.base import (
     ContinuationRequest,
     ContinuationScores,
+    Requests,
     TokenCounts,
+    TokenIds,
     first_sentence,
     require_room,
     versions_for_vllm,
@@ -116,9 +118,7 @@ class VllmEngine:
         )
         self.counts = TokenCounts()
 
-    def log_likelihoods(
-        self, requests: Sequence[ContinuationRequest], adapter: Adapter | None = None
-    ) -> Iterator[ContinuationScores]:
+    def log_likelihoods(self, requests: Requests, adapter: Adapter | None = None) -> Iterator[ContinuationScores]:
         self._begin(requests, adapter)
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
@@ -128,7 +128,7 @@ class VllmEngine:
         for group in self._groups(requests, long):
             yield from self._score_group(requests, group)
 
-    def hidden_states(self, texts: Sequence[Sequence[int]], adapter: Adapter | None = None) -> npt.NDArray[np.float32]:
+    def hidden_states(self, texts: Sequence[TokenIds], adapter: Adapter | None = None) -> Floats32:
         self._begin([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts], adapter)
         states, params = States(), one_token_params()
         model = self._llm.llm_engine.model_config
@@ -147,7 +147,7 @@ class VllmEngine:
             return np.empty((0, model.get_hidden_size()), np.float32)
         return np.stack([states[index] for index in range(len(texts))])
 
-    def generate(self, prompts: Sequence[Sequence[int]], **options: Any) -> list[Any]:
+    def generate(self, prompts: Sequence[TokenIds], **options: Any) -> list[Any]:
         """Return the outputs of `vllm.LLM.generate` for token ids, one new token each; the cache is emptied first."""
         from vllm import SamplingParams
 
@@ -171,7 +171,7 @@ class VllmEngine:
             del self._llm
         self._log.unlink(missing_ok=True)
 
-    def _begin(self, requests: Sequence[ContinuationRequest], adapter: Adapter | None) -> None:
+    def _begin(self, requests: Requests, adapter: Adapter | None) -> None:
         """Begin a call, which does not depend on earlier ones. Raises PromptTooLongError."""
         self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._warn_if_nothing_is_shared([request.context for request in requests])
@@ -180,7 +180,7 @@ class VllmEngine:
         require_room(requests, room, f"the model's context and KV cache allow. {hint}")
         empty_cache(self._llm)
 
-    def _warn_if_nothing_is_shared(self, contexts: Sequence[Sequence[int]]) -> None:
+    def _warn_if_nothing_is_shared(self, contexts: Sequence[TokenIds]) -> None:
         """Warn once if vLLM's unit of sharing is longer than the longest prefix of any two neighbours."""
         unit = self.facts.prefix_block_tokens
         if self._has_warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
@@ -203,7 +203,7 @@ class VllmEngine:
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
-    def _send_shared_prefixes(self, contexts: Sequence[Sequence[int]]) -> None:
+    def _send_shared_prefixes(self, contexts: Sequence[TokenIds]) -> None:
         """Have the states after prefixes that these contexts share computed, if the model has such states."""
         if self._state_unit is None:
             return
@@ -211,18 +211,14 @@ class VllmEngine:
         for level in shared_prefixes(contexts, self._state_unit):
             _exhaust(self._run((None, list(prefix), params) for prefix in level))
 
-    def _score_next_tokens(
-        self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
-    ) -> Iterator[ContinuationScores]:
+    def _score_next_tokens(self, requests: Requests, indices: Sequence[int]) -> Iterator[ContinuationScores]:
         """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
         tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
         for index, trie in self._ask(tries, ContinuationTrie.first_token_questions):
             if trie.is_complete:
                 yield _scores(index, requests[index], trie)
 
-    def _score_group(
-        self, requests: Sequence[ContinuationRequest], indices: Sequence[int]
-    ) -> Iterator[ContinuationScores]:
+    def _score_group(self, requests: Requests, indices: Sequence[int]) -> Iterator[ContinuationScores]:
         """Score requests with longer continuations, few enough that the cache holds their contexts until the end."""
         tries: dict[tuple[int, ...], ContinuationTrie] = {}
         for index in indices:
@@ -270,7 +266,7 @@ class VllmEngine:
         for (trie, continuation), output in self._run(prompts):
             learn_suffix(trie, continuation, output)
 
-    def _groups(self, requests: Sequence[ContinuationRequest], indices: Sequence[int]) -> Iterator[list[int]]:
+    def _groups(self, requests: Requests, indices: Sequence[int]) -> Iterator[list[int]]:
         """Yield consecutive requests in groups that fill at most half of the cache."""
         block_tokens = self._block_tokens
         group: list[int] = []

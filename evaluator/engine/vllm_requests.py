@@ -18,9 +18,9 @@ from functools import lru_cache, partial
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from evaluator.arrays import Floats32
 from evaluator.engine.prefixes import MAX_SHARED_TOKENS, NO_REUSE, ContinuationTrie, Question, TokenPath
 from evaluator.errors import ScoreError
 
@@ -147,7 +147,7 @@ def _require(is_right: bool, received: str, output: Any) -> None:
         )
 
 
-States = dict[int, npt.NDArray[np.float32]]
+States = dict[int, Floats32]
 """Hidden states by number."""
 
 _MAX_KEPT = 4096  # states, before they are taken

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from evaluator.arrays import Floats32
 from evaluator.files.digests import fingerprint
 from evaluator.models.source import ModelSource
 
@@ -60,7 +60,7 @@ class FakeModelSource(ModelSource):
         return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
 
     @cached_property
-    def lm_head(self) -> npt.NDArray[np.float32]:
+    def lm_head(self) -> Floats32:
         """LM head [64, hidden size], unrelated to the scores, which mean nothing."""
         rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
         return np.array(rows, np.float32)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from evaluator.arrays import Floats
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.errors import ScoreError, StoreError
@@ -302,7 +302,7 @@ class _Clock:
     peak_flop_per_s: float | None
     counts_cached_tokens: bool
     started: float = field(default_factory=lambda: time.monotonic())
-    finished: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)  # replica -> _sums of finished shards
+    finished: dict[int, Floats] = field(default_factory=dict)  # replica -> _sums of finished shards
     running: dict[str, ShardUpdate] = field(default_factory=dict)  # the last update of each other shard
 
     def add(self, update: ShardUpdate) -> None:
@@ -338,7 +338,7 @@ class _Clock:
         )
 
 
-def _sums(update: ShardUpdate) -> npt.NDArray[np.float64]:
+def _sums(update: ShardUpdate) -> Floats:
     """Return prompts, tokens sent, tokens computed and seconds; prompts and tokens computed by interrupted commands."""
     computed = update.prompt_tokens - update.cached_tokens
     return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s, *update.earlier])

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from evaluator.arrays import Ints
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.schemas import TOKENS
@@ -47,9 +47,9 @@ class Shard(NamedTuple):
 class Requests:
     """The requests that an engine gets for some rows; arrays are int64 of [n_requests]."""
 
-    starts_at: npt.NDArray[np.int64]  # first row; rows of one request stay together
-    fed: npt.NDArray[np.int64]  # tokens: context, and continuations without their last tokens
-    shared: npt.NDArray[np.int64]  # tokens in common with the request before
+    starts_at: Ints  # first row; rows of one request stay together
+    fed: Ints  # tokens: context, and continuations without their last tokens
+    shared: Ints  # tokens in common with the request before
     n_rows: int
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Requests:
         """Tokens of the longest context with its longest continuation, or more: the length that an engine must take."""
         return int(self.fed.max(initial=0)) + 1
 
-    def computed(self, *, shares_prefixes: bool) -> npt.NDArray[np.int64]:
+    def computed(self, *, shares_prefixes: bool) -> Ints:
         """Return the tokens that no earlier request has computed; at least the last token is computed."""
         return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed
 
@@ -214,7 +214,7 @@ def find_requests(tokens: TokenRows) -> Requests:
     return Requests(first_rows, np.concatenate(contexts) + stem_sums, np.concatenate(shared), n_rows)
 
 
-def request_starts(tokens: pl.DataFrame) -> npt.NDArray[np.int64]:
+def request_starts(tokens: pl.DataFrame) -> Ints:
     """Return the first row of each request: labels and last tokens after the same context form one request.
 
     Args:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluator.engine.base import ContinuationRequest, Engine, longest_request
+from evaluator.engine.base import ContinuationRequest, Engine, require_room
 from evaluator.errors import PromptTooLongError
 from evaluator.models.source import ModelSource
 from evaluator.tokens.boundary import tokenise_prompts
@@ -305,8 +305,10 @@ def test_log_likelihoods_are_the_same_after_hidden_states(engine: Engine) -> Non
 
 def test_the_longest_request_is_a_context_with_its_longest_continuation() -> None:
     requests = [ContinuationRequest([1] * 5, [[1], [1, 2]]), ContinuationRequest([1] * 6, [])]
-    assert longest_request(requests) == 7
-    assert longest_request([]) == 0
+    require_room(requests, 7, "the test allows")
+    with pytest.raises(PromptTooLongError, match="A prompt of 7 tokens is longer than the 6 that the test allows"):
+        require_room(requests, 6, "the test allows")
+    require_room([], 0, "the test allows")
 
 
 def test_a_prompt_as_long_as_the_models_context_is_scored_and_a_longer_one_is_refused(
