@@ -39,9 +39,8 @@ def head_dtype(source: ModelSource, config: ModelConfig, kind: DeviceKind) -> st
     """
     dtype = scoring_dtype(source, config)
     automatic = config.head_dtype == "auto"
-    if dtype == "float32" or config.head_dtype == "model":
-        return dtype
-    if automatic and (kind == "cpu" or is_batch_invariant()):
+    is_costly = kind == "cpu" or is_batch_invariant()
+    if dtype == "float32" or config.head_dtype == "model" or (automatic and is_costly):
         return dtype
     is_plain = config.quantization in (None, "fp8") and (
         not source.quantization or has_plain_head(weight_files(source.folder), source.vocab_size)

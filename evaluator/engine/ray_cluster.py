@@ -98,15 +98,10 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
     if len(temporary) > _MAX_TEMPORARY_PATH:
         temporary = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
-    options: dict[str, Any] = {
-        "num_cpus": n_cpus,
-        "num_gpus": n_gpus,
-        "object_store_memory": _OBJECT_STORE_BYTES,
-        "include_dashboard": False,
-        "_temp_dir": str(folder),
-    }
+    resources = {"num_cpus": n_cpus, "num_gpus": n_gpus, "object_store_memory": _OBJECT_STORE_BYTES}
+    options = {"address": "local", "include_dashboard": False, "_temp_dir": str(folder)}
     try:
-        with _connected(address="local", **options) as ray, _ended_if_killed(folder):
+        with _connected(**resources, **options) as ray, _ended_if_killed(folder):
             yield ray
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -223,7 +218,7 @@ class ReplicaSettings:
     number: int
     place: int  # the number of its first device; differs among all replicas of a command
     cores: list[int] | None  # to compute on; None: those that Ray gives
-    log: str  # file, used if its folder is on this host
+    log: Path  # used if its folder is on this host
     ports_of: int  # process id of the command: two commands begin with different ports
 
 
@@ -311,12 +306,11 @@ def log_file(settings: ReplicaSettings) -> Path:
 
     Its folder is made if it is missing.
     """
-    path = Path(settings.log)
-    if path.parent.is_dir():
-        return path
+    if settings.log.parent.is_dir():
+        return settings.log
     folder = Path(tempfile.gettempdir()) / LOGS_ELSEWHERE
     folder.mkdir(exist_ok=True)
-    return folder / f"{settings.ports_of}-{path.name}"
+    return folder / f"{settings.ports_of}-{settings.log.name}"
 
 
 @contextmanager

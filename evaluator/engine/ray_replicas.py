@@ -166,7 +166,7 @@ class RayReplicas:
             number=number,
             place=self._place.devices[0] * devices.engines_per_device + number,
             cores=cores_of,
-            log=str(self._log(number)),
+            log=self._log(number),
             ports_of=os.getpid(),
         )
         taken = self._devices_of_one()

@@ -109,13 +109,11 @@ def _of_choice(question: ScoringPrompt, choice: _Choice) -> list[float]:
     scored = choice.prompt_logprobs or []  # nothing stands in that of the first token
     if len(scored) != len(question.tokens):
         raise ValueError(f"{len(scored)} rows of log-probabilities for a prompt of {len(question.tokens)} tokens")
-    return [_of_row(*pair) for pair in list(zip(scored, question.tokens, strict=True))[-question.n_scored :]]
-
-
-def _of_row(row: dict[int, _LogProb] | None, token: int) -> float:
-    if row is None or token not in row:
-        raise ValueError(f"no log-probability of token {token} of a prompt")
-    return row[token].logprob
+    tokens = question.tokens[-question.n_scored :]
+    of_tokens = [row or {} for row in scored[-question.n_scored :]]
+    if missing := [token for row, token in zip(of_tokens, tokens, strict=True) if token not in row]:
+        raise ValueError(f"no log-probability of token {missing[0]} of a prompt")
+    return [row[token].logprob for row, token in zip(of_tokens, tokens, strict=True)]
 
 
 _Entry = list[float | int | str | None]

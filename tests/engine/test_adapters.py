@@ -147,7 +147,7 @@ def with_all_adapters(sources: dict[str, ModelSource]) -> ModelSource:
 
 def replica_settings(folder: Path) -> ReplicaSettings:
     """Return the settings of a replica that takes this process as it is and writes to its terminal."""
-    log = str(folder / "not there" / "replica-0.log")
+    log = folder / "not there" / "replica-0.log"
     return ReplicaSettings(number=0, place=0, cores=None, log=log, ports_of=1)
 
 

@@ -34,7 +34,7 @@ from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
 
-SETTINGS = ReplicaSettings(number=0, place=0, cores=None, log="", ports_of=1234)
+SETTINGS = ReplicaSettings(number=0, place=0, cores=None, log=Path("no/replica.log"), ports_of=1234)
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ def test_replicas_of_a_host_start_one_after_the_other(environment):
 def test_a_host_without_the_folder_of_the_run_has_the_log_in_its_temporary_folder(tmp_path, monkeypatch):
     here = tmp_path / "logs" / "replica-3.log"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert log_file(replace(SETTINGS, log=str(here))) == tmp_path / LOGS_ELSEWHERE / "1234-replica-3.log"
+    assert log_file(replace(SETTINGS, log=here)) == tmp_path / LOGS_ELSEWHERE / "1234-replica-3.log"
     here.parent.mkdir()
-    assert log_file(replace(SETTINGS, log=str(here))) == here
+    assert log_file(replace(SETTINGS, log=here)) == here
 
 
 def test_several_engines_share_a_gpu_or_wait_for_it_and_a_log_on_another_host_is_named(tmp_path, monkeypatch, caplog):
