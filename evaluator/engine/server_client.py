@@ -168,11 +168,12 @@ class ServerClient:
             return self._request("/tokenize", _Tokens, asked).tokens
         return None
 
-    def n_replicas(self) -> int:
-        """Return the number of data-parallel replicas that a vLLM server's metrics list; 1 if it does not tell."""
+    def replicas(self) -> Sequence[int | None]:
+        """Return the data-parallel replicas that a vLLM server's metrics list; None alone, unless there are several."""
         with suppress(UnavailableError, ModelError):
-            return len({*_REPLICA_METRIC.findall(self.exchange("/metrics"))}) or 1
-        return 1
+            n_replicas = len({*_REPLICA_METRIC.findall(self.exchange("/metrics"))})
+            return range(n_replicas) if n_replicas > 1 else [None]
+        return [None]
 
     def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
         """Return the answers to questions, all with the same `next_token_ids`.

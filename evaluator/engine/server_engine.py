@@ -64,7 +64,12 @@ class ServerEngine:
         self._served = served_model(servers, source, config)
         for server in servers:
             _check_tokenizer(server, self._served, source)
-        self._clients = [client for server in servers for client in _replicas(server, self._concurrency)]
+        # One for each data-parallel replica of a server, so that prompts that share a prefix go to the same.
+        self._clients = [
+            ServerClient(server.url, connections=self._concurrency, replica=replica)
+            for server in servers
+            for replica in server.replicas()
+        ]
         self.facts = EngineRecord(
             name="server",
             versions={self._served.kind: self._served.version},
@@ -128,13 +133,6 @@ class ServerEngine:
             fits = limit is None or n_tokens < limit  # the server samples one more token
             if fits and (len(path) - 1) * _TOKENS_PER_QUESTION > n_computed:
                 yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], (), len(path)))
-
-
-def _replicas(server: ServerClient, concurrency: int) -> list[ServerClient]:
-    """Return a client for each data-parallel replica of a server, so that prompts that share a prefix go to one."""
-    n_replicas = server.n_replicas()
-    ranks = range(n_replicas) if n_replicas > 1 else [None]
-    return [ServerClient(server.url, connections=concurrency, replica=rank) for rank in ranks]
 
 
 def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:

@@ -86,7 +86,6 @@ class VllmEngine:
         self._lora_request: Any = None  # of the adapter that the last call named
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
         self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
-        self._scores_whole_prompts = not source.adapters
         self._has_connector = core.scheduler.connector is not None  # which reads from requests what blocks they fill
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
@@ -94,7 +93,6 @@ class VllmEngine:
         n_groups = max(1, len(core.scheduler.kv_cache_config.kv_cache_groups))
         self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_groups
         self._block_tokens = loaded.cache_config.block_size
-        self._max_contexts = max_kept_blocks(self._cache_blocks)
         # Recurrent states, which the cache keeps for few places of a prompt.
         has_states = getattr(core.scheduler, "has_mamba_layers", False)
         self._state_unit = shared_block_tokens(self._llm) if has_states else None
@@ -231,7 +229,7 @@ class VllmEngine:
             # First tokens come first, because that computes the contexts without log-probabilities of their tokens. The
             # two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
             _exhaust(self._ask(tries.items(), ContinuationTrie.first_token_questions))
-            if self._scores_whole_prompts:
+            if not self._adapters:
                 self._score_suffixes(tries.values())
         _exhaust(self._ask(tries.items(), ContinuationTrie.missing_questions, no_reuse=True))
         for index in indices:
@@ -268,7 +266,7 @@ class VllmEngine:
 
     def _groups(self, requests: Requests, indices: Sequence[int]) -> Iterator[list[int]]:
         """Yield consecutive requests in groups that fill at most half of the cache."""
-        block_tokens = self._block_tokens
+        block_tokens, max_contexts = self._block_tokens, max_kept_blocks(self._cache_blocks)
         group: list[int] = []
         before: Sequence[int] = ()
         n_blocks = 0
@@ -279,7 +277,7 @@ class VllmEngine:
             n_new = len(context) - n_shared(before, context)
             n_new += sum(len(continuation) - 1 for continuation in continuations)
             needed = n_new // block_tokens + 1
-            if group and (n_blocks + needed > self._cache_blocks // 2 or len(group) == self._max_contexts):
+            if group and (n_blocks + needed > self._cache_blocks // 2 or len(group) == max_contexts):
                 yield group
                 group, n_blocks = [], 0
                 needed += len(context) // block_tokens  # a new group may have to compute the shared part again

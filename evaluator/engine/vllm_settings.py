@@ -122,12 +122,9 @@ def version_note() -> str:
 
 def is_tested(vllm: str) -> bool:
     """Return whether a version lies between the oldest and the newest one tried."""
-    oldest, newest = map(_release, TESTED_VERSIONS)
-    return oldest <= _release(vllm) <= newest
-
-
-def _release(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)[:3]]
+    releases = ([int(number) for number in re.findall(r"\d+", version)[:3]] for version in (vllm, *TESTED_VERSIONS))
+    this, oldest, newest = releases
+    return oldest <= this <= newest
 
 
 def import_vllm() -> None:

@@ -57,7 +57,8 @@ def weight_files(folder: Path) -> list[Path]:
     """
     for suffix, stem in _STEMS.items():
         single, index = folder / f"{stem}{suffix}", folder / f"{stem}{suffix}.index.json"
-        files = _top_files(folder, suffix)
+        # Never a pipe, which would be waited for.
+        files = sorted(path for path in folder.glob(f"*{suffix}") if path.is_file() and path.name not in _OF_TRAINING)
         if index.is_file():
             indexed = _indexed_files(folder, index, suffix)
             # vLLM ignores the index of *.bin.
@@ -75,11 +76,6 @@ def weight_files(folder: Path) -> list[Path]:
         if files:
             return files
     return []
-
-
-def _top_files(folder: Path, suffix: str) -> list[Path]:
-    # Never a pipe, which would be waited for.
-    return sorted(path for path in folder.glob(f"*{suffix}") if path.is_file() and path.name not in _OF_TRAINING)
 
 
 def _indexed_files(folder: Path, index: Path, suffix: str) -> list[Path]:
