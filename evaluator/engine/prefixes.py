@@ -168,8 +168,8 @@ class Question(NamedTuple):
 
     def paths(self) -> Iterator[tuple[TokenPath, list[int]]]:
         """Yield each row with the beginning of the path that its tokens follow."""
-        for n_dropped, tokens in zip(range(len(self.rows) - 1, -1, -1), self.rows, strict=True):
-            yield self.path[: len(self.path) - n_dropped], tokens
+        for end, tokens in enumerate(self.rows, start=len(self.path) - len(self.rows) + 1):
+            yield self.path[:end], tokens
 
 
 class ContinuationTrie:

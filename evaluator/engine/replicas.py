@@ -155,7 +155,7 @@ class EngineLoader:
         """Return the replicas, which begin to load if they have not begun."""
         if self._replicas is None and self.is_here:
             self._replicas = OneReplica(load_engine(self._source, self._config))
-        if self._replicas is None:
+        elif self._replicas is None:
             from evaluator.engine.ray_replicas import RayReplicas
 
             self._logs.mkdir(parents=True, exist_ok=True)

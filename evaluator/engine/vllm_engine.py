@@ -17,6 +17,7 @@ import numpy as np
 
 from evaluator.arrays import Floats32
 from evaluator.config import ModelConfig
+from evaluator.engine import vllm_requests
 from evaluator.engine.base import (
     ContinuationRequest,
     ContinuationScores,
@@ -31,18 +32,6 @@ from evaluator.engine.base import (
 from evaluator.engine.devices import device_kind, head_dtype, this_machine
 from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, shared_prefixes
 from evaluator.engine.vllm_loading import add_adapters, empty_cache, shared_block_tokens, start_vllm, stopping_vllm
-from evaluator.engine.vllm_requests import (
-    States,
-    learn_question,
-    learn_suffix,
-    max_recorded_texts,
-    one_token_params,
-    question_params,
-    recording_states,
-    runs_v2,
-    scores_several_rows,
-    suffix_params,
-)
 from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
 from evaluator.errors import ModelError
 from evaluator.models.source import ModelSource, scoring_dtype
@@ -85,7 +74,7 @@ class VllmEngine:
         self._adapters = add_adapters(self._llm, source)
         self._lora_request: Any = None  # of the adapter that the last call named
         # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
-        self._scores_several_rows = scores_several_rows(self._llm) and not source.adapters
+        self._scores_several_rows = vllm_requests.scores_several_rows(self._llm) and not source.adapters
         self._has_connector = core.scheduler.connector is not None  # which reads from requests what blocks they fill
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
@@ -108,7 +97,7 @@ class VllmEngine:
             sequences_per_step=loaded.scheduler_config.max_num_seqs,
             cache_block_tokens=self._block_tokens,
             cache_tokens=self._cache_blocks * self._block_tokens,
-            model_runner="V2" if runs_v2(self._llm) else "V1",
+            model_runner="V2" if vllm_requests.runs_v2(self._llm) else "V1",
             compiled=not loaded.model_config.enforce_eager,
             tensor_parallel=loaded.parallel_config.tensor_parallel_size,
             pipeline_parallel=loaded.parallel_config.pipeline_parallel_size,
@@ -128,14 +117,14 @@ class VllmEngine:
 
     def hidden_states(self, texts: Sequence[TokenIds], adapter: Adapter | None = None) -> Floats32:
         self._begin([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts], adapter)
-        states, params = States(), one_token_params()
+        states, params = vllm_requests.States(), vllm_requests.one_token_params()
         model = self._llm.llm_engine.model_config
         # A text has a state at the end of each step that computes some of it.
         n_steps = 1 + max(map(len, texts), default=0) // self.facts.tokens_per_step
-        size = max(1, max_recorded_texts(model.get_vocab_size()) // n_steps)
+        size = max(1, vllm_requests.max_recorded_texts(model.get_vocab_size()) // n_steps)
         for window in self._windows(range(len(texts))):
             self._send_shared_prefixes([texts[index] for index in window])
-            with recording_states(self._llm) as take_states:
+            with vllm_requests.recording_states(self._llm) as take_states:
                 for first in range(0, len(window), size):
                     some = window[first : first + size]
                     outputs = dict(self._run((index, list(texts[index]), params) for index in some))
@@ -205,7 +194,7 @@ class VllmEngine:
         """Have the states after prefixes that these contexts share computed, if the model has such states."""
         if self._state_unit is None:
             return
-        params = one_token_params()
+        params = vllm_requests.one_token_params()
         for level in shared_prefixes(contexts, self._state_unit):
             _exhaust(self._run((None, list(prefix), params) for prefix in level))
 
@@ -245,24 +234,26 @@ class VllmEngine:
             for key, trie in tries:
                 for question in questions(trie, MAX_IDS):
                     prompt = [*trie.context, *question.path]
-                    yield (key, trie, question), prompt, question_params(question, len(prompt), no_reuse=says)
+                    params = vllm_requests.question_params(question, len(prompt), no_reuse=says)
+                    yield (key, trie, question), prompt, params
 
         for (key, trie, question), output in self._run(prompts()):
-            learn_question(trie, question, output)
+            vllm_requests.learn_question(trie, question, output)
             yield key, trie
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
         """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""
         room = self._llm.llm_engine.model_config.max_model_len - 1  # vLLM always samples one more token
+        says = True if self._has_connector else None
         prompts = (
-            ((trie, continuation), trie.context + list(continuation), params)
+            ((trie, continuation), [*trie.context, *continuation], params)
             for trie in tries
-            for params in [suffix_params(len(trie.context), no_reuse=True if self._has_connector else None)]
+            for params in [vllm_requests.suffix_params(len(trie.context), no_reuse=says)]
             for continuation in trie.continuations
             if len(continuation) > 2 and len(trie.context) + len(continuation) <= room
         )
         for (trie, continuation), output in self._run(prompts):
-            learn_suffix(trie, continuation, output)
+            vllm_requests.learn_suffix(trie, continuation, output)
 
     def _groups(self, requests: Requests, indices: Sequence[int]) -> Iterator[list[int]]:
         """Yield consecutive requests in groups that fill at most half of the cache."""

@@ -12,20 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluator.config import ModelConfig
+from evaluator.engine import vllm_settings
 from evaluator.engine.base import first_sentence, way_out
 from evaluator.engine.devices import DeviceKind, cores, device_kind, head_dtype, return_freed_memory, split
 from evaluator.engine.prefixes import MAX_IDS
-from evaluator.engine.vllm_settings import (
-    check_memory,
-    device_share,
-    import_vllm,
-    kv_cache_bytes,
-    last_error,
-    quiet,
-    step_settings,
-    tokens_per_step,
-    version_note,
-)
 from evaluator.errors import ModelError
 from evaluator.models.skeleton import require_whole
 from evaluator.models.source import ModelSource, scoring_dtype
@@ -51,8 +41,8 @@ def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
     Raises ModelError on failure.
     """
     gc.collect()  # garbage can hold a device's memory, such as an earlier model's
-    import_vllm()
-    check_memory(source, config)
+    vllm_settings.import_vllm()
+    vllm_settings.check_memory(source, config)
     require_whole(source)
     from vllm import LLM
 
@@ -61,19 +51,19 @@ def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
         raise ModelError(f"vLLM computes {source.architecture} wrongly on a CPU. Use --engine transformers.")
     sharing = _block_sharing() if device == "cpu" else None  # never tried on a GPU
     try:
-        with quiet(log), _without_llvmlite_module():
+        with vllm_settings.quiet(log), _without_llvmlite_module():
             return LLM(**_options(source, config, device), kv_transfer_config=sharing)
     except Exception as error:  # damaged files and code of models can raise anything
         lacks_vision = source.architecture.endswith("ForConditionalGeneration") and not find_spec("torchvision")
         raise ModelError(
-            f"vLLM cannot load {source.folder}: {first_sentence(error)}{last_error(log)}"
+            f"vLLM cannot load {source.folder}: {first_sentence(error)}{vllm_settings.last_error(log)}"
             f"{_NO_VISION if lacks_vision else ''}. {way_out(error, scoring_dtype(source, config))}"
         ) from error
 
 
 def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
     """Return the options of `vllm.LLM`."""
-    settings = step_settings(config.steps)
+    settings = vllm_settings.step_settings(config.steps)
     return {
         "model": str(source.folder),
         # Not Mistral's own files, which can lie beside those that source.fingerprint covers.
@@ -90,7 +80,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         "max_num_seqs": settings.max_sequences,
-        "max_num_batched_tokens": tokens_per_step(source, settings),
+        "max_num_batched_tokens": vllm_settings.tokens_per_step(source, settings),
         "max_logprobs": MAX_IDS,
         "enforce_eager": not settings.compiled,
         # A step holds thousands of prompt tokens: the graphs of small steps, and of steps that generate, never run.
@@ -100,8 +90,8 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         **_states(source),
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
-        "kv_cache_memory_bytes": kv_cache_bytes(source, config),
-        "gpu_memory_utilization": device_share(config),
+        "kv_cache_memory_bytes": vllm_settings.kv_cache_bytes(source, config),
+        "gpu_memory_utilization": vllm_settings.device_share(config),
     }
 
 
@@ -174,7 +164,7 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
     for number, adapter in enumerate(source.adapters, start=1):
         request = LoRARequest(adapter.fingerprint, number, str(adapter.folder))
         try:
-            with quiet():
+            with vllm_settings.quiet():
                 llm.llm_engine.add_lora(request)
         except Exception as error:  # of any kind: what the model's layers say of an adapter
             with stopping_vllm(llm):
@@ -225,7 +215,8 @@ def _block_sharing() -> Any:
     try:
         from evaluator.engine.block_sharing import BlockSharing
     except ImportError as error:
-        _log.warning("Prompts share whole blocks of the cache only: %s. %s", first_sentence(error), version_note())
+        note = vllm_settings.version_note()
+        _log.warning("Prompts share whole blocks of the cache only: %s. %s", first_sentence(error), note)
         return None
     name, module = BlockSharing.__name__, BlockSharing.__module__
     # With kv_consumer, vLLM also accepts image embeddings computed by other processes, and that needs a tokenizer.
