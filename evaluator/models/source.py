@@ -304,10 +304,6 @@ def find_model(
         raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {shown(text_part)}.")
     architecture = _text_architecture(config, description, generates_text)
     sizes = _read_sizes(folder / "config.json", text_part)
-    # Of one token in the KV cache: a key and a value for each layer and key-value head.
-    n_heads = sizes["n_heads"] or 1
-    head_size = sizes["head_size"] or sizes["hidden_size"] // n_heads
-    kv_values = 2 * sizes["n_layers"] * (sizes["n_kv_heads"] or n_heads) * head_size
     files = weight_files(folder)
     if needs_weights and not files:
         raise ModelError(f"{folder} has a config.json but no weights (*.safetensors or *.bin).")
@@ -323,12 +319,7 @@ def find_model(
         folder=folder,
         revision=revision,
         architecture=architecture,
-        context_length=sizes["context_length"] or None,
-        vocab_size=sizes["vocab_size"],
-        kv_values_per_token=kv_values,
-        hidden_size=sizes["hidden_size"],
-        n_heads=sizes["n_heads"] or None,
-        n_kv_heads=sizes["n_kv_heads"] or None,
+        **sizes,
         has_alibi=bool(text_part.get("alibi")),
         short_context=_short_context(text_part),
         dtype=dtype if dtype in _DTYPES else "float32",
@@ -464,8 +455,8 @@ _SIZES = {
 """Sizes of a model, and the entries of config.json that architectures state each by."""
 
 
-def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, int]:
-    """Return the sizes of a model by the names of _SIZES: the first entry that is there and not 0, or 0.
+def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a model as ModelSource has them: of each the first entry that is there and not 0.
 
     Raises ModelError for an entry that is no whole number in its range, and for a model without a vocabulary.
     """
@@ -481,7 +472,12 @@ def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, int]:
                 break
     if not sizes["vocab_size"]:
         raise ModelError(f"{path} has no vocab_size, so that its size is not known. Add it to a local copy.")
-    return sizes
+    n_heads, n_layers = sizes["n_heads"] or 1, sizes.pop("n_layers")
+    head_size = sizes.pop("head_size") or sizes["hidden_size"] // n_heads
+    # Of one token in the KV cache: a key and a value for each layer and key-value head.
+    kv_values = 2 * n_layers * (sizes["n_kv_heads"] or n_heads) * head_size
+    unknown = {name: sizes[name] or None for name in ("context_length", "n_heads", "n_kv_heads")}
+    return sizes | unknown | {"kv_values_per_token": kv_values}
 
 
 def _short_context(entries: dict[str, Any]) -> int | None:
