@@ -1,8 +1,6 @@
-"""Prefixes that prompts share: the computed cache block that a prompt can continue, and prefixes worth a request.
+"""What requests share: blocks of the cache that a prompt can continue, prefixes worth a request, and tries.
 
-The continuations of one context as a trie, whose nodes hold token log-probabilities.
-
-A token after its prefix is one node with one log-probability, whichever request to vLLM returned it.
+In the trie of a context a token after its prefix is one node with one log-probability, whichever request returned it.
 """
 
 import math

@@ -1,10 +1,8 @@
-"""Start a Ray cluster on this machine, or join one; leave nothing behind.
+"""Start a Ray cluster on this machine, or join one, and leave nothing behind; the process of one replica.
 
 The files of a local cluster are in a folder of their own below the system's temporary folder, because Ray puts sockets
 there and their paths must be short. A small process waits for the end of the command: if that was killed, it ends what
 is left of the cluster, some of which would go on for a minute, and removes the folder.
-
-The process of one replica: where it computes, where it writes, and what it loads.
 """
 
 import os
@@ -49,6 +47,13 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # as one process has it
 }
 
+LOGS_ELSEWHERE = f"evaluator-logs-{os.getuid()}"
+"""Folder below the temporary one of a host that has not the run's folder."""
+
+_SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
+_MAX_STARTS_AT_A_TIME = 8  # without GPUs: neighbours are mostly on one host, and no more of them than that wait
+# Below the ports that systems hand out by themselves. Each replica looks for its free ports in a range of its own.
+_FIRST_PORT, _LAST_PORT, PORTS = 20_000, 32_767, 64
 
 _REAPER = """
 import os, shutil, signal, sys
@@ -200,15 +205,6 @@ def _ended_if_killed(folder: Path) -> Iterator[None]:
             yield
         finally:
             reaper.communicate(b"ended in order\n")
-
-
-LOGS_ELSEWHERE = f"evaluator-logs-{os.getuid()}"
-"""Folder below the temporary one of a host that has not the run's folder."""
-
-_SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
-_MAX_STARTS_AT_A_TIME = 8  # without GPUs: neighbours are mostly on one host, and no more of them than that wait
-# Below the ports that systems hand out by themselves. Each replica looks for its free ports in a range of its own.
-_FIRST_PORT, _LAST_PORT, PORTS = 20_000, 32_767, 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""HTTP requests to one vLLM or SGLang server: what it serves, and log-probabilities of tokens, each answer checked.
+"""Make HTTP requests to vLLM and SGLang servers, check every answer, and share work out over several servers.
 
-Share work out over servers: prompts with a common prefix go to one server, and failed work is tried again.
+Prompts with a common prefix go to one server, and failed work is tried again.
 """
 
 import heapq

@@ -1,12 +1,11 @@
-"""Import vLLM quietly, and choose how large a step and a cache it is given on each kind of device.
+"""Import vLLM quietly, require the parts of it that engines build on, and choose the sizes of its steps and its cache.
 
-vLLM's own choice stands wherever nothing better was measured; `python -m benchmarks.end_to_end.engine_settings` tries
-others on the device at hand. What vLLM made of it is in run.json (EngineRecord).
+Engines build on parts of vLLM that its documentation does not promise. All are listed here, and looked up once vLLM is
+imported and once a model is loaded, so that a version without one is refused in one sentence instead of a traceback in
+the middle of a run, or numbers that are computed the slow way without a word.
 
-The parts of vLLM that engines build on and that its documentation does not promise, all in one list.
-
-They are looked up once vLLM is imported, and once a model is loaded, so that a version without one is refused in one
-sentence instead of a traceback in the middle of a run, or numbers that are computed the slow way without a word.
+vLLM's own choice of a size stands wherever nothing better was measured. What vLLM made of it is in run.json
+(EngineRecord); `python -m benchmarks.end_to_end.engine_settings` tries others on the device at hand.
 """
 
 import contextlib
@@ -30,6 +29,8 @@ from evaluator.engine.devices import DeviceKind, device_kind
 from evaluator.errors import ModelError
 from evaluator.files.whole import size_text
 from evaluator.models.source import ModelSource, dtype_bytes, loaded_bytes, scoring_dtype
+
+_log = logging.getLogger(__name__)
 
 _NAMES = {
     "vllm": (
@@ -92,11 +93,9 @@ def _has(part: Any, name: str) -> bool:
     return hasattr(part, last) or last in getattr(part, "__annotations__", ())
 
 
-_log = logging.getLogger(__name__)
-
 TESTED_VERSIONS = ("0.32.0", "0.33.0")
-"""The oldest and the newest vLLM: the engine contract (tests/engine) has passed on the first, and of the second, which
-has no build for CPUs yet, all that vllm_internals lists is there."""
+"""The oldest and the newest vLLM: the engine contract (tests/engine) has passed on the first, and the second, which has
+no build for CPUs yet, has all names above."""
 
 _NAMED_ERROR = re.compile(r"^\(Worker.*?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
 _FIXED = {

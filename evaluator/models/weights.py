@@ -1,8 +1,7 @@
-"""Weight files: which of a folder's files engines open, which tensors they hold, and their digests.
+"""Weight files and LoRA adapters: which files engines open, the tensors they hold, and their digests.
 
-LoRA adapters: find the one that `--adapter` names, and check from its files that it fits its base model.
-
-An adapter is a folder as PEFT saves it: adapter_config.json and adapter_model.safetensors. No weights are loaded here.
+An adapter is a folder as PEFT saves it: adapter_config.json and adapter_model.safetensors. Whether it fits its base
+model is read from the files of both. No weights are loaded here.
 """
 
 import hashlib
@@ -231,6 +230,9 @@ _UNSUPPORTED = (
 _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq")
 _MATRIX = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 
+_Shapes = Mapping[str, tuple[int, int, int]]
+"""Rank, inputs and outputs of each module that an adapter changes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
@@ -262,10 +264,10 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
 
     Raises ModelError, in one sentence, if it is missing, of another kind than LoRA or for another base.
     """
-    folder = _folder(name)
-    settings = _settings(name, folder)
-    shapes = _shapes(name, settings, read_header(folder / WEIGHTS_FILE))
-    rank = _rank(name, settings, shapes)
+    folder = _adapter_folder(name)
+    settings = _adapter_settings(name, folder)
+    shapes = _adapter_shapes(name, settings, read_header(folder / WEIGHTS_FILE))
+    rank = _adapter_rank(name, settings, shapes)
     files = [file for file in base_files if file.suffix == ".safetensors"]
     tensors = [tensor for file in files for tensor in read_header(file)]
     _require_fit(name, base, shapes, tensors)
@@ -282,7 +284,7 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
     )
 
 
-def _folder(name: str) -> Path:
+def _adapter_folder(name: str) -> Path:
     folder = Path(os.path.expanduser(name))
     if not folder.is_dir():
         hint = f"There is no folder {name!r} either: give the path of an adapter's folder, or a hub name."
@@ -300,7 +302,7 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _settings(name: str, folder: Path) -> Mapping[str, Any]:
+def _adapter_settings(name: str, folder: Path) -> Mapping[str, Any]:
     """Return an adapter's configuration. Raises ModelError for kinds of adapter that engines do not compute."""
     settings = read_object(folder / CONFIG_FILE, ModelError)
     if settings.get("peft_type") != "LORA":
@@ -317,8 +319,7 @@ def _settings(name: str, folder: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _shapes(name: str, settings: Mapping[str, Any], tensors: Iterable[Tensor]) -> dict[str, tuple[int, int, int]]:
-    """Return (rank, inputs, outputs) of each module that the adapter changes."""
+def _adapter_shapes(name: str, settings: Mapping[str, Any], tensors: Iterable[Tensor]) -> _Shapes:
     sides: dict[str, dict[str, tuple[int, ...]]] = {}
     for tensor in tensors:
         match = _MATRIX.fullmatch(tensor.name)
@@ -341,7 +342,7 @@ def _shapes(name: str, settings: Mapping[str, Any], tensors: Iterable[Tensor]) -
     return shapes
 
 
-def _rank(name: str, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, int, int]]) -> int:
+def _adapter_rank(name: str, settings: Mapping[str, Any], shapes: _Shapes) -> int:
     rank = max(rows for rows, _, _ in shapes.values())
     pattern = settings.get("rank_pattern")
     stated = [settings.get("r"), *(pattern.values() if isinstance(pattern, dict) else ())]
@@ -352,7 +353,7 @@ def _rank(name: str, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int
     return rank
 
 
-def _require_fit(name: str, base: str, shapes: Mapping[str, tuple[int, int, int]], tensors: Iterable[Tensor]) -> None:
+def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor]) -> None:
     """Raise ModelError if a module has another shape in the base, or is not among its layers.
 
     Modules that the base's files do not name, such as those of a quantised or fused layer, are left to the engine.

@@ -1,6 +1,6 @@
 """Compute the scores and hidden states that a plan still lacks, shard by shard.
 
-Compute one shard with an engine, in the process that has the engine.
+A shard is a job of a replica, in the process that has the engine. The command writes what jobs yield.
 """
 
 import logging
@@ -32,6 +32,13 @@ from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, Plan, re
 from evaluator.scores.table import Kind, PlanKey, ScoreTable, ShardRecord, require_finite
 from evaluator.store import write_shard
 from evaluator.tokens.rows import TokenRows
+
+logger = logging.getLogger(__name__)
+
+STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
+
+SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
+TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
 
 SECONDS_BETWEEN_REPORTS = 0.5  # to another process each costs a message
 
@@ -169,14 +176,6 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     what = "a label whose log-likelihood is not a finite number"
     require_finite(frame.with_columns(tokens["prompt_id"]), "log_likelihoods", what)
     return frame
-
-
-logger = logging.getLogger(__name__)
-
-SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
-TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
-
-STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
 
 class Arithmetic(NamedTuple):

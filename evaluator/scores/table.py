@@ -3,9 +3,8 @@
     scores/<model and engine>/<rows>/manifest.json and shards
 
 Each set of rows that a run needs has a folder below the folder of its model and engine. plan.py plans which rows a
-folder computes, and compute.py computes them.
-
-Checks of prompts before they are scored, and of scores before they are measured.
+folder computes, and compute.py computes them. Prompts are checked before they are scored, and scores before they are
+measured.
 """
 
 import logging
