@@ -191,15 +191,15 @@ class ContinuationTrie:
         """Store the log-probability of the last token of a path; a value stored earlier stays."""
         self._log_probs.setdefault(path, log_prob)
 
-    def first_token_questions(self, max_ids: int) -> Iterator[Question]:
-        """Yield questions for the first tokens of all continuations, at most `max_ids` tokens each."""
-        yield from _one_row_each((), list(self._children[()]), max_ids)
+    def first_token_questions(self) -> Iterator[Question]:
+        """Yield questions for the first tokens of all continuations, at most MAX_IDS tokens each."""
+        yield from _one_row_each((), list(self._children[()]))
 
-    def path_questions(self, max_ids: int) -> Iterator[Question]:
+    def path_questions(self) -> Iterator[Question]:
         """Yield one question for each longest path, with a row for each of its beginnings that no earlier one has.
 
         A path differs from every earlier one before the first of its rows, so a prefix cache with blocks of earlier
-        ones hides none of them. A row has at most `max_ids` tokens; others are left to missing_questions.
+        ones hides none of them. A row has at most MAX_IDS tokens; others are left to missing_questions.
         """
         covered: set[TokenPath] = set()
         for path in sorted(self._children):  # paths with a common beginning are neighbours
@@ -207,18 +207,18 @@ class ContinuationTrie:
                 continue  # the beginning of a longer path
             beginnings = [path[:end] for end in range(len(path) + 1) if path[:end] not in covered]
             covered.update(beginnings)
-            yield Question(path, [list(self._children[beginning])[:max_ids] for beginning in beginnings])
+            yield Question(path, [list(self._children[beginning])[:MAX_IDS] for beginning in beginnings])
 
-    def missing_questions(self, max_ids: int) -> Iterator[Question]:
-        """Yield questions for all log-probabilities that are not stored yet, at most `max_ids` tokens each."""
+    def missing_questions(self) -> Iterator[Question]:
+        """Yield questions for all log-probabilities that are not stored yet, at most MAX_IDS tokens each."""
         for path, tokens in self._children.items():
             missing = [token for token in tokens if (*path, token) not in self._log_probs]
-            yield from _one_row_each(path, missing, max_ids)
+            yield from _one_row_each(path, missing)
 
     @property
     def is_complete(self) -> bool:
         """Whether every token has its log-probability."""
-        return next(self.missing_questions(1), None) is None
+        return next(self.missing_questions(), None) is None
 
     def largest_sum(self) -> float:
         """Return the largest sum of the probabilities of the tokens that follow one path: at most 1 and rounding."""
@@ -234,6 +234,6 @@ class ContinuationTrie:
         return [self._log_probs[path[:end]] for end in range(1, len(path) + 1)]
 
 
-def _one_row_each(path: TokenPath, token_ids: list[int], max_ids: int) -> Iterator[Question]:
-    for start in range(0, len(token_ids), max_ids):
-        yield Question(path, [token_ids[start : start + max_ids]])
+def _one_row_each(path: TokenPath, token_ids: list[int]) -> Iterator[Question]:
+    for start in range(0, len(token_ids), MAX_IDS):
+        yield Question(path, [token_ids[start : start + MAX_IDS]])

@@ -20,7 +20,7 @@ from evaluator.engine.base import (
     TokenIds,
     require_room,
 )
-from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, TokenPath
+from evaluator.engine.prefixes import ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient, answer_all, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
 from evaluator.errors import ConfigError, ModelError
@@ -35,7 +35,7 @@ _TOKENS_PER_STEP = 4096  # a server does not tell; decides only how large a shar
 _PROBE = "Review: the plot is thin,\nbut 1,234 people LIKED it! Sentiment: naïve\n"
 
 
-_Questions = Callable[[ContinuationTrie, int], Iterator[Question]]
+_Questions = Callable[[ContinuationTrie], Iterator[Question]]
 
 
 class _Pending(NamedTuple):
@@ -182,7 +182,7 @@ def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSou
 
 
 def _next_tokens(questions: _Questions, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
-    for path, (token_ids,) in questions(trie, MAX_IDS):
+    for path, (token_ids,) in questions(trie):
         yield _Pending(index, trie, path, ScoringPrompt([*trie.context, *path], tuple(token_ids)))
 
 

@@ -30,7 +30,7 @@ from evaluator.engine.base import (
     way_out,
 )
 from evaluator.engine.devices import device_kind, head_dtype, this_machine
-from evaluator.engine.prefixes import MAX_IDS, ContinuationTrie, Question, max_kept_blocks, shared_prefixes
+from evaluator.engine.prefixes import ContinuationTrie, Question, max_kept_blocks, shared_prefixes
 from evaluator.engine.vllm_loading import add_adapters, empty_cache, shared_block_tokens, start_vllm, stopping_vllm
 from evaluator.engine.vllm_settings import last_error, missing_attributes, new_log, require_parts
 from evaluator.errors import ModelError
@@ -48,7 +48,7 @@ _BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room f
 _SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
 
 _Key = TypeVar("_Key")
-_Questions = Callable[[ContinuationTrie, int], Iterator[Question]]
+_Questions = Callable[[ContinuationTrie], Iterator[Question]]
 _exhaust = deque[Any](maxlen=0).extend  # run an iterator to its end
 
 
@@ -232,7 +232,7 @@ class VllmEngine:
 
         def prompts() -> Iterator[tuple[tuple[_Key, ContinuationTrie, Question], list[int], Any]]:
             for key, trie in tries:
-                for question in questions(trie, MAX_IDS):
+                for question in questions(trie):
                     prompt = [*trie.context, *question.path]
                     params = vllm_requests.question_params(question, len(prompt), no_reuse=says)
                     yield (key, trie, question), prompt, params

@@ -6,7 +6,7 @@ from evaluator.engine.prefixes import ContinuationTrie, Question
 def test_a_stem_that_continuations_share_is_one_question():
     trie = ContinuationTrie([1], [[5, 6], [5, 7], [8]])
     # After the context 5 or 8 may come, after 5 either 6 or 7.
-    assert list(trie.missing_questions(128)) == [Question((), [[5, 8]]), Question((5,), [[6, 7]])]
+    assert list(trie.missing_questions()) == [Question((), [[5, 8]]), Question((5,), [[6, 7]])]
 
 
 def test_a_stored_log_probability_is_not_requested_again():
@@ -14,7 +14,7 @@ def test_a_stored_log_probability_is_not_requested_again():
     trie.learn((5,), -1.0)
     trie.learn((8,), -2.0)
     trie.learn((5, 6), -0.5)
-    assert list(trie.missing_questions(128)) == [Question((5,), [[7]])]
+    assert list(trie.missing_questions()) == [Question((5,), [[7]])]
     assert not trie.is_complete
     trie.learn((5, 7), -0.25)
     assert trie.is_complete
@@ -28,12 +28,12 @@ def test_a_missing_log_probability_is_an_error():
 
 def test_a_question_for_more_tokens_than_the_limit_is_split():
     trie = ContinuationTrie([1], [[token] for token in range(300)])
-    assert [len(question.rows[0]) for question in trie.first_token_questions(128)] == [128, 128, 44]
+    assert [len(question.rows[0]) for question in trie.first_token_questions()] == [128, 128, 44]
 
 
 def test_a_longest_path_asks_for_everything_on_its_way_that_no_earlier_path_has():
     trie = ContinuationTrie([1], [[5, 6, 7, 8], [5, 6, 9], [5, 4, 3], [2, 2], [5]])
-    assert list(trie.path_questions(128)) == [
+    assert list(trie.path_questions()) == [
         Question((2,), [[5, 2], [2]]),  # after the context 5 or 2, after 2 another 2
         Question((5, 4), [[6, 4], [3]]),  # what comes after the context is asked for above
         Question((5, 6, 7), [[7, 9], [8]]),
@@ -45,10 +45,10 @@ def test_rows_belong_to_the_last_beginnings_of_a_path():
 
 
 def test_a_row_has_no_more_tokens_than_the_limit_and_the_rest_is_missing():
-    trie = ContinuationTrie([1], [[token, 7] for token in range(5)])
-    first = next(trie.path_questions(3))
-    assert first == Question((0,), [[0, 1, 2], [7]])
+    trie = ContinuationTrie([1], [[token, 7] for token in range(130)])
+    first = next(trie.path_questions())
+    assert first == Question((0,), [[*range(128)], [7]])
     for path, tokens in first.paths():
         for token in tokens:
             trie.learn((*path, token), -1.0)
-    assert next(trie.missing_questions(3)) == Question((), [[3, 4]])
+    assert next(trie.missing_questions()) == Question((), [[128, 129]])

@@ -44,7 +44,7 @@ def test_rows_of_all_prompt_tokens_and_rows_of_computed_ones_are_read_alike(n_ca
 def test_rows_hidden_by_the_cache_are_not_believed(rows):
     trie = ContinuationTrie(CONTEXT, [CONTINUATION])
     learn_suffix(trie, CONTINUATION, suffix_answer(rows, n_cached=5))  # token 7 alone was predicted by a computed one
-    assert list(trie.missing_questions(128)) == [Question((), [[5]]), Question((5,), [[6]])]
+    assert list(trie.missing_questions()) == [Question((), [[5]]), Question((5,), [[6]])]
 
 
 def test_another_number_of_rows_than_either_runner_returns_is_refused():
@@ -79,7 +79,7 @@ def test_rows_within_a_prompt_come_before_the_one_after_it():
 def test_rows_that_the_cache_hid_are_missing_afterwards():
     trie = ContinuationTrie(CONTEXT, [[5, 6], [8]])
     learn_question(trie, QUESTION, answer([9, 6], [-0.5, -3.0]))
-    assert list(trie.missing_questions(128)) == [Question((), [[5, 8]])]
+    assert list(trie.missing_questions()) == [Question((), [[5, 8]])]
 
 
 def test_another_number_of_rows_than_was_asked_for_is_refused():
