@@ -15,16 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from evaluator.config import ModelConfig
+from evaluator.engine import ray_cluster
 from evaluator.engine.base import first_sentence
 from evaluator.engine.devices import Machine, Place, cores, n_replicas, split
-from evaluator.engine.ray_cluster import (
-    LOGS_ELSEWHERE,
-    Loaded,
-    ReplicaActor,
-    ReplicaSettings,
-    cluster_of,
-    require_answer,
-)
 from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
@@ -81,7 +74,7 @@ class RayReplicas:
         self._facts: EngineRecord | None = None
         self._resources = ExitStack()
         try:
-            self._ray = self._resources.enter_context(cluster_of(config.devices, machine.kind))
+            self._ray = self._resources.enter_context(ray_cluster.cluster_of(config.devices, machine.kind))
             for number in range(self.n):
                 self._load(number)
         except BaseException:
@@ -162,7 +155,7 @@ class RayReplicas:
         parts = split(cores(), self._place.n_of_run)
         of_model = [core for device in self._place.devices for core in parts[device]]
         cores_of = None if on_gpus or devices.ray_address else [*split(of_model, self.n)[number]]
-        settings = ReplicaSettings(
+        settings = ray_cluster.ReplicaSettings(
             number=number,
             place=self._place.devices[0] * devices.engines_per_device + number,
             cores=cores_of,
@@ -171,7 +164,7 @@ class RayReplicas:
         )
         taken = self._devices_of_one()
         options = {"num_gpus": taken, "num_cpus": 0} if on_gpus else {"num_cpus": taken}
-        actor = self._ray.remote(**options)(ReplicaActor).remote(settings)
+        actor = self._ray.remote(**options)(ray_cluster.ReplicaActor).remote(settings)
         replica = _Replica(number, actor, actor.__ray_ready__.remote())
         self._loading[actor.load.remote(self._source.to_send(), self._config)] = replica
 
@@ -209,7 +202,7 @@ class RayReplicas:
                 self._load_again(replica.number, "it loaded the model", error)
         return [stream for stream in ready if stream in running]
 
-    def _admit(self, replica: _Replica, loaded: Loaded) -> None:
+    def _admit(self, replica: _Replica, loaded: ray_cluster.Loaded) -> None:
         """Let a loaded replica work. Raises ModelError if it would compute other numbers than the first."""
         facts = loaded.facts
         if loaded.log != (here := self._log(replica.number)):
@@ -235,7 +228,7 @@ class RayReplicas:
             return
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
         try:
-            require_answer(self._ray.get_runtime_context().gcs_address)
+            ray_cluster.require_answer(self._ray.get_runtime_context().gcs_address)
         except ConfigError as error:
             raise ModelError(
                 f"The head of the Ray cluster at {address} does not answer any more. Start a cluster again; the same "
@@ -264,7 +257,7 @@ class RayReplicas:
 
     def _lost(self, number: int, doing: str, error: BaseException) -> ModelError:
         reason = first_sentence(error)
-        elsewhere = f" (or, on another host, {LOGS_ELSEWHERE} in its temporary folder)"
+        elsewhere = f" (or, on another host, {ray_cluster.LOGS_ELSEWHERE} in its temporary folder)"
         return ModelError(
             f"A replica was lost {MAX_ATTEMPTS} times while it {doing}, the last time replica {number} ({reason}). Its "
             f"last words are in {self._log(number)}{elsewhere if self._config.devices.ray_address else ''}. What was "

@@ -12,14 +12,7 @@ from typing import NamedTuple
 
 from evaluator.arrays import Floats32
 from evaluator.config import ModelConfig
-from evaluator.engine.base import (
-    ContinuationScores,
-    EngineIdentity,
-    Requests,
-    TokenCounts,
-    TokenIds,
-    require_room,
-)
+from evaluator.engine.base import ContinuationScores, EngineIdentity, Requests, TokenCounts, TokenIds, require_room
 from evaluator.engine.prefixes import ContinuationTrie, Question, TokenPath
 from evaluator.engine.server_client import ServedModel, ServerClient, answer_all, sum_fault
 from evaluator.engine.server_protocols import ScoringPrompt
