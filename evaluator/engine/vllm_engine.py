@@ -111,7 +111,11 @@ class VllmEngine:
         long = sorted(set(range(len(requests))) - set(short))
         for some in self._windows(short):
             self._send_shared_prefixes([requests[index].context for index in some])
-            yield from self._score_next_tokens(requests, some)
+            # One question each, or one for every 128 tokens.
+            tries = ((index, ContinuationTrie(*requests[index])) for index in some)
+            for index, trie in self._ask(tries, ContinuationTrie.first_token_questions):
+                if trie.is_complete:
+                    yield _scores(index, requests[index], trie)
         for group in self._groups(requests, long):
             yield from self._score_group(requests, group)
 
@@ -197,13 +201,6 @@ class VllmEngine:
         params = vllm_requests.one_token_params()
         for level in shared_prefixes(contexts, self._state_unit):
             _exhaust(self._run((None, list(prefix), params) for prefix in level))
-
-    def _score_next_tokens(self, requests: Requests, indices: Sequence[int]) -> Iterator[ContinuationScores]:
-        """Score requests whose continuations all have one token: one question each, or one for every 128 tokens."""
-        tries = ((index, ContinuationTrie(*requests[index])) for index in indices)
-        for index, trie in self._ask(tries, ContinuationTrie.first_token_questions):
-            if trie.is_complete:
-                yield _scores(index, requests[index], trie)
 
     def _score_group(self, requests: Requests, indices: Sequence[int]) -> Iterator[ContinuationScores]:
         """Score requests with longer continuations, few enough that the cache holds their contexts until the end."""
