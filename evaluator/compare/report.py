@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from evaluator.compare.across_models import JUDGED_BY, MIN_COUNTS, with_measure
+from evaluator.compare.across_models import JUDGED_BY, MIN_COUNTS
 from evaluator.compare.report_figures import scaling_panels
 from evaluator.compare.runs import ComparedRun
 from evaluator.methods import REFERENCE_METHOD
@@ -69,7 +69,7 @@ class ComparisonData:
     """The tables and texts that the sections show."""
 
     runs: Sequence[ComparedRun]
-    headlines: pl.DataFrame  # rows of schema.COMPARISON
+    headlines: pl.DataFrame  # rows of schema.COMPARISON, with their measure
     tables: Mapping[str, pl.DataFrame]  # of compare.schema by name; `against` with a base, which is the last run
     points: pl.DataFrame  # compare.across_models.scaling_points
     texts: MetricTexts  # titles of metrics
@@ -92,14 +92,14 @@ class ComparisonData:
     @property
     def measures(self) -> dict[str, str]:
         """Return the metric of each measure, in the order of columns."""
-        pairs = with_measure(self.headlines).select("measure", "metric").unique().rows()
+        pairs = self.headlines.select("measure", "metric").unique().rows()
         order = self.texts.in_order(metric for _, metric in pairs)
         return dict(sorted(pairs, key=lambda pair: (order.index(pair[1]), pair[0])))
 
-    def title(self, measure: str) -> str:
-        """Return the title of a measure: that of its metric, and its suite and part where several have it."""
-        metric = self.measures[measure]
-        return self.texts.title(metric) + measure.removeprefix(metric)
+    @property
+    def titles(self) -> dict[str, str]:
+        """Return the title of each measure: that of its metric, and its suite and part where several have it."""
+        return {name: self.texts.title(metric) + name.removeprefix(metric) for name, metric in self.measures.items()}
 
 
 def comparison_header(data: ComparisonData, answer: str = "") -> Header:
@@ -156,18 +156,18 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             f"{definition}-{anchor}", title, content, subtitle=subtitle, navigation=navigation, definition=definition
         )
 
-    rows = with_measure(data.headlines).filter(definition=definition)
+    rows, titles = data.headlines.filter(definition=definition), data.titles
     means = rows.filter(dataset=MEAN_OVER_DATASETS)
     by_dataset = rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
     vanilla = means.filter(method=REFERENCE_METHOD)
     tables = {name: table.filter(definition=definition) for name, table in data.tables.items()}
     points, lines, against = data.points.filter(definition=definition), tables["scaling"], tables.get("against")
-    judged = [name for name in data.measures if name in set(means.filter(metric=JUDGED_BY)["measure"])]
+    judged = [name for name in titles if name in set(means.filter(metric=JUDGED_BY)["measure"])]
     # The differences of each measure that judges models: those of its suite and part.
     places = {name: means.filter(measure=name).select("suite", "part").row(0, named=True) for name in judged}
     differences = {name: tables["differences"].filter(**place) for name, place in places.items()}
     for number, measure in enumerate(judged, 1):
-        title, of_measure = data.title(measure), means.filter(measure=measure)
+        title, of_measure = titles[measure], means.filter(measure=measure)
         methods = [*dict.fromkeys([REFERENCE_METHOD, *sorted(set(of_measure["method"]))])]
         best = significantly_best(differences[measure]) if against is None else set()
         table = _model_table(data, of_measure, "method", {name: name for name in methods}, TEXTS["means_caption"], best)
@@ -179,10 +179,9 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
             of_measure, names = by_dataset.filter(measure=measure), {name: name for name in data.datasets}
             table = _model_table(data, of_measure, "dataset", names, DATASETS_CAPTION)
             yield section(f"datasets-{number}", f"{title} by dataset", "vanilla", "By dataset", table)
-    titles = {name: data.title(name) for name in data.measures}
     has_sizes = len({run.record.model.n_parameters for run in data.runs} - {None}) >= MIN_COUNTS
     values, gains = ((points.filter(of=of), lines.filter(of=of)) for of in ("value", "improvement"))
-    large, small = _size_panels(vanilla, *values, titles)
+    large, small = _size_panels(data, vanilla, *values)
     if large.panels and has_sizes:
         title = " and ".join(panel.title for panel in large.panels).capitalize() + " by size"
         scaling = Legend(SCALING_KEYS), marked(TEXTS["scaling_note"], data.over), large
@@ -233,18 +232,17 @@ def _recovery_interval(row: Row) -> str:
 
 
 def _size_panels(
-    vanilla: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame, titles: Mapping[str, str]
+    data: ComparisonData, vanilla: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame
 ) -> tuple[Panels, Panels]:
     """Return the large panels of the measures of SCALED, and the panels of all other measures."""
-    measures = vanilla.filter(pl.col("metric").is_in(SCALED)).select("suite", "part", "metric", "measure").unique()
-    # The score of a random guess is the same for all models.
-    chance = vanilla.filter(metric=JUDGED_BY).select("suite", "part", "chance").unique()
-    chances = dict(measures.join(chance, on=["suite", "part"]).select("measure", "chance").iter_rows())
-    metric_of = dict(measures.select("measure", "metric").iter_rows())
-    scaled = {name: titles[name] for metric in SCALED for name in titles if metric_of.get(name) == metric}
+    # Both metrics of a part have the score of a random guess, which is recorded with the accuracy.
+    chance = pl.col("chance").max().over("suite", "part")
+    chances = dict(vanilla.select("measure", chance).iter_rows())
+    titles, metrics = data.titles, data.measures
+    scaled = {name: titles[name] for metric in SCALED for name in titles if metrics[name] == metric}
     others = {name: title for name, title in titles.items() if name not in scaled}
     large = scaling_panels(points, lines, "measure", scaled, chances, are_large=True)
-    return large, scaling_panels(points, lines, "measure", others, chances)
+    return large, scaling_panels(points, lines, "measure", others, {})
 
 
 def significantly_best(differences: pl.DataFrame) -> set[tuple[str, str]]:
@@ -276,9 +274,7 @@ def _model_table(
         titles: value of `column` -> title, in the order of the columns.
         best: model and method of values in bold.
     """
-    shown = ("model", "method", "value", "ci_low", "ci_high", "n_queries", "n_requests")
-    cells = rows.select("number", key=column, cell=pl.struct(*shown, column=column))
-    wide = cells.pivot(on="key", index="number", values="cell") if cells.height else cells.select("number")
+    wide = _wide(rows, "number", column)
     value = Column(
         title="",
         value="value",
@@ -286,16 +282,16 @@ def _model_table(
         tip=value_tip,
         bold=lambda cell: (cell["model"], cell["method"]) in best,
         style="number value",
-        data={"model": "model", "column": "column"},
+        data={"model": "model", "column": column},
     )
     columns = (replace(value, title=title, of=name) for name, title in titles.items() if name in wide.columns)
     rows = data.models.join(wide, on="number", how="left", maintain_order="left")
     return Table(rows, [MODEL, *columns], caption=caption, style="metrics models")
 
 
-def _wide(differences: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
-    """Return differences as structs in a column for each value of `on`."""
-    cells = differences.select(index, on=on, cell=pl.struct(pl.all()))
+def _wide(rows: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
+    """Return rows as structs in a column for each value of `on`."""
+    cells = rows.select(index, on=on, cell=pl.struct(pl.all()))
     return cells.pivot(on="on", index=index, values="cell", maintain_order=True)
 
 

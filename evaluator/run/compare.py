@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.compare import differences, results
-from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points
+from evaluator.compare.across_models import rank_correlations, scaling_lines, scaling_points, with_measure
 from evaluator.compare.gate import Gate, Policy, decide
 from evaluator.compare.report import ComparisonData, comparison_header, comparison_sections, runs_section
 from evaluator.compare.runs import ComparedRun, compared_runs
@@ -85,7 +85,7 @@ def compare(
     tables = own | {name: table for added in suite_comparisons for name, table in added.tables.items()}
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     answer = results.comparison_answer(runs, tested) if base is None else ""
-    data = ComparisonData(runs=runs, headlines=headlines, tables=own, points=points, texts=texts)
+    data = ComparisonData(runs=runs, headlines=with_measure(headlines), tables=own, points=points, texts=texts)
     # Sections of suites, then those of all suites; results before sections that are folded.
     of_suites = (section for added in suite_comparisons for section in added.sections)
     sections = (*of_suites, *comparison_sections(data), runs_section(data, notes))
