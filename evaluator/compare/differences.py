@@ -99,19 +99,12 @@ def estimated_differences(
     pairs = [*_between_models(models, answers, shared_sets, is_against), *map(_between_methods, models, answers)]
     # True-label probability is not measured of imported labels.
     rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
-    tests = [
-        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _test_of_mean(of_mean)
+    rows = rows.with_columns(is_repeat=False, n_pairs="n_queries")
+    means = [
+        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_difference(of_mean)
         for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
     ]
-    tested = pl.DataFrame(tests, schema={name: rows.schema[name] for name in (*_GROUP_OF_MEAN, *_TEST)})
-    averages, n_queries = pl.col("difference", "mean_size", "mean_square").mean(), pl.col("n_queries")
-    of_means = rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
-    # A pair of the smallest dataset moves the mean most: as much as one of so many pairs.
-    sizes = {"n_queries": n_queries.sum(), "n_pairs": n_queries.min() * pl.len()}
-    means = of_means.agg(averages, is_repeat=pl.len() == 1, **sizes)
-    means = means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
-    means = means.join(tested, on=_GROUP_OF_MEAN, maintain_order="left")
-    return pl.concat([rows.with_columns(is_repeat=False, n_pairs="n_queries"), means], how="diagonal")
+    return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d").schema)], how="diagonal")
 
 
 def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
@@ -173,25 +166,31 @@ def _with_repeats(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return rows.with_columns(pl.when("is_repeat").then(of_dataset).otherwise(pl.col(columns)).name.keep())
 
 
-_TEST = ["p_value", "test", "standard_error", *ADJUSTED, "ci_low", "ci_high"]
-
-
-def _test_of_mean(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return _TEST of a mean: of all queries together where datasets have equally many and all tests are exact."""
+def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
+    """Return the mean over datasets: tested by all queries together where these are equally many and tests exact."""
     of_datasets = [np.array(d) for d in rows["d"].to_list()]
     # Two pairs are added to the mean, as to a single dataset; estimates over two factors have none.
     tested = [
         Estimate(*adjusted) if test == TWO_WAY else adjusted_estimate(d, 2 / rows.height)
         for d, (test, *adjusted) in zip(of_datasets, rows.select("test", *ADJUSTED).rows(), strict=True)
     ]
-    adjusted, difference = mean_estimate(tested), float(rows["difference"].mean())  # type: ignore[arg-type]
+    adjusted, n_queries = mean_estimate(tested), pl.col("n_queries")
     p_value, test = t_test(adjusted), "t"
     if rows["test"].is_in(EXACT_TESTS).all() and rows["n_queries"].n_unique() == 1:
         exact, test = paired_test(np.concatenate(of_datasets))
         p_value = p_value if test == "t" else exact
-    plain_error = float((rows["standard_error"] ** 2).sum()) ** 0.5 / rows.height
-    ends = interval(difference, adjusted, p_value) if rows["n_queries"].min() != 1 else (None, None)
-    return dict(zip(_TEST, (p_value, test, plain_error, *adjusted, *ends), strict=True))
+    mean = rows.select(
+        pl.lit(MEAN_OVER_DATASETS).alias("dataset"),
+        pl.col("difference", "mean_size", "mean_square").mean(),
+        n_queries.sum(),
+        # A pair of the smallest dataset moves the mean most: as much as one of so many pairs.
+        n_pairs=n_queries.min() * pl.len(),
+        is_repeat=pl.len() == 1,
+        standard_error=(pl.col("standard_error") ** 2).sum().sqrt() / pl.len(),
+    ).row(0, named=True)
+    ends = interval(mean["difference"], adjusted, p_value) if rows["n_queries"].min() != 1 else (None, None)
+    tested_by = dict(zip(ADJUSTED, adjusted, strict=True)) | {"p_value": p_value, "test": test}
+    return mean | tested_by | {"ci_low": ends[0], "ci_high": ends[1]}
 
 
 def _between_models(
@@ -314,56 +313,55 @@ def against_table(models: Sequence[str], results: Sequence[pl.DataFrame], differ
     means = {"correct": pl.col("correct").mean().over(*ANSWER_KEY, "query_id"), "right": pl.col("correct") == 1}
     compared = (answers.join(of_base, on=ANSWER_KEY, how="semi", maintain_order="left") for answers in results)
     *runs, base = (answers.with_columns(**means, n_requests=pl.len().over(ANSWER_KEY)) for answers in compared)
-    rows = []
+    datasets: dict[tuple[object, ...], list[pl.DataFrame]] = {}  # values of AGAINST_KEY -> pairs of each dataset
     for model, answers in zip(models[:-1], runs, strict=True):
         paired = answers.join(base, on=[*ANSWER_KEY, "position"], suffix="_b")
-        by_part = paired.partition_by("suite", "part", "method", "definition", as_dict=True, maintain_order=True)
-        for part in by_part.values():
-            rows += [row | {"model": model} for row in _of_part(part)]
-    if not rows:  # no accuracy of a method that a run and the base have
-        return AGAINST.to_frame()
-    table = pl.DataFrame(rows, infer_schema_length=None).join(of_base, on=AGAINST_KEY)
-    ends = [_ends(row) for row in table.iter_rows(named=True)]
-    names = ("recovery_low", "recovery_high")
-    table = table.hstack(pl.DataFrame(ends, schema=dict.fromkeys(names, pl.Float64), orient="row"))
-    scaled = table.with_columns(pl.col("recovery", *names) * 100)
-    return scaled.select(pl.col(name).cast(dtype) for name, dtype in AGAINST.items()).sort(AGAINST_KEY)
+        for key, pairs in paired.partition_by(ANSWER_KEY, as_dict=True, maintain_order=True).items():
+            suite, part, dataset, *others = key
+            for name in (dataset, MEAN_OVER_DATASETS):
+                datasets.setdefault((suite, part, name, *others, model), []).append(pairs)
+    tests = of_base.rows_by_key(AGAINST_KEY, named=True, include_key=True, unique=True)
+    rows = [tests[key] | _against(found, tests[key]["p_value"]) for key, found in datasets.items() if key in tests]
+    return pl.DataFrame(rows, schema=AGAINST).sort(AGAINST_KEY)
 
 
-def _of_part(part: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield the row of each dataset, and of the mean over these."""
-    datasets = part.partition_by("dataset", maintain_order=True)
-    found = [(_counts(rows), *_moments(rows, 2), *_moments(rows, 2 / len(datasets))) for rows in datasets]
-    key = part.select("suite", "part", "method", "definition").row(0, named=True)
-    for rows, (counts, plain, moments, *_) in zip(datasets, found, strict=True):
-        yield key | {"dataset": rows["dataset"][0]} | counts | _recovery(plain, moments)
-    plain = np.mean([each[3] for each in found], axis=0)
-    moments = np.mean([each[4] for each in found], axis=0)
-    moments[2:5] /= len(found)  # variances of a mean of independent datasets
-    moments[5] *= len(found)
-    counts = {name: [each[0][name] for each in found] for name in found[0][0]}
-    of_mean = {name: None if None in values else sum(values) for name, values in counts.items()}
-    if of_mean["kl_nats"] is not None:
-        of_mean["kl_nats"] /= len(found)
-    yield key | {"dataset": MEAN_OVER_DATASETS} | of_mean | _recovery(plain, moments)
+def _against(datasets: Sequence[pl.DataFrame], p_value: float) -> dict[str, Any]:
+    """Return the numbers of AGAINST of pairs of one dataset, or of the mean over several."""
+    counts = [_counts(pairs) for pairs in datasets]
+    totals = {name: sum(each[name] for each in counts) for name in counts[0] if all(name in each for each in counts)}
+    if "kl_nats" in totals:
+        totals["kl_nats"] /= len(datasets)
+    each = [_moments(pairs, 2 / len(datasets)) for pairs in datasets]
+    plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*each, strict=True))
+    moments[2:5] /= len(datasets)  # variances of a mean of independent datasets
+    moments[5] *= len(datasets)
+    recovery, ends = _recovery(plain, moments)
+    if recovery is not None:
+        totals["recovery"] = 100 * recovery
+    if recovery is not None and ends is not None:
+        low, high = ends
+        if (low <= 1 <= high) == (p_value <= LEVEL):  # 1 is inside exactly where the test does not reject equality
+            near = 1 + (recovery - 1) * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
+            low, high = (near, high) if recovery > 1 else (low, near)
+        totals |= {"recovery_low": 100 * low, "recovery_high": 100 * high}
+    return totals
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
     """Return how many answers changed, and the mean divergence of probabilities in nats, base from run.
 
-    All are None where the prompts of a query are not in pairs, because the runs have other numbers of sets.
+    Nothing where the prompts of a query are not in pairs, because the runs have other numbers of sets.
     """
-    counts: dict[str, Any] = dict.fromkeys(("n_lost", "n_gained", "n_changed", "kl_nats"))
     numbers = {*rows["n_requests"], *rows["n_requests_b"]}
     if numbers != {rows.height} or not rows["demonstration_set"].equals(rows["demonstration_set_b"]):
-        return counts
+        return {}
     right, right_before = rows["right"], rows["right_b"]
-    counts |= {"n_lost": int((right_before & ~right).sum()), "n_gained": int((right & ~right_before).sum())}
+    counts: dict[str, Any] = {"n_lost": (right_before & ~right).sum(), "n_gained": (right & ~right_before).sum()}
     # Other label names may be in another order: then labels cannot be told by their numbers.
     n_labels, n_labels_before = (rows[name].list.len() for name in ("label_probs", "label_probs_b"))
     is_same = rows["gold"].equals(rows["gold_b"]) and n_labels.equals(n_labels_before)
     if is_same:
-        counts["n_changed"] = int((rows["pred"] != rows["pred_b"]).sum())
+        counts["n_changed"] = (rows["pred"] != rows["pred_b"]).sum()
     if is_same and not rows["true_label_prob"].null_count():
         run, base = (np.array(rows[name].to_list()) for name in ("label_probs", "label_probs_b"))
         counts["kl_nats"] = float(rel_entr(base, run).sum(axis=1).mean())
@@ -384,8 +382,8 @@ def _moments(rows: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
     return np.array([a.mean(), b.mean()]), np.concatenate([means, variances, [n - 1]])
 
 
-def _recovery(plain: Floats, moments: Floats) -> dict[str, Any]:
-    """Return the ratio of accuracies, and its interval by Fieller's theorem; null where the base may be at 0.
+def _recovery(plain: Floats, moments: Floats) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the ratio of accuracies, and its interval by Fieller's theorem; None where the base may be at 0.
 
     Source: Fieller 1954, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16.
     """
@@ -394,19 +392,10 @@ def _recovery(plain: Floats, moments: Floats) -> dict[str, Any]:
     lead, middle, last = b**2 - square * variance_b, a * b - square * covariance, a**2 - square * variance_a
     recovery = float(plain[0] / plain[1]) if plain[1] else None
     if recovery is None or lead <= 0:
-        return {"recovery": recovery, "low": None, "high": None}
+        return recovery, None
     reach = math.sqrt(max(middle**2 - lead * last, 0.0))
     low, high = float((middle - reach) / lead), float((middle + reach) / lead)
-    return {"recovery": recovery, "low": max(min(low, recovery), 0.0), "high": max(high, recovery)}
-
-
-def _ends(row: dict[str, Any]) -> tuple[float | None, float | None]:
-    """Return the interval of recovery, with 1 inside exactly where the p-value is above LEVEL."""
-    low, high, recovery, p_value = row["low"], row["high"], row["recovery"], row["p_value"]
-    if low is not None and (low <= 1 <= high) == (p_value <= LEVEL):
-        near = 1 + (recovery - 1) * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
-        low, high = (near, high) if recovery > 1 else (low, near)
-    return low, high
+    return recovery, (max(min(low, recovery), 0.0), max(high, recovery))
 
 
 def against_lines(table: pl.DataFrame, base: str) -> Iterator[str]:

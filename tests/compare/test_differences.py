@@ -137,8 +137,9 @@ def test_the_mean_has_the_interval_of_all_datasets_with_two_more_pairs_altogethe
 
 def test_the_error_of_a_mean_is_that_of_a_sum_of_independent_datasets() -> None:
     rows = pl.DataFrame({"d": [[0.0, 1.0, 1.0]] * 2, "difference": [0.5, 0.7], "standard_error": [0.3, 0.4]})
-    rows = rows.with_columns(test=pl.lit("t"), n_queries=3, **dict.fromkeys(ADJUSTED, pl.lit(1.0)))
-    assert differences_of_runs._test_of_mean(rows)["standard_error"] == pytest.approx(0.25)
+    others = (*ADJUSTED, "mean_size", "mean_square")
+    rows = rows.with_columns(test=pl.lit("t"), n_queries=3, **dict.fromkeys(others, pl.lit(1.0)))
+    assert differences_of_runs._mean_difference(rows)["standard_error"] == pytest.approx(0.25)
 
 
 def test_a_run_compared_and_alone_gains_the_same_over_vanilla(tmp_path: Path) -> None:
