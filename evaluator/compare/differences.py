@@ -261,23 +261,17 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     gathered = ordered.agg("d", n_queries=pl.col("query_id").n_unique().cast(pl.Int64))
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
     estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
-    rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE))
+    rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE, orient="row"))
     return rows.sort(DIFFERENCES_KEY)
 
 
 TWO_WAY = "two-way t"
 
-_ESTIMATE: dict[str, pl.DataType] = {
-    "d": pl.List(pl.Float64),
-    "test": pl.String(),
-    **dict.fromkeys(
-        ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "standard_error", "ci_low", "ci_high"),
-        pl.Float64(),
-    ),
-}
+_NUMBERS = ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "standard_error", "ci_low", "ci_high")
+_ESTIMATE = pl.Schema({"d": pl.List(pl.Float64), "test": pl.String(), **dict.fromkeys(_NUMBERS, pl.Float64())})
 
 
-def _estimate(cells: Floats) -> dict[str, Any]:
+def _estimate(cells: Floats) -> tuple[Any, ...]:
     """Return the columns of _ESTIMATE of differences [queries, sets]; those that rounding makes are 0."""
     cells = cells.round(DECIMALS)
     d = cells.mean(axis=1)
@@ -290,8 +284,8 @@ def _estimate(cells: Floats) -> dict[str, Any]:
         tested = adjusted_estimate(d)
         p_value, test = paired_test(d)
     ends = interval(plain.difference, tested, p_value) if len(d) > 1 else (None, None)
-    numbers = (float(np.abs(d).mean()), float((d**2).mean()), p_value, *tested, plain.standard_error, *ends)
-    return dict(zip(_ESTIMATE, (d.tolist(), test, plain.difference, *numbers), strict=True))
+    sizes = float(np.abs(d).mean()), float((d**2).mean())
+    return (d.tolist(), test, plain.difference, *sizes, p_value, *tested, plain.standard_error, *ends)
 
 
 _TESTS = ["difference", "ci_low", "ci_high", "p_value", "p_holm", "n_tests", "n_queries"]

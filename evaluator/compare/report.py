@@ -85,6 +85,12 @@ class ComparisonData:
         return dataset_order(self.headlines, self.runs[0].record.prompts.datasets)
 
     @property
+    def definitions(self) -> dict[str, str]:
+        """Return the compared definitions with their meanings, in the order of the page."""
+        present = set(self.headlines["definition"])
+        return {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
+
+    @property
     def over(self) -> str:
         """Return what means are over: a single dataset by its name, as its mean is its own value."""
         return f"on {self.datasets[0]}" if len(self.datasets) == 1 else "mean over datasets"
@@ -118,7 +124,7 @@ def comparison_header(data: ComparisonData, answer: str = "") -> Header:
 
 
 def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
-    """Build the folded section of the compared runs, with the notes of the page."""
+    """Build the folded section of the compared runs, with the notes and the choices of the page."""
     rows = [
         {"number": run.number, "model": run.model, "run": run.name, "n_parameters": run.record.model.n_parameters}
         | {name: values[name] or "not recorded" for name in RUN_FACTS}
@@ -135,6 +141,8 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
         subtitle=plural(len(data.runs), "run"),
         navigation="What is compared",
         notes=tuple(notes),
+        definitions=data.definitions,
+        datasets=tuple(data.datasets),
         is_folded=True,
         style="evaluator.compare:assets/compare.css",
     )
@@ -142,12 +150,8 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
 
 def comparison_sections(data: ComparisonData) -> Iterator[Section]:
     """Yield for each definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
-    present = set(data.headlines["definition"])
-    definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
-    for number, definition in enumerate(definitions):
-        first, *others = _definition_sections(data, definition)
-        yield first if number else replace(first, definitions=definitions, datasets=tuple(data.datasets))
-        yield from others
+    for definition in data.definitions:
+        yield from _definition_sections(data, definition)
 
 
 def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Section]:
@@ -274,7 +278,7 @@ def _model_table(
         titles: value of `column` -> title, in the order of the columns.
         best: model and method of values in bold.
     """
-    wide = _wide(rows, "number", column)
+    shown = _by_model(data, rows, column)
     value = Column(
         title="",
         value="value",
@@ -284,15 +288,19 @@ def _model_table(
         style="number value",
         data={"model": "model", "column": column},
     )
-    columns = (replace(value, title=title, of=name) for name, title in titles.items() if name in wide.columns)
-    rows = data.models.join(wide, on="number", how="left", maintain_order="left")
-    return Table(rows, [MODEL, *columns], caption=caption, style="metrics models")
+    columns = (replace(value, title=title, of=name) for name, title in titles.items() if name in shown.columns)
+    return Table(shown, [MODEL, *columns], caption=caption, style="metrics models")
 
 
 def _wide(rows: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
     """Return rows as structs in a column for each value of `on`."""
     cells = rows.select(index, on=on, cell=pl.struct(pl.all()))
     return cells.pivot(on="on", index=index, values="cell", maintain_order=True)
+
+
+def _by_model(data: ComparisonData, rows: pl.DataFrame, on: str) -> pl.DataFrame:
+    """Return a row for each model, with rows as structs in a column for each value of `on`."""
+    return data.models.join(_wide(rows, "model", on), on="model", how="left", maintain_order="left")
 
 
 def _between(row: Row) -> str:
@@ -308,8 +316,7 @@ def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table |
     gains = means.filter(pl.col("model_a") == pl.col("model_b"))
     if gains.is_empty():
         return None
-    wide = _wide(gains.with_columns(model="model_a"), "model", "method_a")
-    rows = data.models.join(wide, on="model", how="left", maintain_order="left")
+    rows = _by_model(data, gains.with_columns(model="model_a"), "method_a")
     columns = [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))]
     return Table(rows, columns, caption=marked(TEXTS["vanilla_caption"], data.over), style="metrics over-vanilla")
 
@@ -319,8 +326,7 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     of_vanilla = differences.filter(pl.col("model_a") != pl.col("model_b"), method_a=REFERENCE_METHOD)
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)
-    wide = _wide(means.with_columns(model="model_a"), "model", "model_b")
-    rows = data.models.head(-1).join(wide, on="model", how="left", maintain_order="left")
+    rows = _by_model(data, means.with_columns(model="model_a"), "model_b").head(-1)
     columns = [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)]
     caption = f"The model of the row minus that of the column, {data.over}."
     yield Table(rows, columns, caption=caption, style="metrics between")

@@ -15,7 +15,7 @@ from evaluator.config import DEFINITIONS
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.groups import prediction_groups
-from evaluator.metrics.intervals import mean_of_intervals
+from evaluator.metrics.intervals import mean_over_datasets
 from evaluator.report.table import p_text
 from evaluator.schemas import MEAN_OVER_DATASETS, declare
 from evaluator.statistics.paired import LEVEL
@@ -41,8 +41,9 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     measured = _all_datasets(runs)
     n_runs = pl.col("number").n_unique()
     common = measured.filter(n_runs.over(*MEASURED, "dataset") == n_runs.over(*MEASURED))
-    means = common.group_by(*MODEL, *MEASURED, maintain_order=True).agg(
-        **mean_of_intervals(),
+    means = mean_over_datasets(
+        common,
+        [*MODEL, *MEASURED, "dataset"],
         chance=pl.col("chance").mean(),
         n_queries=pl.col("n_queries").sum(),
         n_requests=pl.col("n_requests").sum(),
@@ -53,7 +54,6 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     means = means.with_columns(
         pl.when(~pl.col("undefined")).then("value").alias("value"),
         pl.when(has_interval).then(pl.col("ci_low", "ci_high")),
-        dataset=pl.lit(MEAN_OVER_DATASETS),
     )
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in COMPARISON.items()) for part in (common, means)]
     return pl.concat(parts).sort(COMPARISON_KEY)
