@@ -30,8 +30,6 @@ from evaluator.report.table import (
     CORE_TITLES,
     DATASET,
     DEFINITIONS,
-    MAJORITY_TESTED,
-    TESTED,
     VERDICT_MARKS,
     Column,
     MetricTexts,
@@ -49,6 +47,8 @@ from evaluator.report.table import (
     percent,
     plural,
     probability,
+    text_column,
+    told,
 )
 from evaluator.schemas import MEAN_OVER_DATASETS
 
@@ -211,17 +211,14 @@ def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
 
 
 def _tests_table(tested: pl.DataFrame) -> Table:
-    uniform, majority = (
-        replace(one, note="", below=(), tip=None, data={}, style="") for one in (TESTED, MAJORITY_TESTED)
-    )
     columns = [
         DATASET,
         Column("p, uniform", "log10_tail", show=probability),
         Column("after Holm", "p_holm", show=p_text),
-        uniform,
+        text_column("Better than uniform guessing", "p_holm", show=told),
         Column("p, majority", "p_majority", show=p_text),
         Column("after Holm", "p_majority_holm", show=p_text),
-        majority,
+        text_column("Better than majority", "p_majority_holm", show=told),
         Column("Lower bound", "accuracy_lower_bound"),
         Column("Queries needed", "n_needed"),
         ends_column("Bayesian interval", "credible_low", "credible_high"),

@@ -204,7 +204,7 @@ class Table:
         data = {name: row[column] for name, column in self.row_data.items()}
         if not of_all and row.get("dataset") not in (None, MEAN_OVER_DATASETS):
             data["dataset"] = row["dataset"]
-        return ShownRow(_attributes(data), [shown_cell(column, row) for column in self.columns])
+        return _attributes(data), [shown_cell(column, row) for column in self.columns]
 
 
 class ShownCell(NamedTuple):
@@ -216,11 +216,8 @@ class ShownCell(NamedTuple):
     attributes: Mapping[str, object]
 
 
-class ShownRow(NamedTuple):
-    """A row as the template shows it."""
-
-    attributes: Mapping[str, object]
-    cells: Sequence[ShownCell]
+ShownRow = tuple[Mapping[str, object], Sequence[ShownCell]]
+"""A row as the template shows it: its attributes and cells."""
 
 
 def shown_cell(column: Column, row: Row) -> ShownCell:
@@ -429,22 +426,19 @@ POSITION = Column(
 """The column of where a best accuracy is among expected ones, which is no test; a reader sorts by the tail."""
 
 
+def told(p_holm: float) -> str:
+    """Say whether a test told a difference at the 5% level, by its p-value after Holm's correction."""
+    return "yes" if p_holm <= TAIL_TO_TELL else "no"
+
+
 def _tested(title: str, p: str, p_holm: str, about: str, data: Mapping[str, str]) -> Column:
-    """Return a column of tests, which say yes at the 5% level after Holm's correction."""
+    """Return a column of tests."""
 
     def tip(row: Row) -> str:
         return f"p {row[p]}{about}; {row[p_holm]} after Holm's correction for {plural(row['n_tests'], 'test')}."
 
-    return Column(
-        title,
-        p_holm,
-        cell=lambda row: "yes" if row[p_holm] <= TAIL_TO_TELL else "no",
-        note="after Holm",
-        below=(line(p_holm, lambda value: f"p {p_text(value)}"),),
-        tip=tip,
-        style="tested",
-        data=data,
-    )
+    below = (line(p_holm, lambda value: f"p {p_text(value)}"),)
+    return Column(title, p_holm, show=told, note="after Holm", below=below, tip=tip, style="tested", data=data)
 
 
 _OF_TEST = {"better": "better_than_uniform", "p": "p_value", "tests": "n_tests"}
@@ -459,7 +453,7 @@ MAJORITY_TESTED = _tested("Better than majority", "p_majority", "p_majority_holm
 NEEDED = Column(
     title="Queries needed",
     value="accuracy_lower_bound",
-    cell=lambda row: "–" if row["n_needed"] is None else f"{row['n_needed']:,}",
+    cell=lambda row: count(row["n_needed"]),
     note="lower bound",
     below="accuracy_lower_bound",
     data={"needed": "n_needed"},

@@ -83,8 +83,7 @@ def test_a_p_value_below_a_thousandth_is_named_as_such_and_a_thousandth_is_not(v
 
 @pytest.mark.parametrize(("p", "shown"), [(0.05, "yes"), (0.0501, "no")])
 def test_an_accuracy_is_better_than_the_majority_label_where_p_is_5_percent_at_most(p: float, shown: str) -> None:
-    assert MAJORITY_TESTED.cell
-    assert MAJORITY_TESTED.cell({"p_majority_holm": p}) == shown
+    assert (MAJORITY_TESTED.value, MAJORITY_TESTED.show(p)) == ("p_majority_holm", shown)
 
 
 @pytest.mark.parametrize(
