@@ -4,7 +4,7 @@ Rank runs that share queries by ranges: the tests of all pairs from one matrix p
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -53,35 +53,31 @@ def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
     correlations: list[dict[str, object]] = []
     for (definition,), measured in rows.partition_by("definition", as_dict=True, maintain_order=True).items():
         means, others = measured.filter(is_mean), measured.filter(~is_mean)
-        over_both = _between_measures(others, "models and datasets")
-        found = (*_between_measures(means, "models"), *over_both, *_between_models(others))
-        correlations += [{"definition": str(definition)} | row for row in found]
+        for over, values in (("models", means), ("models and datasets", others)):
+            about = {"definition": definition, "between": "measures", "over": over}
+            correlations += _correlated(values.sort("measure"), "measure", ["number", "dataset"], about)
+        by_measure = others.filter(metric=JUDGED_BY).sort("number").partition_by("measure", as_dict=True)
+        for (measure,), accuracies in by_measure.items():
+            about = {"definition": definition, "between": "models", "over": "datasets", "measure": measure}
+            correlations += _correlated(accuracies, "model", ["dataset"], about)
     return pl.DataFrame(correlations, schema=RANK_CORRELATIONS).sort(RANK_CORRELATIONS_KEY)
 
 
-def _between_measures(rows: pl.DataFrame, over: str) -> Iterator[dict[str, object]]:
-    points = rows.pivot("measure", index=["number", "dataset"], values="value", sort_columns=True)
-    for row, pairs in _correlated(points, sorted(set(rows["measure"]))):
-        context: dict[str, object] = {"between": "measures", "over": over, "n_models": pairs["number"].n_unique()}
-        if over == "models and datasets" and row["rho"] is not None:
-            context |= {"p_value": None, "reason": NOT_INDEPENDENT}
-        yield row | context
-
-
-def _between_models(rows: pl.DataFrame) -> Iterator[dict[str, object]]:
-    by_measure = rows.filter(metric=JUDGED_BY).partition_by("measure", as_dict=True, maintain_order=True)
-    for (measure,), accuracies in by_measure.items():
-        points = accuracies.pivot("model", index="dataset", values="value")
-        for row, _ in _correlated(points, accuracies.sort("number")["model"].unique(maintain_order=True).to_list()):
-            yield row | {"between": "models", "over": "datasets", "measure": measure, "n_models": 2}
-
-
-def _correlated(points: pl.DataFrame, columns: list[str]) -> Iterator[tuple[dict[str, object], pl.DataFrame]]:
-    """Yield the correlation of every two columns, with the points at which both are defined."""
-    for a, b in combinations(columns, 2):
+def _correlated(
+    rows: pl.DataFrame, between: str, point: Sequence[str], about: Mapping[str, object]
+) -> Iterator[dict[str, object]]:
+    """Yield the correlation of every two values of the column `between`, over the points at which both are defined."""
+    # With a prefix, because a model can be called "dataset".
+    named = rows.with_columns(pl.format("of {}", between).alias(between))
+    points = named.pivot(between, index=point, values="value")
+    for a, b in combinations(points.columns[len(point) :], 2):
         pairs = points.filter(pl.all_horizontal(pl.col(a, b).is_not_null() & pl.col(a, b).is_not_nan()))
         correlation = rank_correlation(pairs[a].to_numpy(), pairs[b].to_numpy())
-        yield {"a": a, "b": b, "n_points": pairs.height, **correlation._asdict()}, pairs
+        if about["over"] == "models and datasets" and correlation.rho is not None:
+            correlation = correlation._replace(p_value=None, reason=NOT_INDEPENDENT)
+        n_models = pairs["number"].n_unique() if about["between"] == "measures" else 2
+        names = {"a": a.removeprefix("of "), "b": b.removeprefix("of ")}
+        yield {**about, **names, **correlation._asdict(), "n_points": pairs.height, "n_models": n_models}
 
 
 def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:

@@ -288,13 +288,14 @@ def _model_table(
         style="number value",
         data={"model": "model", "column": column},
     )
-    columns = (replace(value, title=title, of=name) for name, title in titles.items() if name in shown.columns)
+    of_title = {f"of {name}": title for name, title in titles.items()}
+    columns = (replace(value, title=title, of=name) for name, title in of_title.items() if name in shown.columns)
     return Table(shown, [MODEL, *columns], caption=caption, style="metrics models")
 
 
 def _wide(rows: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
-    """Return rows as structs in a column for each value of `on`."""
-    cells = rows.select(index, on=on, cell=pl.struct(pl.all()))
+    """Return rows as structs, in a column for each value of `on` named "of" it: a dataset can be called "model"."""
+    cells = rows.select(index, on=pl.format("of {}", on), cell=pl.struct(pl.all()))
     return cells.pivot(on="on", index=index, values="cell", maintain_order=True)
 
 
@@ -317,7 +318,7 @@ def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table |
     if gains.is_empty():
         return None
     rows = _by_model(data, gains.with_columns(model="model_a"), "method_a")
-    columns = [MODEL, *(difference_column(name, name, _between) for name in sorted(set(gains["method_a"])))]
+    columns = [MODEL, *(difference_column(name, f"of {name}", _between) for name in sorted(set(gains["method_a"])))]
     return Table(rows, columns, caption=marked(TEXTS["vanilla_caption"], data.over), style="metrics over-vanilla")
 
 
@@ -327,7 +328,7 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)
     rows = _by_model(data, means.with_columns(model="model_a"), "model_b").head(-1)
-    columns = [MODEL, *(difference_column(_model_name(one), one["model"], _between) for one in others)]
+    columns = [MODEL, *(difference_column(_model_name(one), f"of {one['model']}", _between) for one in others)]
     caption = f"The model of the row minus that of the column, {data.over}."
     yield Table(rows, columns, caption=caption, style="metrics between")
     pairs = means.select("model_a", "model_b").rows()
@@ -338,9 +339,10 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
     for a, b in pairs:
         of_pair = in_order(of_vanilla.filter(model_a=a, model_b=b), data.datasets)
         rows = _wide(of_pair, "dataset", "metric")
-        metrics = [name for name in REQUEST_COLUMNS if name in rows.columns]
-        rows = rows.with_columns(n_queries=pl.coalesce(pl.col(name).struct.field("n_queries") for name in metrics))
-        compared = (difference_column(data.texts.title(name), name, _between) for name in metrics)
+        metrics = [name for name in REQUEST_COLUMNS if f"of {name}" in rows.columns]
+        sizes = (pl.col(f"of {name}").struct.field("n_queries") for name in metrics)
+        rows = rows.with_columns(n_queries=pl.coalesce(sizes))
+        compared = (difference_column(data.texts.title(name), f"of {name}", _between) for name in metrics)
         columns = [DATASET, *compared, Column("Queries", "n_queries")]
         table = Table(rows, columns, style="metrics pair-table", is_mean_last=True, data={"a": a, "b": b})
         title, is_open = f"{a} minus {b}, by dataset", len(pairs) == 1

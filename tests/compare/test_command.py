@@ -203,3 +203,17 @@ def test_runs_that_differ_by_rounding_alone_do_not_differ(tmp_path: Path) -> Non
     assert differences["p_value"].to_list() == [1.0] * differences.height
     assert differences["difference"].to_list() == [0.0] * differences.height
     assert differences["min_detectable"].min() > 0.01
+
+
+def test_models_and_datasets_can_have_the_names_of_columns(tmp_path: Path) -> None:
+    renamed = {"zoo": "model", "abc": "number", "mid": "dataset"}
+    for seed, name in enumerate(("dataset", "number", "model")):
+        answers = predictions(0.5 * seed, seed=seed).with_columns(pl.col("dataset").replace(renamed))
+        write_run(tmp_path / name, name, answers, prompts={"datasets": ["model", "number", "dataset", "odd"]})
+    command("compare", *(tmp_path / name for name in ("dataset", "number", "model")), "--out", tmp_path / "out")
+    accuracies = pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").filter(metric="accuracy")
+    page = (tmp_path / "out" / "compare.html").read_text()
+    for dataset, value in accuracies.filter(model="number", method="vanilla").select("dataset", "value").iter_rows():
+        assert f'data-value="{value}"' in page, dataset
+    ranks = pl.read_parquet(tmp_path / "out" / "tables" / "rank_correlations.parquet").filter(between="models")
+    assert {*ranks.select("a", "b").iter_rows()} == {("dataset", "number"), ("dataset", "model"), ("number", "model")}
