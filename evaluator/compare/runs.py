@@ -20,6 +20,7 @@ def prompt_form(record: MeasuredRecord) -> str:
 def settings(record: MeasuredRecord) -> dict[str, str]:
     """Return the settings of a run apart from its model: name -> value in words."""
     scores, prompts = record.scores, record.prompts
+    texts = "unknown" if record.model.kind == "imported" else fingerprint(prompts.dataset_fingerprints)[:8]
     options = [prompts.config.get("data", {}), *prompts.config.get("suite_options", {}).values()]
     given = {
         name.replace("_", " "): value for each in options for name, value in each.items() if name not in _NO_SETTINGS
@@ -30,7 +31,7 @@ def settings(record: MeasuredRecord) -> dict[str, str]:
         "label boundary": f"label boundary {scores.label_boundary}",
         **{name: f"{name} {shown(value)}" if value else f"no {name}" for name, value in given.items()},
         "tokenizer": f"tokenizer {record.model.tokenizer_fingerprint[:8]}",
-        TEXTS: f"texts {fingerprint(prompts.dataset_fingerprints)[:8]}",
+        TEXTS: f"texts {texts}",
         "dtype": record.engine.dtype,
         "engine": record.engine.name,
     }
