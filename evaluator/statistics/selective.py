@@ -189,13 +189,14 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
 
     None where no threshold has an error rate below the limit. Sample size of a one-sided test of a proportion, at the
     threshold where it is smallest, but more rows than there are: these found none. Half an error is added to each rate.
-    Of fewer rows than any test needs, whose errors are below the limit, it is the number that a test needs.
+    Where only thresholds of fewer rows than any test needs have errors below the limit, it is the number of a test.
     """
     rate, least = (at.n_wrong + 0.5) / (at.n + 1), math.log(alpha) / math.log1p(-limit)
     distance = limit - rate
     if not (distance > 0).any():
-        is_short = len(at.n) and at.n[-1] < least and at.n_wrong[-1] < limit * at.n[-1]
-        return math.ceil(least * at.design[-1]) if is_short else None
+        short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))  # the loosest of these is the last
+        of_test = [math.ceil(math.ceil(least * at.design[look]) / at.n[look] * at.n[-1]) for look in short[-1:]]
+        return next(iter(of_test), None)
     z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
     accepted = np.maximum((z / np.where(distance > 0, distance, np.nan)) ** 2, least)
     needed, n = accepted * at.design / at.n * at.n[-1], int(at.n[-1])

@@ -109,7 +109,11 @@ def test_all_answers_are_used_where_all_are_right() -> None:
 def test_rows_that_are_needed_where_no_test_can_pass() -> None:
     # .9^28 = .0523 and .9^29 = .0471: no test passes before 29 right answers.
     assert n_needed(looks(np.array([0.8]), np.array([False])), 0.1, 0.05) == 29
-    assert n_needed(looks(np.array([0.8, 0.9]), np.array([True, False])), 0.1, 0.05) is None
+    # The answer of 0.9 is right and that of 0.8 wrong: 29 right ones are the better half of 58 such rows.
+    scores, wrong = np.array([0.8, 0.9]), np.array([True, False])
+    assert n_needed(looks(scores, wrong), 0.1, 0.05) == 58
+    assert choose(looks(np.repeat(scores, 29), np.repeat(wrong, 29)), 0.1, 0.05) is not None
+    assert n_needed(looks(scores, ~wrong), 0.1, 0.05) is None
 
 
 @pytest.mark.parametrize("name", CASES)
