@@ -98,7 +98,8 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
     require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
     probs = pl.col("label_probs")
-    answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probs.list.max()}
+    probability = probs.list.max().round(thresholds.DECIMALS)  # as it is compared
+    answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probability}
     table = apply_thresholds(rows, file).select(*names, **answer, is_used="is_used")
     write_bytes(path, csv_text(table).encode())
 
@@ -202,6 +203,8 @@ def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.Dat
     if rows["dataset"].n_unique() > 1:
         hint = "By it the rows of several datasets are told apart, so that logs of several questions have no columns."
         own = [str(name) for _, (name,) in read_rows(path, ["dataset"], hint)]
+        if {*own} != {*rows["dataset"]}:  # the run was imported with another --dataset-column
+            raise ConfigError(f"{path}: the column dataset names other datasets than the answers. Rename the columns.")
         cells = cells.with_columns(dataset=pl.Series(own)).sort("dataset", maintain_order=True).drop("dataset")
     if cells.height != rows.height:
         raise ConfigError(

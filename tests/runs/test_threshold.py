@@ -381,3 +381,19 @@ def test_columns_of_a_users_table_follow_its_queries(tmp_path):
     numbers = answers.join(texts, on="query_id")["query"].str.extract(r"number (\d+)").cast(pl.Int64)
     expected = {"true": (numbers < 60).sum(), "false": (numbers >= 60).sum()}
     assert {row["slice"].lower(): row["n"] for row in given["coverage"]} == expected
+
+
+def test_columns_are_not_joined_by_a_column_dataset_that_is_not_the_runs(tmp_path):
+    tasks = table(0, 20).rename({"dataset": "task"})
+    other = pl.Series("dataset", ["x", "y"] * 20)  # users of other rows would stand beside the answers
+    tasks.with_columns(other).write_parquet(tmp_path / "tasks.parquet")
+    command("import", tmp_path / "tasks.parquet", "--dataset-column", "task", "--out", tmp_path / "run")
+    shown = command("threshold", tmp_path / "run", "--group-column", "user", exits=2)
+    assert "the column dataset names other datasets than the answers" in shown
+
+
+def test_answers_in_a_file_have_the_probability_that_the_threshold_was_compared_with(tmp_path):
+    rows = [{"dataset": "q", "gold": "a", "label_probs": [0.75, 0.25], "label_names": ["a", "b"]}] * 40
+    pl.DataFrame(rows).write_ndjson(tmp_path / "answers.jsonl")  # exp(log(0.75)) is below 0.75
+    command("threshold", tmp_path / "answers.jsonl", "--apply", tmp_path / "answers.jsonl", tmp_path / "used.csv")
+    assert pl.read_csv(tmp_path / "used.csv").select("probability", "is_used").unique().rows() == [(0.75, True)]
