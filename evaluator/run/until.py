@@ -244,7 +244,7 @@ def decisions(table: pl.DataFrame, until: UntilOptions) -> Iterator[str]:
         words |= {name: f"{words[name]} by more than {until.margin}" for name in ("better", "worse")}
     for row in table.iter_rows(named=True):
         when = f"{row['n_scored']:,} of {row['n_queries']:,} queries ({row['saving']:.0%} saved)"
-        ends = f"{row['low']:.3f} to {row['high']:.3f} with 95% at any stopping time"
+        ends = f"{row['low']:z.3f} to {row['high']:z.3f} with 95% at any stopping time"
         about = f"difference of accuracy on all {row['n_queries']:,} queries" if base else "accuracy on new answers"
         new = f"; for new queries p = {row['p_new']:.2g}" if row["p_new"] is not None else ""
         yield f"{row['dataset']}: {words[row['decision']]}, after {when}: {about} {ends}{new}."

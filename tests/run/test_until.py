@@ -239,3 +239,10 @@ def test_a_run_without_a_part_of_classification_cannot_stop_early(tmp_path):
     until = ("--parts", "order", "--until", "certified", "--threshold", 0.4, "--target", 0.9)
     said = command(*words, *until, "--out", tmp_path / "out", exits=2)
     assert "--until takes one suite of classification, such as classify; got decide, order." in said
+
+
+def test_an_end_that_is_zero_but_for_rounding_has_no_sign(folder):
+    counts = {"dataset": "t", "decision": "undecided", "n_scored": 36, "n_queries": 36, "saving": 0.0}
+    rows = pl.DataFrame([counts | {"value": 0.0, "low": -2.8e-11, "high": 2.8e-11, "p_new": 1.0}])
+    [sentence] = until.decisions(rows, UntilOptions(goal="better", against=folder / "base"))
+    assert "queries 0.000 to 0.000 with 95%" in sentence
