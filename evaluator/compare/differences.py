@@ -6,7 +6,7 @@ Compare many runs with one base: recovery of its accuracy, answers that changed,
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -40,6 +40,17 @@ from evaluator.statistics.paired import (
 SET = ["n_shots", "demonstration_set"]
 """Columns that identify a demonstration set where all queries share the same sets."""
 
+
+class Shared(NamedTuple):
+    """What queries or datasets of suites share, so that their answers are not independent."""
+
+    sets: Collection[tuple[str, str]] = ()  # suite and part of those whose queries all have the same demonstration sets
+    inputs: Collection[str] = ()  # suites whose datasets can be questions about the same inputs, told by query_id
+
+
+NOTHING_SHARED = Shared()
+
+
 _QUERY_KEY = [*ANSWER_KEY, "query_id"]
 _GROUP_OF_MEAN = [name for name in DIFFERENCES_KEY if name != "dataset"]
 ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
@@ -49,13 +60,16 @@ _SPREAD = ["standard_error", "adjusted_error", "adjusted_freedom", "n_queries", 
 """Columns of statistics.paired.Spread."""
 
 
-def method_differences(groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str) -> pl.DataFrame:
+def method_differences(
+    groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str, *, independent: bool = True
+) -> pl.DataFrame:
     """Compare every method with vanilla, query by query, as a comparison of several runs does within each of them.
 
     Args:
         groups: of the run.
         metrics: schemas.METRICS of the run.
         model: its name.
+        independent: whether datasets are; questions about the same inputs are not.
 
     Returns schema.DIFFERENCES, sorted by its key, with the same model on both sides; no rows without vanilla or without
     another method.
@@ -65,14 +79,15 @@ def method_differences(groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, m
         return DIFFERENCES.to_frame()
     answered = ((group.key, group.queries) for group in groups if group.queries is not None)
     queries = [rows.with_columns(pl.lit(key[name]).alias(name) for name in ANSWER_KEY) for key, rows in answered]
-    return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics))
+    shared = Shared(inputs=() if independent else {*metrics["suite"]})
+    return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics, shared))
 
 
 def estimated_differences(
     models: Sequence[str],
     results: Sequence[pl.DataFrame],
     comparison: pl.DataFrame,
-    shared_sets: Collection[tuple[str, str]] = (),
+    shared: Shared = NOTHING_SHARED,
     *,
     is_against: bool = False,
 ) -> pl.DataFrame:
@@ -85,8 +100,8 @@ def estimated_differences(
         models: a name for each run.
         results: for each run, as returned by request_results; of a single run, one row a query is enough.
         comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
-        shared_sets: suite and part of those whose queries all have the same demonstration sets: models are compared
-            over queries and sets crossed.
+        shared: with shared sets, models are compared over queries and sets crossed; with shared inputs, a mean over
+            datasets is one over inputs.
         is_against: whether models are compared with the last one only.
 
     Returns:
@@ -96,15 +111,21 @@ def estimated_differences(
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
-    pairs = [*_between_models(models, answers, shared_sets, is_against), *map(_between_methods, models, answers)]
+    pairs = [*_between_models(models, answers, shared.sets, is_against), *map(_between_methods, models, answers)]
     # True-label probability is not measured of imported labels.
     rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
     rows = rows.with_columns(is_repeat=False, n_pairs="n_queries")
     means = [
-        dict(zip(_GROUP_OF_MEAN, key, strict=True)) | _mean_difference(of_mean)
-        for key, of_mean in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
+        named
+        | (
+            _mean_over_inputs(group)
+            if named["suite"] in shared.inputs and group.height > 1
+            else _mean_difference(group)
+        )
+        for key, group in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
+        for named in [dict(zip(_GROUP_OF_MEAN, key, strict=True))]
     ]
-    return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d").schema)], how="diagonal")
+    return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d", "inputs").schema)], how="diagonal")
 
 
 def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
@@ -193,6 +214,23 @@ def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
     return mean | tested_by | {"ci_low": ends[0], "ci_high": ends[1]}
 
 
+def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
+    """Return the mean over questions about the same inputs, tested as one difference of each input.
+
+    That is the sum of its differences, each by the share that it has in the mean over all; where every question is
+    asked of every input, their mean.
+    """
+    inputs, d = rows["inputs"].explode(), rows["d"].explode()
+    sizes = rows["n_queries"].to_numpy()
+    _, place = np.unique(inputs.to_numpy(), return_inverse=True)
+    n_inputs = int(place.max()) + 1
+    shares = np.repeat(n_inputs / (rows.height * sizes), sizes)
+    of_input = np.bincount(place, shares * d.to_numpy()).astype(np.float64)
+    estimate = _estimate(of_input[:, None])
+    of_inputs = {"dataset": MEAN_OVER_DATASETS, "n_queries": n_inputs, "n_pairs": n_inputs, "is_repeat": False}
+    return {name: value for name, value in zip(_ESTIMATE, estimate, strict=True) if name != "d"} | of_inputs
+
+
 def _between_models(
     models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]], is_against: bool
 ) -> Iterator[pl.DataFrame]:
@@ -249,7 +287,8 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         DIFFERENCES without columns that depend on other tests, and what means over datasets are computed from: `d`
-        (difference of each query), standard_error, mean_size, mean_square and the adjusted estimate.
+        (difference of each query), `inputs` (their query_id), standard_error, mean_size, mean_square and the adjusted
+        estimate.
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     sets = [name for name in SET if name in paired.columns]
@@ -258,7 +297,8 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
         list(metrics), index=[*group, "query_id", *sets], variable_name="metric", value_name="d"
     )
     ordered = by_metric.sort("query_id", *sets, maintain_order=True).group_by(*group, "metric", maintain_order=True)
-    gathered = ordered.agg("d", n_queries=pl.col("query_id").n_unique().cast(pl.Int64))
+    gathered = ordered.agg("d", inputs=pl.col("query_id").unique(maintain_order=True))
+    gathered = gathered.with_columns(n_queries=pl.col("inputs").list.len().cast(pl.Int64))
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
     estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
     rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE, orient="row"))
@@ -291,13 +331,16 @@ def _estimate(cells: Floats) -> tuple[Any, ...]:
 _TESTS = ["difference", "ci_low", "ci_high", "p_value", "p_holm", "n_tests", "n_queries"]
 
 
-def against_table(models: Sequence[str], results: Sequence[pl.DataFrame], differences: pl.DataFrame) -> pl.DataFrame:
+def against_table(
+    models: Sequence[str], results: Sequence[pl.DataFrame], differences: pl.DataFrame, shared: Shared = NOTHING_SHARED
+) -> pl.DataFrame:
     """Return how every run differs from the base, the last of them, for each dataset and over all.
 
     Args:
         models: a name for each run.
         results: request_results of each run, with probabilities.
         differences: schema.DIFFERENCES of the runs against the base.
+        shared: as for estimated_differences.
 
     Returns schema.AGAINST, sorted by its key.
     """
@@ -315,20 +358,27 @@ def against_table(models: Sequence[str], results: Sequence[pl.DataFrame], differ
             for name in (dataset, MEAN_OVER_DATASETS):
                 datasets.setdefault((suite, part, name, *others, model), []).append(pairs)
     tests = of_base.rows_by_key(AGAINST_KEY, named=True, include_key=True, unique=True)
-    rows = [tests[key] | _against(found, tests[key]["p_value"]) for key, found in datasets.items() if key in tests]
+    rows = [
+        tests[key] | _against(found, tests[key]["p_value"], is_of_inputs=key[0] in shared.inputs)
+        for key, found in datasets.items()
+        if key in tests
+    ]
     return pl.DataFrame(rows, schema=AGAINST).sort(AGAINST_KEY)
 
 
-def _against(datasets: Sequence[pl.DataFrame], p_value: float) -> dict[str, Any]:
-    """Return the numbers of AGAINST of pairs of one dataset, or of the mean over several."""
+def _against(datasets: Sequence[pl.DataFrame], p_value: float, *, is_of_inputs: bool) -> dict[str, Any]:
+    """Return the numbers of AGAINST of pairs of one dataset, or of the mean over several, or over the same inputs."""
     counts = [_counts(pairs) for pairs in datasets]
     totals = {name: sum(each[name] for each in counts) for name in counts[0] if all(name in each for each in counts)}
     if "kl_nats" in totals:
         totals["kl_nats"] /= len(datasets)
-    each = [_moments(pairs, 2 / len(datasets)) for pairs in datasets]
+    queries = [pairs.group_by("query_id", maintain_order=True).agg(pl.col(*_SIDES).mean()) for pairs in datasets]
+    if is_of_inputs:
+        queries = [_by_input(queries)]
+    each = [_moments(means, 2 / len(queries)) for means in queries]
     plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*each, strict=True))
-    moments[2:5] /= len(datasets)  # variances of a mean of independent datasets
-    moments[5] *= len(datasets)
+    moments[2:5] /= len(queries)  # variances of a mean of independent datasets
+    moments[5] *= len(queries)
     recovery, ends = _recovery(plain, moments)
     if recovery is not None:
         totals["recovery"] = 100 * recovery
@@ -339,6 +389,14 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float) -> dict[str, Any]
             low, high = (near, high) if recovery > 1 else (low, near)
         totals |= {"recovery_low": 100 * low, "recovery_high": 100 * high}
     return totals
+
+
+def _by_input(questions: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return both accuracies of each input: the sum over its questions, each by its share in the mean over all."""
+    n_inputs = pl.concat(questions)["query_id"].n_unique()
+    shares = [n_inputs / (len(questions) * question.height) for question in questions]
+    shared = [one.with_columns(pl.col(*_SIDES) * share) for one, share in zip(questions, shares, strict=True)]
+    return pl.concat(shared).group_by("query_id", maintain_order=True).sum()
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
@@ -362,13 +420,15 @@ def _counts(rows: pl.DataFrame) -> dict[str, Any]:
     return counts
 
 
-def _moments(rows: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
+_SIDES = ("correct", "correct_b")
+
+
+def _moments(queries: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
     """Return the mean accuracies of run and base; and the adjusted ones, their variances, covariance and freedom.
 
     As in statistics.paired.adjusted_estimate, `n_added` pairs are added, of which exactly one side is right.
     """
-    queries = rows.group_by("query_id", maintain_order=True).agg(pl.col("correct", "correct_b").mean())
-    a, b = queries["correct"].to_numpy(), queries["correct_b"].to_numpy()
+    a, b = (queries[name].to_numpy() for name in _SIDES)
     n = len(a) + n_added
     means = (np.array([a.sum(), b.sum()]) + n_added / 2) / n
     squares = (np.array([a @ a, b @ b]) + n_added / 2) / n

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 import polars as pl
 from scipy.special import ndtri, stdtrit
 
-from evaluator.compare.differences import ADJUSTED, estimated_differences
+from evaluator.compare.differences import ADJUSTED, Shared, estimated_differences
 from evaluator.compare.results import comparison_table
 from evaluator.compare.runs import ComparedRun
 from evaluator.errors import ConfigError
@@ -93,9 +93,7 @@ def read_policy(path: Path) -> Policy:
     return converted(content, Policy, ConfigError, str(path), "docs/gate.md has an example.")
 
 
-def decide(
-    policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared_sets: Sequence[tuple[str, str]]
-) -> Gate:
+def decide(policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared: Shared) -> Gate:
     """Test every difference that the policy is about, and decide.
 
     GO needs every check to show, at level alpha, that the run is not worse by the margin; as all are needed, no
@@ -106,7 +104,7 @@ def decide(
         policy: what is tolerated.
         runs: the run and its base.
         results: request_results of both.
-        shared_sets: as for compare.differences.estimated_differences.
+        shared: as for compare.differences.estimated_differences.
 
     Raises ConfigError where the runs have nothing that the policy is about.
 
@@ -114,7 +112,7 @@ def decide(
     intersection-union tests; statistics.paired has those of the tests.
     """
     run, base = runs
-    rows = _differences(policy, runs, results, shared_sets)
+    rows = _differences(policy, runs, results, shared)
     cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_pairs").rows()]
     tested = rows.with_columns(
         p_tolerable=pl.Series([equivalence_test(*case).no_worse for case in cases], dtype=pl.Float64),
@@ -130,7 +128,7 @@ def decide(
 
 
 def _differences(
-    policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared_sets: Sequence[tuple[str, str]]
+    policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared: Shared
 ) -> pl.DataFrame:
     """Return the rows of estimated_differences that the policy is about, run less base, sorted by suite and part."""
     asked = pl.col("method").eq(policy.method) & pl.col("definition").eq(policy.definition)
@@ -144,7 +142,7 @@ def _differences(
             "policy."
         )
     answers = [each.filter(asked) for each in results]
-    estimated = estimated_differences([run.model for run in runs], answers, measured, shared_sets)
+    estimated = estimated_differences([run.model for run in runs], answers, measured, shared)
     rows = estimated.filter(pl.col("model_a") != pl.col("model_b"), metric=policy.metric)
     for name in policy.datasets:
         if name not in set(rows["dataset"]):

@@ -3,7 +3,7 @@
 Write the notes at the top of a comparison: what was left out, and which models are not independent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -28,12 +28,16 @@ DATASET = ["suite", "part", "dataset"]
 MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype"]
 
 
-def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
+def comparison_table(runs: Sequence[ComparedRun], same_inputs: Collection[str] = ()) -> pl.DataFrame:
     """Return every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
 
     A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
     therefore differ from those in the table of a run. A mean is undefined where one of its values is. A mean of several
     values that are biased (METRICS.reduced_bias) has no interval: it takes more than the datasets' intervals.
+
+    Args:
+        runs: to compare.
+        same_inputs: suites whose datasets can be questions about the same inputs, which are not independent.
 
     Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
     """
@@ -44,6 +48,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     means = mean_over_datasets(
         common,
         [*MODEL, *MEASURED, "dataset"],
+        independent=~pl.col("suite").is_in(list(same_inputs)).first(),
         chance=pl.col("chance").mean(),
         n_queries=pl.col("n_queries").sum(),
         n_requests=pl.col("n_requests").sum(),

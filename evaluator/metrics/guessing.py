@@ -154,7 +154,7 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(verdict=verdict(pl.col("value"), pl.col("chance"), pl.col("max_random")))
 
 
-def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFrame:
+def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independent: bool = True) -> pl.DataFrame:
     """Return both frames, one below the other, with the tests of schemas.METRICS, `verdict` and the credible interval.
 
     Both tests of all accuracies of a definition are corrected together: those of all suites, parts, datasets and
@@ -163,13 +163,18 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
 
     Args:
         datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
+        independent: whether the datasets are. A mean over questions about the same inputs is tested, and has its
+            credible interval, as one over so many queries as one question has.
     """
     # A mean over one dataset is left out of the tests, and gets those of its dataset, which is above it.
     means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
     rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
     tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
     rows = rows.with_columns(n_chosen_from=1, tail="log10_tail", **tested)
-    p_majority = pl.Series(map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts"]), dtype=pl.Float64)
+    n_together = pl.lit(1) if independent else pl.col("label_counts").list.len().fill_null(1)
+    rows = rows.with_columns(n_together=n_together)
+    tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
+    p_majority = pl.Series(tests, dtype=pl.Float64)
     rows = with_both_tests(rows.with_columns(p_majority=p_majority), ["definition"])
     cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
     verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
@@ -178,7 +183,8 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame) -> pl.DataFra
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
-    low, high = jeffreys_interval((rows["value"] * rows["n_queries"]).to_numpy(), rows["n_queries"].to_numpy())
+    n_counted = rows["n_queries"] / rows["n_together"]
+    low, high = jeffreys_interval((rows["value"] * n_counted).to_numpy(), n_counted.to_numpy())
     return rows.with_columns(
         credible_low=pl.when(has_test).then(pl.Series(low)),
         credible_high=pl.when(has_test).then(pl.Series(high)),
@@ -215,11 +221,16 @@ def majority_test(is_right: Bools, constants: Bools) -> dict[str, float]:
     return {"majority": float(hardest.mean()), "p_majority": p_value}
 
 
-def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Series) -> float | None:
-    """Return the one-sided p-value of the best constant answer; None without a test against uniform guessing."""
+def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Series, n_together: int) -> float | None:
+    """Return the one-sided p-value of the best constant answer; None without a test against uniform guessing.
+
+    Of `n_together` questions about the same inputs, the inputs are told apart no more: their margins are put together
+    in order, the lowest of each question, the next ones, and so on. No other pairing has a mean that varies more.
+    """
     if log10_tail is None:
         return None
-    return paired_test(np.repeat(margins.to_numpy(), counts.to_numpy()), one_sided=True).p_value
+    of_queries = np.repeat(margins.to_numpy(), counts.to_numpy()).reshape(n_together, -1)
+    return paired_test(of_queries.mean(axis=0), one_sided=True).p_value
 
 
 def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:

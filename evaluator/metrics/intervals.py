@@ -249,19 +249,22 @@ def mean_over_queries(column: str, form: str, limits: tuple[float, float]) -> di
     }
 
 
-def mean_of_intervals() -> dict[str, pl.Expr]:
-    """Return value, ci_low and ci_high of the plain mean over the rows of a group, which are independent.
+def mean_of_intervals(independent: pl.Expr) -> dict[str, pl.Expr]:
+    """Return value, ci_low and ci_high of the plain mean over the rows of a group, independent or not.
 
     The distances of the mean to its limits are the root sums of squares of the rows' distances, over their number: with
-    symmetric intervals this is SE = sqrt(sum SE^2)/D, and one-sided ones stay one-sided. Null where any row has no
-    interval.
+    symmetric intervals this is SE = sqrt(sum SE^2)/D, and one-sided ones stay one-sided. Of rows that are not
+    independent they are the means of the rows' distances, which no dependence exceeds: SE <= sum SE/D. Null where any
+    row has no interval.
 
     Source: Zou & Donner 2008, "Construction of confidence limits about effect measures" (their MOVER for a sum).
     """
     value, low, high = pl.col("value"), pl.col("ci_low"), pl.col("ci_high")
     has_intervals = low.is_not_null().all()
-    distance_down = (value - low).pow(2).sum().sqrt() / pl.len()
-    distance_up = (high - value).pow(2).sum().sqrt() / pl.len()
+    distance_down, distance_up = (
+        pl.when(independent).then(distance.pow(2).sum().sqrt() / pl.len()).otherwise(distance.mean())
+        for distance in (value - low, high - value)
+    )
     return {
         "value": value.mean(),
         "ci_low": pl.when(has_intervals).then(value.mean() - distance_down),
@@ -269,16 +272,20 @@ def mean_of_intervals() -> dict[str, pl.Expr]:
     }
 
 
-def mean_over_datasets(datasets: pl.DataFrame, key: Sequence[str], **more: pl.Expr) -> pl.DataFrame:
+def mean_over_datasets(
+    datasets: pl.DataFrame, key: Sequence[str], *, independent: pl.Expr | bool = True, **more: pl.Expr
+) -> pl.DataFrame:
     """Return the means over datasets with mean_of_intervals, a row for each value of the other columns of a key.
 
     Args:
         datasets: rows of single datasets.
         key: of the table, which has the column `dataset`.
+        independent: whether the datasets of a mean are; questions about the same inputs are not.
         more: further columns of a mean.
     """
     by = [name for name in key if name != "dataset"]
-    means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(), **more)
+    independent = pl.lit(independent) if isinstance(independent, bool) else independent
+    means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(independent), **more)
     return means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
 
 

@@ -41,7 +41,9 @@ SIZES = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}
 """The sizes of a mean over datasets: those of all its datasets."""
 
 
-def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | None = None) -> pl.DataFrame:
+def metrics_table(
+    groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | None = None, *, independent: bool = True
+) -> pl.DataFrame:
     """Return every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
 
     Rows of accuracy also have the baselines of guessing and the test against it (guessing.py).
@@ -49,6 +51,7 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
     Args:
         groups: as from groups.measured_groups, one or more.
         draws: method -> what is drawn once for all queries, so that its intervals do not cover it.
+        independent: whether the datasets are; questions about the same inputs are not.
 
     Returns:
         schema METRICS, sorted by METRICS_KEY. A dataset that is absent is left out of the mean, never counted as 0;
@@ -60,9 +63,15 @@ def metrics_table(groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | No
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
     datasets = intervals.with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
     same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
-    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, **same, **SIZES, **mean_guesses())
+    sizes = {**SIZES, **mean_guesses()}
+    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, independent=independent, **same, **sizes)
     parts = [intervals.with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
-    return with_tests_of_run(*parts).select(schemas.METRICS.names()).cast(schemas.METRICS).sort(schemas.METRICS_KEY)
+    return (
+        with_tests_of_run(*parts, independent=independent)
+        .select(schemas.METRICS.names())
+        .cast(schemas.METRICS)
+        .sort(schemas.METRICS_KEY)
+    )
 
 
 def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:
@@ -138,7 +147,9 @@ QUANTILES = {"label_mass_median": 0.5, "label_mass_5th_percentile": 0.05}
 _DATASET = ["suite", "part", "dataset"]
 
 
-def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]) -> pl.DataFrame:
+def label_mass_metrics(
+    scored: ScoredRequests, definitions: Sequence[Definition], *, independent: bool = True
+) -> pl.DataFrame:
     """Return QUANTILES of the label mass over queries, of each part that methods answer, and their means over datasets.
 
     Returns schema METRICS, sorted by its key, with the method vanilla: the mass belongs to prompts, and methods differ
@@ -163,7 +174,7 @@ def label_mass_metrics(scored: ScoredRequests, definitions: Sequence[Definition]
                 numbers = {"value": float(np.quantile(mass, share)), "ci_low": low, "ci_high": high}
                 found.append(key | sizes | numbers | {"definition": definition, "metric": name})
     datasets = pl.DataFrame(found, schema=schemas.METRICS).with_columns(method=pl.lit(REFERENCE_METHOD))
-    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, **SIZES)
+    means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, independent=independent, **SIZES)
     return pl.concat([datasets, means], how="diagonal").sort(schemas.METRICS_KEY)
 
 

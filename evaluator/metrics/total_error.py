@@ -101,14 +101,22 @@ def crossed_tables(
     return total_error_tables(cases, headlines)
 
 
-def total_error_tables(cases: Sequence[CrossedAnswers], headlines: Iterable["Headline"]) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study by name."""
-    components, design = components_and_design(cases)
-    totals = total_error([headline.row for headline in headlines])
+def total_error_tables(
+    cases: Sequence[CrossedAnswers], headlines: Iterable["Headline"], *, independent: bool = True
+) -> dict[str, pl.DataFrame]:
+    """Return variance_components, total_error and design_study by name.
+
+    Questions about the same inputs are not `independent`: the standard error of a mean over them is the root of the
+    mean of the squares of theirs, which no dependence exceeds.
+    """
+    components, design = components_and_design(cases, independent=independent)
+    totals = total_error([headline.row for headline in headlines], independent=independent)
     return {"variance_components": components, "total_error": totals, "design_study": design}
 
 
-def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def components_and_design(
+    answers: Iterable[CrossedAnswers], *, independent: bool = True
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return VARIANCE_COMPONENTS and DESIGN_STUDY, sorted by their keys, of every case and of the means over datasets.
 
     Cases with fewer than two queries, or with one level and one draw, have no rows. Components of a mean over datasets
@@ -120,7 +128,7 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
     decomposed = [(case, variance_components(case.cells, case.attributes)) for case in cases]
     rows = [row for case, found in decomposed for row in _component_rows(case, found)]
     components = pl.DataFrame(rows, schema={name: schemas.VARIANCE_COMPONENTS[name] for name in rows[0]})
-    components = _with_shares(pl.concat([components, _mean_components(components)]))
+    components = _with_shares(pl.concat([components, _mean_components(components, independent)]))
     # Each case that is planned, and each mean over such cases of different datasets.
     key_of_mean = [name for name in schemas.VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
     planned: dict[tuple[object, ...], list[Decomposed]] = {}
@@ -128,8 +136,9 @@ def components_and_design(answers: Iterable[CrossedAnswers]) -> tuple[pl.DataFra
         if case.now:
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
     of_mean = {"dataset": MEAN_OVER_DATASETS}
-    studies = [row for group in planned.values() for one in group for row in _design_rows(one[0].key, [one])]
-    studies += [row for group in planned.values() for row in _design_rows({**group[0][0].key, **of_mean}, group)]
+    of_one = [(one[0].key, [one]) for group in planned.values() for one in group]
+    of_several = [({**group[0][0].key, **of_mean}, group) for group in planned.values()]
+    studies = [row for key, group in (*of_one, *of_several) for row in _design_rows(key, group, independent)]
     study = pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(schemas.DESIGN_STUDY_KEY)
     return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 
@@ -175,6 +184,7 @@ class TotalErrors:
     metrics: Sequence[str]  # of the values
     factors: Mapping[str, str]  # part that varies a factor -> name of the factor
     crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]]  # returns answers of other parts, none of most
+    independent: bool = True  # whether datasets are; questions about the same inputs are not
     _cases: list[CrossedAnswers] = field(default_factory=list)
     _values: list[tuple[dict[str, object], Measured]] = field(default_factory=list)
 
@@ -206,15 +216,16 @@ class TotalErrors:
 
     def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
         """Return variance_components, total_error of values under these definitions, and design_study."""
-        return total_error_tables(self._cases, self.headlines(definitions))
+        return total_error_tables(self._cases, self.headlines(definitions), independent=self.independent)
 
 
-def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = True) -> pl.DataFrame:
     """Return TOTAL_ERROR of datasets and of the means over them, sorted by its key.
 
     Args:
         rows: the key, the fields of classification.Measured that an interval depends on, `n_queries`, `ci_over`,
             `total_over`, `total_error` (the standard error over both samples, or None) and `total_degrees`.
+        independent: whether the datasets are.
     """
     if not rows:
         return schemas.TOTAL_ERROR.to_frame()
@@ -224,16 +235,17 @@ def total_error(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     degrees = pl.col("total_degrees").fill_null(0)
     total = with_intervals(naive.with_columns(standard_error="total_error", degrees_of_freedom=degrees))
     # Both intervals, of datasets and of the means over them: the interval of a mean follows from those of its datasets.
-    naive, total = (_with_means(intervals) for intervals in (naive, total))
+    naive, total = (_with_means(intervals, independent) for intervals in (naive, total))
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
     return table.select(schemas.TOTAL_ERROR.names()).cast(schemas.TOTAL_ERROR).sort(schemas.TOTAL_ERROR_KEY)
 
 
-def _with_means(datasets: pl.DataFrame) -> pl.DataFrame:
+def _with_means(datasets: pl.DataFrame, independent: bool) -> pl.DataFrame:
     """Return rows of datasets with an interval, and below them the means over datasets, which have no total_degrees."""
     first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
-    means = mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, **first, total_degrees=pl.lit(None, pl.Float64))
+    first["total_degrees"] = pl.lit(None, pl.Float64)
+    means = mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, independent=independent, **first)
     return pl.concat([datasets.select(means.columns), means])
 
 
@@ -245,11 +257,12 @@ def _component_rows(case: CrossedAnswers, found: Mapping[str, Component]) -> Ite
         yield {**case.key, "component": case.names[name], **numbers, **sizes}
 
 
-def _mean_components(components: pl.DataFrame) -> pl.DataFrame:
+def _mean_components(components: pl.DataFrame, independent: bool) -> pl.DataFrame:
     # Limits are cut at 0, so that their distances are taken from the estimate cut at 0.
     means = mean_over_datasets(
         components.with_columns(value=pl.col("variance").clip(lower_bound=0)),
         schemas.VARIANCE_COMPONENTS_KEY,
+        independent=independent,
         variance=pl.col("variance").mean(),
         **{name: pl.col(name).sum() for name in ("n_queries", "n_left_out")},
         **{name: pl.col(name).max() for name in ("n_levels", "n_draws")},
@@ -264,12 +277,14 @@ def _with_shares(components: pl.DataFrame) -> pl.DataFrame:
     return shared.select(schemas.VARIANCE_COMPONENTS.names())
 
 
-def _design_rows(key: Mapping[str, object], cases: Sequence[Decomposed]) -> Iterator[dict[str, object]]:
+def _design_rows(
+    key: Mapping[str, object], cases: Sequence[Decomposed], independent: bool
+) -> Iterator[dict[str, object]]:
     """Yield the rows of DESIGN_STUDY of one case, or of a mean over cases of several datasets."""
     names, n_datasets = cases[0][0].names, len(cases)
     # The components of the mean over datasets, one answer of each; they are 0 where they are negative or absent.
     sums = (sum(max(found[name].variance, 0.0) for _, found in cases if name in found) for name in COMPONENTS)
-    variances = Variances(*(total / n_datasets**2 for total in sums))
+    variances = Variances(*(total / (n_datasets**2 if independent else n_datasets) for total in sums))
     now = Design(*(min(sizes) for sizes in zip(*(case.now for case, _ in cases if case.now), strict=True)))
     factors = {"query": names["query"], **{name: names[name] for name in ("level", "draw") if name in names}}
 

@@ -62,12 +62,13 @@ def compare(
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
-    comparison = results.comparison_table(runs) if has_metrics else COMPARISON.to_frame()
+    comparison = results.comparison_table(runs, shared_by(runs).inputs) if has_metrics else COMPARISON.to_frame()
     answered = yield from read_results(runs, with_probs=base is not None)
     notes = results.comparison_notes(runs, comparison, answered)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
+    shared = shared_by(runs)
     estimated = differences.estimated_differences(
-        [run.model for run in runs], answered, comparison, shared_sets_of(runs), is_against=base is not None
+        [run.model for run in runs], answered, comparison, shared, is_against=base is not None
     )
     tested = differences.paired_differences(estimated)
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
@@ -81,7 +82,7 @@ def compare(
     if margin is not None:
         own["equivalence"] = differences.equivalence_table(estimated, margin)
     if base is not None:
-        own["against"] = differences.against_table([run.model for run in runs], answered, tested)
+        own["against"] = differences.against_table([run.model for run in runs], answered, tested, shared)
     tables = own | {name: table for added in suite_comparisons for name, table in added.tables.items()}
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     answer = results.comparison_answer(runs, tested) if base is None else ""
@@ -107,10 +108,14 @@ def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequenc
     write_json(out / COMPARISON_FILE, {"tables": digests, "models": models})
 
 
-def shared_sets_of(runs: Sequence[ComparedRun]) -> list[tuple[str, str]]:
-    """Return suite and part of those whose queries all have the same demonstration sets."""
-    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites if name in SUITES)
-    return [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
+def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:
+    """Return what the queries and the datasets of the runs' suites share."""
+    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
+    parts = [(suite, name, part) for suite in suites if suite in SUITES for name, part in SUITES[suite].parts.items()]
+    return differences.Shared(
+        sets=[(suite, name) for suite, name, part in parts if part.shared_sets],
+        inputs=[suite for suite in suites for family in families_of([suite]) if family.same_inputs],
+    )
 
 
 def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[ComparedRun]:
@@ -139,4 +144,4 @@ def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
         raise ConfigError(f"{run} and --against {base} are the same run. Name another one as the base.")
     runs = read_runs([run, base], of_one_model=True)
     answered = yield from read_results(runs)
-    return decide(policy, runs, answered, shared_sets_of(runs))
+    return decide(policy, runs, answered, shared_by(runs))

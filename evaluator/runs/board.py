@@ -128,6 +128,8 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
 def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     """Return the answers of each suite, part, method and definition of predictions.
 
+    Questions about the same inputs are one dataset of inputs, each with the mean over its questions.
+
     The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by the
     model's answers are identified by their queries.
     """
@@ -139,7 +141,12 @@ def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
-        datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
+        if families_of([str(key[0])])[0].same_inputs:
+            weight = pl.col("query_id").n_unique() / pl.len().over("dataset") / pl.col("dataset").n_unique()
+            of_inputs = rows.with_columns(pl.col("correct") * weight).group_by("query_id").agg(pl.col("correct").sum())
+            datasets = {(MEAN_OVER_DATASETS,): of_inputs.sort("query_id")}
+        else:
+            datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
         correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
         answers[tuple(map(str, key))] = Answers(str(rows["prompts"].sum()), correct)
     return answers

@@ -1,7 +1,6 @@
 """Paired differences against SciPy's interval with two more pairs, simulation, and the runs' own accuracies."""
 
 import math
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from scipy.stats import t as student
 from evaluator.compare import differences as differences_of_runs
 from evaluator.compare.differences import (
     ADJUSTED,
+    NOTHING_SHARED,
+    Shared,
     equivalence_table,
     estimated_differences,
     method_differences,
@@ -32,9 +33,9 @@ from evaluator.statistics.paired import interval as interval_with_test
 from tests.compare.run_folders import LABELS, N_QUERIES, predictions, results_of, write_run
 
 
-def estimated_of(folders: list[Path], shared_sets: Collection[tuple[str, str]] = ()) -> pl.DataFrame:
+def estimated_of(folders: list[Path], shared: Shared = NOTHING_SHARED) -> pl.DataFrame:
     runs = read_runs(folders)
-    return estimated_differences([run.model for run in runs], results_of(runs), comparison_table(runs), shared_sets)
+    return estimated_differences([run.model for run in runs], results_of(runs), comparison_table(runs), shared)
 
 
 def differences_of(folders: list[Path]) -> pl.DataFrame:
@@ -270,7 +271,7 @@ def test_two_models_after_shared_sets_are_compared_over_queries_and_sets_crossed
 
 
 def test_a_part_with_shared_sets_is_crossed_between_models_and_not_between_methods(run_folders: list[Path]) -> None:
-    found = paired_differences(estimated_of(run_folders[:2], [("staicc-normal", "normal")]))
+    found = paired_differences(estimated_of(run_folders[:2], Shared(sets=[("staicc-normal", "normal")])))
     is_between = pl.col("model_a") != pl.col("model_b")
     assert found.filter(is_between, pl.col("dataset") != "mean")["test"].unique().to_list() == ["two-way t"]
     assert "two-way t" not in found.filter(~is_between)["test"].unique().to_list()

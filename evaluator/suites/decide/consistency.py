@@ -100,7 +100,7 @@ def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
 
 def total_errors(main_part: str) -> TotalErrors:
     """Return the total errors of accuracies in the form of the variations: ways to ask are samples, as queries are."""
-    return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers)
+    return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers, independent=False)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:

@@ -116,7 +116,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     graded, errors = GradedAnswers(run, options.forms), consistency.total_errors(options.forms[0])
     baselines = consistency.Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
     readers, shared = [graded.add, errors.add, baselines.add], "demonstrations" * bool(options.shots[0])
-    yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers)
+    yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers, independent=False)
     yield "graded", graded.table()
     yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
@@ -130,6 +130,7 @@ class GradedAnswers:
     def __init__(self, run: base.ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
+        self.has_questions = bool(self._asked)  # rather than datasets of a table
         self.diagnostics = consistency.diagnostics({name: kind for name, (kind, _) in self._asked.items()})
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
         self._soft = run.store.table("soft_gold", prompts.SOFT_GOLD).collect()
@@ -211,7 +212,11 @@ SUITES = {
             check=check, files=lambda config: [config.data.questions], queries_every_row=lambda _config: True
         ),
         family=base.Family(
-            measure=measure, sections=decide_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
+            measure=measure,
+            sections=decide_sections,
+            summary_lines=summary_lines,
+            metric_texts=METRIC_TEXTS,
+            same_inputs=True,
         ),
     )
 }
@@ -235,7 +240,11 @@ def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
     graded, errors = GradedAnswers(run, [IMPORTED]), consistency.total_errors(IMPORTED)
     readers = [graded.add, errors.add]
     changed = partial(_with_floored, imported=imported)
-    for name, table in base.classification_tables(run, graded.diagnostics, further=readers, changed=changed):
+    independent = not graded.has_questions
+    tables = base.classification_tables(
+        run, graded.diagnostics, further=readers, independent=independent, changed=changed
+    )
+    for name, table in tables:
         if name == "metrics":
             table = table.filter(kept)
         elif name in OF_PROBABILITIES:
@@ -262,6 +271,10 @@ def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyF
 
 
 IMPORTED_ANSWERS = base.Family(
-    measure=imported_tables, sections=answer_sections, summary_lines=summary_lines, metric_texts=METRIC_TEXTS
+    measure=imported_tables,
+    sections=answer_sections,
+    summary_lines=summary_lines,
+    metric_texts=METRIC_TEXTS,
+    same_inputs=True,
 )
 """How answers that were read are measured and shown."""
