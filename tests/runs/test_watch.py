@@ -164,7 +164,7 @@ def test_another_log_is_a_mistake_with_exit_code_2(folder: Path, log: pl.DataFra
     ("changed", "says"),
     [
         ({"label_probs": [0.5, 0.5, float("nan")]}, "row 1 (from 0), column 'label_probs': found [0.5, 0.5, nan]"),
-        ({"label_probs": ["x", 0.5, 0.5]}, "found [nan, 0.5, 0.5]"),
+        ({"label_probs": ["x", 0.5, 0.5]}, "found ['x', 0.5, 0.5]"),
         ({"label_probs": [0.5, 0.5]}, "allowed is 3 numbers"),
         ({"label_probs": [0.5, 0.1, 0.1]}, "with a sum of 1"),
         ({"label_names": "billing"}, "column 'label_names': found 'billing'"),

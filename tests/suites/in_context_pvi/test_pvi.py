@@ -15,6 +15,7 @@ from evaluator.engine.base import ContinuationRequest
 from evaluator.errors import MetricError
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
+from evaluator.prompts.rows import NO_SPANS
 from evaluator.suites.in_context_pvi.pvi import pvi_table
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_KEY
 from evaluator.tokens.table import tokenise
@@ -148,7 +149,7 @@ def test_the_model_that_ships_gives_the_bits_of_transformers_own_log_softmax() -
     config = ModelConfig(model=str(folder), engine="transformers", dtype="float32")
     source = find_model(config)
     asked = pl.DataFrame({"prompt_id": list("abcd"), "ask": "labels", "prompt": prompts, "continuations": [labels] * 4})
-    tokens = tokenise(source.tokenizer, asked, "merged")
+    tokens = tokenise(source.tokenizer, asked.with_columns(spans=NO_SPANS), "merged")
     engine = load_engine(source, config)
     requests = [ContinuationRequest(*row) for row in tokens.select("context", "continuations").rows()]
     scores = {answer.index: [sum(own) for own in answer.token_log_probs] for answer in engine.log_likelihoods(requests)}
