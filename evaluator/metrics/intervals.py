@@ -249,7 +249,7 @@ def mean_over_queries(column: str, form: str, limits: tuple[float, float]) -> di
     }
 
 
-def mean_of_intervals(independent: pl.Expr) -> dict[str, pl.Expr]:
+def mean_of_intervals(independent: pl.Expr | bool = True) -> dict[str, pl.Expr]:
     """Return value, ci_low and ci_high of the plain mean over the rows of a group, independent or not.
 
     The distances of the mean to its limits are the root sums of squares of the rows' distances, over their number: with
@@ -284,7 +284,6 @@ def mean_over_datasets(
         more: further columns of a mean.
     """
     by = [name for name in key if name != "dataset"]
-    independent = pl.lit(independent) if isinstance(independent, bool) else independent
     means = datasets.sort("dataset").group_by(by, maintain_order=True).agg(**mean_of_intervals(independent), **more)
     return means.with_columns(dataset=pl.lit(MEAN_OVER_DATASETS))
 
