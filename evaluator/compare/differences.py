@@ -115,16 +115,11 @@ def estimated_differences(
     # True-label probability is not measured of imported labels.
     rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
     rows = rows.with_columns(is_repeat=False, n_pairs="n_queries")
-    means = [
-        named
-        | (
-            _mean_over_inputs(group)
-            if named["suite"] in shared.inputs and group.height > 1
-            else _mean_difference(group)
-        )
-        for key, group in rows.group_by(_GROUP_OF_MEAN, maintain_order=True)
-        for named in [dict(zip(_GROUP_OF_MEAN, key, strict=True))]
-    ]
+    means = []
+    for key, group in rows.group_by(_GROUP_OF_MEAN, maintain_order=True):
+        named = dict(zip(_GROUP_OF_MEAN, key, strict=True))
+        is_of_inputs = named["suite"] in shared.inputs and group.height > 1
+        means.append(named | (_mean_over_inputs(group) if is_of_inputs else _mean_difference(group)))
     return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d", "inputs").schema)], how="diagonal")
 
 

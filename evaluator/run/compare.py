@@ -59,14 +59,14 @@ def compare(
     runs = read_runs(every, of_one_model=base is not None)
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
+    shared = shared_by(runs)
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
-    comparison = results.comparison_table(runs, shared_by(runs).inputs) if has_metrics else COMPARISON.to_frame()
+    comparison = results.comparison_table(runs, shared.inputs) if has_metrics else COMPARISON.to_frame()
     answered = yield from read_results(runs, with_probs=base is not None)
     notes = results.comparison_notes(runs, comparison, answered)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
-    shared = shared_by(runs)
     estimated = differences.estimated_differences(
         [run.model for run in runs], answered, comparison, shared, is_against=base is not None
     )
