@@ -169,8 +169,9 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
     cell = pl.struct("best_accuracy", "best_low", "best_high", "verdict", "log10_tail")
     search = [*SEARCH_GROUP, "n_queries", "tries", "chance", "max_random"]
     best = Table(
-        compared.models.select(*search, key="model", cell=cell).pivot(on="key", index=search, values="cell"),
-        [*SEARCHED, *(Column(name, "best_accuracy", of=name, interval=LIMITS, below=MARKED) for name in models)],
+        # A model can have the name of a column, such as "chance".
+        compared.models.select(*search, on=pl.format("of {}", "model"), cell=cell).pivot("on", index=search),
+        [*SEARCHED, *(Column(name, "best_accuracy", of=f"of {name}", interval=LIMITS, below=MARKED) for name in models)],
         caption=TEXTS["models_caption"],
         style="metrics searched-models",
     )

@@ -98,6 +98,16 @@ def test_the_section_has_a_column_and_a_line_for_each_model():
     assert {*held_out.content[1].rows["tries"]} == {3}
 
 
+def test_models_can_have_the_names_of_columns():
+    names = {"m1": "chance", "m2": "cell"}
+    found = compared(prompts(), with_counts(0, 2, 0, 2))
+    renamed = found._replace(models=found.models.with_columns(pl.col("model").replace(names)))
+    best, *_ = comparison_section(renamed, [*names.values()]).content
+    assert [column.title for column in best.columns[-2:]] == ["chance", "cell"]
+    assert best.rows["chance"].to_list() == [0.4375]
+    assert [best.rows[column.of][0]["best_accuracy"] for column in best.columns[-2:]] == [0.75, 0.5]
+
+
 def test_two_models_are_searched_and_compared_by_one_command(tmp_path):
     command(
         *("run", "prompt-search", "--datasets", "trec", "--queries", 8, "--tries", 3, "--shots", 1, "--engine"),
