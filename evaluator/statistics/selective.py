@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, bdtrik, betainc, betaincinv, ndtri, stdtrit
+from scipy.special import bdtr, betainc, betaincinv, ndtri, stdtrit
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.statistics.paired import POWER
@@ -99,12 +99,18 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
 def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints:
     """Return the smallest k such that k events or fewer of n have the probability `level` or more.
 
-    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import.
+    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import, and without scipy.special.bdtrik,
+    which takes four times as long.
     """
-    k: Ints = np.ceil(np.nan_to_num(bdtrik(level, n, rate))).astype(np.int64) + 1  # by rounding 0 to 2 too high
-    for _ in range(2):
-        k = np.where((k > 0) & (bdtr(np.maximum(k - 1, 0), n, rate) >= np.multiply(level, 1 - 1e-13)), k - 1, k)
-    return k
+    z, spread = ndtri(level), np.sqrt(np.multiply(n, rate * (1 - rate)))
+    near = np.multiply(n, rate) + z * spread + (z**2 - 1) * (1 - 2 * rate) / 6  # Cornish & Fisher 1938
+    k: Ints = np.clip(np.nan_to_num(near), 0, n).astype(np.int64)
+    least = np.multiply(level, 1 - 1e-13)
+    while True:
+        step = (bdtr(k, n, rate) < least) * 1 - ((k > 0) & (bdtr(np.maximum(k - 1, 0), n, rate) >= least))
+        if not step.any():
+            return k
+        k = k + step
 
 
 def allowed(n: Ints, rate: float, alpha: float) -> Ints:
