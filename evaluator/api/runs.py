@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 import click
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -278,8 +279,11 @@ def _given(
     """
     params = command.get_params(click.Context(command))
     known = {str(each.name): each for each in params if each.opts[0][0] == "-" and "--help" not in each.opts}
-    values = ((name, value.folder if isinstance(value, Run) else value) for name, value in options.items())
-    given: dict[str, Any] = {name: value for name, value in values if value is not None and value is not False}
+    given = dict[str, Any]()
+    for name, value in options.items():
+        plain = value.folder if isinstance(value, Run) else value.item() if isinstance(value, np.generic) else value
+        if plain is not None and plain is not False:
+            given[name] = plain
     words = [*arguments, "--out", str(folder)]
     require_known("There is no option", given, sorted(known))
     for name, value in given.items():

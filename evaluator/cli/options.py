@@ -118,13 +118,16 @@ def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
 def as_typed(param: click.Parameter, value: Any) -> Any:
     """Return a value of TOML or Python as it would be typed: of a float click takes the whole part for an integer.
 
-    Raises ConfigError for a list in place of one value.
+    Raises ConfigError for a list in place of one value, and for a flag that is not true or false.
     """
     if isinstance(value, list | tuple):
         if not (param.multiple or isinstance(param.type, Listed)):
             raise ConfigError(f"{param.opts[0]} takes one value, received {value!r}.")
         return [str(one) for one in value]
-    typed = value if getattr(param, "is_flag", False) else str(value)
+    is_flag = getattr(param, "is_flag", False)
+    if is_flag and not isinstance(value, bool):
+        raise ConfigError(f"{param.opts[0]} is true or false, received {value!r}.")
+    typed = value if is_flag else str(value)
     return [typed] if param.multiple else typed
 
 

@@ -209,12 +209,21 @@ def test_a_mistake_is_one_sentence(options, said):
         ({"shots": [2.5]}, "whole numbers"),
         ({"halving": True}, "--halving belongs to prompt-search"),
         ({"instruction": ["a", "b"]}, "--instruction takes one value"),
+        ({"force": 1}, "--force is true or false, received 1"),
     ],
 )
 def test_an_option_is_refused_that_the_command_refuses(options, message):
     given = {"model": "fake", "engine": "fake", "datasets": "sst5", "progress": False}
     with pytest.raises(ConfigError, match=message):
         evaluator.evaluate("staicc-normal", **given, **options)
+
+
+def test_options_may_be_scalars_of_numpy(tmp_path):
+    options = {"out": tmp_path, "force": np.bool_(True), "shots": np.int64(1), "eager": np.bool_(False)}
+    record = evaluator.evaluate("staicc-normal", **SMALL, **options).record
+    assert record.prompts.shots == "1"
+    words = record.commands["measure"]
+    assert "--force --shots 1" in words and "--eager" not in words
 
 
 def test_a_run_is_read_where_it_was_written_after_the_working_folder_has_changed(tmp_path, monkeypatch):
