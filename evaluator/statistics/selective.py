@@ -99,8 +99,8 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
 def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints:
     """Return the smallest k such that k events or fewer of n have the probability `level` or more.
 
-    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import, and without scipy.special.bdtrik,
-    which takes four times as long.
+    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import, and scipy.special.bdtrik, which
+    takes four times as long.
     """
     z, spread = ndtri(level), np.sqrt(np.multiply(n, rate * (1 - rate)))
     near = np.multiply(n, rate) + z * spread + (z**2 - 1) * (1 - 2 * rate) / 6  # Cornish & Fisher 1938

@@ -223,7 +223,8 @@ def test_options_may_be_scalars_of_numpy(tmp_path):
     record = evaluator.evaluate("staicc-normal", **SMALL, **options).record
     assert record.prompts.shots == "1"
     words = record.commands["measure"]
-    assert "--force --shots 1" in words and "--eager" not in words
+    assert "--force --shots 1" in words
+    assert "--eager" not in words
 
 
 def test_a_run_is_read_where_it_was_written_after_the_working_folder_has_changed(tmp_path, monkeypatch):

@@ -168,10 +168,11 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
     """
     cell = pl.struct("best_accuracy", "best_low", "best_high", "verdict", "log10_tail")
     search = [*SEARCH_GROUP, "n_queries", "tries", "chance", "max_random"]
+    # A model can have the name of a column, such as "chance".
+    columns = (Column(name, "best_accuracy", of=f"of {name}", interval=LIMITS, below=MARKED) for name in models)
     best = Table(
-        # A model can have the name of a column, such as "chance".
         compared.models.select(*search, on=pl.format("of {}", "model"), cell=cell).pivot("on", index=search),
-        [*SEARCHED, *(Column(name, "best_accuracy", of=f"of {name}", interval=LIMITS, below=MARKED) for name in models)],
+        [*SEARCHED, *columns],
         caption=TEXTS["models_caption"],
         style="metrics searched-models",
     )
