@@ -51,6 +51,7 @@ class PromptsRecord:
     requests_of: dict[str, int] = field(default_factory=dict)  # dataset -> its requests
     dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
     query_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of the texts that may be queries
+    inputs: dict[str, str] = field(default_factory=dict)  # dataset -> table that it and others of the table ask about
     left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> why
 
 

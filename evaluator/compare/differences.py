@@ -4,7 +4,7 @@ Compare many runs with one base: recovery of its accuracy, answers that changed,
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ class Shared(NamedTuple):
     """What queries or datasets of suites share, so that their answers are not independent."""
 
     sets: Collection[tuple[str, str]] = ()  # suite and part of those whose queries all have the same demonstration sets
-    inputs: Collection[str] = ()  # suites whose datasets can be questions about the same inputs, told by query_id
+    inputs: Mapping[str, str] = {}  # dataset -> table; datasets of one are about the same inputs, by query_id
 
 
 NOTHING_SHARED = Shared()
@@ -61,7 +61,7 @@ _SPREAD = ["standard_error", "adjusted_error", "adjusted_freedom", "n_queries", 
 
 
 def method_differences(
-    groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str, *, independent: bool = True
+    groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str, inputs: Mapping[str, str] = {}
 ) -> pl.DataFrame:
     """Compare every method with vanilla, query by query, as a comparison of several runs does within each of them.
 
@@ -69,7 +69,7 @@ def method_differences(
         groups: of the run.
         metrics: schemas.METRICS of the run.
         model: its name.
-        independent: whether datasets are; questions about the same inputs are not.
+        inputs: as in Shared.
 
     Returns schema.DIFFERENCES, sorted by its key, with the same model on both sides; no rows without vanilla or without
     another method.
@@ -79,8 +79,7 @@ def method_differences(
         return DIFFERENCES.to_frame()
     answered = ((group.key, group.queries) for group in groups if group.queries is not None)
     queries = [rows.with_columns(pl.lit(key[name]).alias(name) for name in ANSWER_KEY) for key, rows in answered]
-    shared = Shared(inputs=() if independent else {*metrics["suite"]})
-    return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics, shared))
+    return paired_differences(estimated_differences([model], [pl.concat(queries)], metrics, Shared(inputs=inputs)))
 
 
 def estimated_differences(
@@ -112,14 +111,13 @@ def estimated_differences(
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
     pairs = [*_between_models(models, answers, shared.sets, is_against), *map(_between_methods, models, answers)]
-    # True-label probability is not measured of imported labels.
-    rows = pl.concat(map(query_differences, pairs)).filter(pl.col("metric").is_in({*comparison["metric"]}))
-    rows = rows.with_columns(is_repeat=False, n_pairs="n_queries")
+    rows = pl.concat(map(query_differences, pairs)).with_columns(is_repeat=False, n_pairs="n_queries")
     means = []
     for key, group in rows.group_by(_GROUP_OF_MEAN, maintain_order=True):
         named = dict(zip(_GROUP_OF_MEAN, key, strict=True))
-        is_of_inputs = named["suite"] in shared.inputs and group.height > 1
-        means.append(named | (_mean_over_inputs(group) if is_of_inputs else _mean_difference(group)))
+        group = group.with_columns(table=pl.col("dataset").replace(shared.inputs))
+        are_independent = group["table"].is_unique().all()
+        means.append(named | (_mean_difference(group) if are_independent else _mean_over_inputs(group)))
     return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d", "inputs").schema)], how="diagonal")
 
 
@@ -215,14 +213,11 @@ def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
     That is the sum of its differences, each by the share that it has in the mean over all; where every question is
     asked of every input, their mean.
     """
-    inputs, d = rows["inputs"].explode(), rows["d"].explode()
-    sizes = rows["n_queries"].to_numpy()
-    _, place = np.unique(inputs.to_numpy(), return_inverse=True)
-    n_inputs = int(place.max()) + 1
-    shares = np.repeat(n_inputs / (rows.height * sizes), sizes)
-    of_input = np.bincount(place, shares * d.to_numpy()).astype(np.float64)
-    estimate = _estimate(of_input[:, None])
-    of_inputs = {"dataset": MEAN_OVER_DATASETS, "n_queries": n_inputs, "n_pairs": n_inputs, "is_repeat": False}
+    asked = rows.select("table", "inputs", "d", share=1 / (pl.len() * pl.col("n_queries"))).explode("inputs", "d")
+    by_input = asked.group_by("table", "inputs", maintain_order=True).agg((pl.col("share") * pl.col("d")).sum())
+    estimate = _estimate(by_input.height * by_input["share"].to_numpy()[:, None])
+    sizes = dict.fromkeys(("n_queries", "n_pairs"), by_input.height)
+    of_inputs = {"dataset": MEAN_OVER_DATASETS, "is_repeat": False} | sizes
     return {name: value for name, value in zip(_ESTIMATE, estimate, strict=True) if name != "d"} | of_inputs
 
 
@@ -288,10 +283,10 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     sets = [name for name in SET if name in paired.columns]
     metrics = {metric: pl.col(column) - pl.col(f"{column}_b") for metric, column in REQUEST_COLUMNS.items()}
-    by_metric = paired.select(*group, "query_id", *sets, **metrics).unpivot(
-        list(metrics), index=[*group, "query_id", *sets], variable_name="metric", value_name="d"
-    )
-    ordered = by_metric.sort("query_id", *sets, maintain_order=True).group_by(*group, "metric", maintain_order=True)
+    key = [*group, "query_id", *sets]
+    by_metric = paired.select(*key, **metrics).unpivot(list(metrics), index=key, variable_name="metric", value_name="d")
+    measured = by_metric.drop_nulls("d")
+    ordered = measured.sort("query_id", *sets, maintain_order=True).group_by(*group, "metric", maintain_order=True)
     gathered = ordered.agg("d", inputs=pl.col("query_id").unique(maintain_order=True))
     gathered = gathered.with_columns(n_queries=pl.col("inputs").list.len().cast(pl.Int64))
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
@@ -354,21 +349,22 @@ def against_table(
                 datasets.setdefault((suite, part, name, *others, model), []).append(pairs)
     tests = of_base.rows_by_key(AGAINST_KEY, named=True, include_key=True, unique=True)
     rows = [
-        tests[key] | _against(found, tests[key]["p_value"], is_of_inputs=key[0] in shared.inputs)
+        tests[key] | _against(found, tests[key]["p_value"], shared.inputs)
         for key, found in datasets.items()
         if key in tests
     ]
     return pl.DataFrame(rows, schema=AGAINST).sort(AGAINST_KEY)
 
 
-def _against(datasets: Sequence[pl.DataFrame], p_value: float, *, is_of_inputs: bool) -> dict[str, Any]:
+def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Return the numbers of AGAINST of pairs of one dataset, or of the mean over several, or over the same inputs."""
     counts = [_counts(pairs) for pairs in datasets]
     totals = {name: sum(each[name] for each in counts) for name in counts[0] if all(name in each for each in counts)}
     if "kl_nats" in totals:
         totals["kl_nats"] /= len(datasets)
-    queries = [pairs.group_by("query_id", maintain_order=True).agg(pl.col(*_SIDES).mean()) for pairs in datasets]
-    if is_of_inputs:
+    table = pl.col("dataset").replace(inputs).alias("table")
+    queries = [pairs.group_by(table, "query_id", maintain_order=True).agg(pl.col(*_SIDES).mean()) for pairs in datasets]
+    if len({rows["table"][0] for rows in queries}) < len(queries):
         queries = [_by_input(queries)]
     each = [_moments(means, 2 / len(queries)) for means in queries]
     plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*each, strict=True))
@@ -388,10 +384,10 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float, *, is_of_inputs: 
 
 def _by_input(questions: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return both accuracies of each input: the sum over its questions, each by its share in the mean over all."""
-    n_inputs = pl.concat(questions)["query_id"].n_unique()
+    n_inputs = pl.concat(questions).select("table", "query_id").n_unique()
     shares = [n_inputs / (len(questions) * question.height) for question in questions]
     shared = [one.with_columns(pl.col(*_SIDES) * share) for one, share in zip(questions, shares, strict=True)]
-    return pl.concat(shared).group_by("query_id", maintain_order=True).sum()
+    return pl.concat(shared).group_by("table", "query_id", maintain_order=True).sum()
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:

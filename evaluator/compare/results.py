@@ -3,7 +3,7 @@
 Write the notes at the top of a comparison: what was left out, and which models are not independent.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -28,7 +28,7 @@ DATASET = ["suite", "part", "dataset"]
 MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype"]
 
 
-def comparison_table(runs: Sequence[ComparedRun], same_inputs: Collection[str] = ()) -> pl.DataFrame:
+def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
     """Return every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
 
     A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
@@ -36,8 +36,7 @@ def comparison_table(runs: Sequence[ComparedRun], same_inputs: Collection[str] =
     values that are biased (METRICS.reduced_bias) has no interval: it takes more than the datasets' intervals.
 
     Args:
-        runs: to compare.
-        same_inputs: suites whose datasets can be questions about the same inputs, which are not independent.
+        runs: to compare. Datasets that are questions about the same inputs are not independent.
 
     Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
     """
@@ -48,7 +47,7 @@ def comparison_table(runs: Sequence[ComparedRun], same_inputs: Collection[str] =
     means = mean_over_datasets(
         common,
         [*MODEL, *MEASURED, "dataset"],
-        independent=~pl.col("suite").is_in(list(same_inputs)).first(),
+        independent=pl.col("dataset").replace(runs[0].record.prompts.inputs).is_unique().all(),
         chance=pl.col("chance").mean(),
         n_queries=pl.col("n_queries").sum(),
         n_requests=pl.col("n_requests").sum(),
@@ -121,10 +120,12 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
         metrics: schemas.METRICS of the run.
         with_probs: whether to add pred and label_probs.
 
-    Returns _RESULTS, whose last two columns are as the metrics of that definition define them.
+    Returns _RESULTS, whose last two columns are as the metrics of that definition define them. `true_label_prob` is
+    null in parts in which it was not measured: labels alone, and refusals that count as wrong, have no probabilities.
     """
     schema = pl.Schema(_RESULTS | _PROBS) if with_probs else _RESULTS
     measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
+    have_probs = {*metrics.filter(metric="true_label_probability").select("suite", "part").rows()}
     definitions = {*metrics["definition"]}
     answered = predictions.filter(pl.col("gold").is_not_null()).join(measured, on=["suite", "part"], how="semi")
     frames = [schema.to_frame()]
@@ -132,6 +133,8 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
         if group.definition in definitions:
             key = (pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY)
             correct, probs = group.requests["correct"].cast(pl.Float64), group.requests["true_label_prob"]
+            if (group.key["suite"], group.key["part"]) not in have_probs:
+                probs = probs.clear(len(probs))
             rows = group.rows.with_columns(*key, correct=correct, true_label_prob=probs)
             frames.append(rows.select(schema.names()))
     return pl.concat(frames)
@@ -295,9 +298,9 @@ def _settings(runs: Sequence[ComparedRun]) -> Iterator[str]:
 def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -> Iterator[str]:
     """Yield a note for runs whose probabilities are the same numbers for every request."""
     key = [*ANSWER_KEY, "position"]
-    numbers = [rows.sort(key).select(*key, "true_label_prob") for rows in results]
+    numbers = [rows.sort(key).select(*key, "true_label_prob").drop_nulls() for rows in results]
     for (first, a), (second, b) in combinations(zip(runs, numbers, strict=True), 2):
-        if a.height and not a["true_label_prob"].has_nulls() and a.equals(b):
+        if a.height and a.equals(b):
             yield (
                 f"{first.model} and {second.model} have the same scores to the last digit ({a.height:,} predictions), "
                 "so that they are one model, or what sets them apart had no effect. Check --model and --adapter."

@@ -163,8 +163,8 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
 
     Args:
         datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
-        independent: whether the datasets are. A mean over questions about the same inputs is tested, and has its
-            credible interval, as one over so many queries as one question has.
+        independent: whether the datasets are. A mean over questions about the same inputs is tested against the
+            majority, and has its bound and its credible interval, as one over so many queries as one question has.
     """
     # A mean over one dataset is left out of the tests, and gets those of its dataset, which is above it.
     means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
@@ -175,7 +175,9 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
     rows = rows.with_columns(n_together=n_together)
     tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
     p_majority = pl.Series(tests, dtype=pl.Float64)
-    rows = with_both_tests(rows.with_columns(p_majority=p_majority), ["definition"])
+    n_queries, n_counted = rows["n_queries"], rows["n_queries"] // rows["n_together"]
+    counted = rows.with_columns(pl.col("n_right") // pl.col("n_together"), n_queries=n_counted, p_majority=p_majority)
+    rows = with_both_tests(counted, ["definition"]).with_columns(n_queries)
     cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
     verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
     rows = rows.with_columns(verdict=pl.coalesce(verdicts))  # the first that holds
@@ -183,7 +185,6 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")
     has_test = rows["p_value"].is_not_null()
-    n_counted = rows["n_queries"] / rows["n_together"]
     low, high = jeffreys_interval((rows["value"] * n_counted).to_numpy(), n_counted.to_numpy())
     return rows.with_columns(
         credible_low=pl.when(has_test).then(pl.Series(low)),

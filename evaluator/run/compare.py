@@ -63,7 +63,7 @@ def compare(
     has_metrics = not all(run.metrics.is_empty() for run in runs)
     if not has_metrics and not suite_comparisons:
         raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
-    comparison = results.comparison_table(runs, shared.inputs) if has_metrics else COMPARISON.to_frame()
+    comparison = results.comparison_table(runs) if has_metrics else COMPARISON.to_frame()
     answered = yield from read_results(runs, with_probs=base is not None)
     notes = results.comparison_notes(runs, comparison, answered)
     yield Progress(stage="Comparing", done=0, total=2, unit="steps")
@@ -114,7 +114,7 @@ def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:
     parts = [(suite, name, part) for suite in suites if suite in SUITES for name, part in SUITES[suite].parts.items()]
     return differences.Shared(
         sets=[(suite, name) for suite, name, part in parts if part.shared_sets],
-        inputs=[suite for suite in suites for family in families_of([suite]) if family.same_inputs],
+        inputs=runs[0].record.prompts.inputs,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
-from evaluator.datasets.base import AnyDataset, query_texts
+from evaluator.datasets.base import AnyDataset, DecisionDataset, query_texts
 from evaluator.engine import engine_identity
 from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint, list_fingerprint
@@ -84,6 +84,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         requests_of=dict(built.store.requests().group_by("dataset").len().sort("dataset").collect().iter_rows()),
         dataset_fingerprints={name: _asked_of(dataset, config) for name, dataset in built.datasets.items()},
         query_fingerprints={name: list_fingerprint(query_texts(dataset)) for name, dataset in built.datasets.items()},
+        inputs={name: each.source for name, each in built.datasets.items() if isinstance(each, DecisionDataset)},
     )
 
 

@@ -69,7 +69,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
         try:
             run = exported_run(folder)
-            answers = _answers(read_table(folder, "predictions", run.record.tables))
+            answers = _answers(read_table(folder, "predictions", run.record.tables), run.record.prompts.inputs)
         except (StoreError, ConfigError) as error:
             left_out += [str(error)] * (not model_runs(folder))  # the runs of several models are found as well
             continue
@@ -125,10 +125,11 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
         yield entry | {"values": values, "interval": interval, "group": None, "rank": None}
 
 
-def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
+def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
     """Return the answers of each suite, part, method and definition of predictions.
 
-    Questions about the same inputs are one dataset of inputs, each with the mean over its questions.
+    Questions about the same inputs are one dataset of inputs, each with the mean over its questions; `inputs` names the
+    table of each question.
 
     The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by the
     model's answers are identified by their queries.
@@ -141,14 +142,14 @@ def _answers(predictions: pl.DataFrame) -> dict[tuple[str, ...], Answers]:
     by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
-        if families_of([str(key[0])])[0].same_inputs:
-            weight = pl.col("query_id").n_unique() / pl.len().over("dataset") / pl.col("dataset").n_unique()
-            of_inputs = rows.with_columns(pl.col("correct") * weight).group_by("query_id").agg(pl.col("correct").sum())
-            datasets = {(MEAN_OVER_DATASETS,): of_inputs.sort("query_id")}
-        else:
-            datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
+        datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
+        one_input = [pl.col("dataset").replace(inputs).alias("table"), pl.col("query_id")]
+        if rows.select(one_input[0]).n_unique() < len(datasets):
+            weight = pl.struct(one_input).n_unique() / pl.len().over("dataset") / len(datasets)
+            by_input = rows.with_columns(pl.col("correct") * weight).group_by(one_input).agg(pl.col("correct").sum())
+            datasets = {(MEAN_OVER_DATASETS,): by_input.sort("table", "query_id")}
         correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
-        answers[tuple(map(str, key))] = Answers(str(rows["prompts"].sum()), correct)
+        answers[tuple(map(str, key))] = Answers(f"{rows['prompts'].sum()}, {', '.join(correct)}", correct)
     return answers
 
 

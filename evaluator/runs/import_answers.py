@@ -1,7 +1,7 @@
 """`evaluator import`: make a run of answers from elsewhere, which is measured and reported like any other."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,24 +69,24 @@ def import_answers(
     # A table may have the answers of several models, in different columns.
     digest = fingerprint(*map(file_digest, paths), to_builtins(columns))
     rows = answer_rows(datasets)
-    names = tuple(dict.fromkeys(dataset.name for dataset in datasets))
+    inputs = _inputs(rows, datasets)
     is_floored = any(dataset.floor is not None for dataset in datasets)
     definitions: tuple[Definition, ...] = ("paper", "floored") if is_floored else ("paper",)
     config = RunConfig(
-        suites=(IMPORTED,), datasets=names, data=DataOptions(paths=tuple(paths)), n_shots=0, definitions=definitions
+        suites=(IMPORTED,), datasets=(*inputs,), data=DataOptions(paths=(*paths,)), n_shots=0, definitions=definitions
     )
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
         earlier = stage_records.finished_run(out, force=force)
-        stage_records.check_extension(out, earlier, config=config, datasets=dict.fromkeys(names, digest))
-        store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets)
+        stage_records.check_extension(out, earlier, config=config, datasets=dict.fromkeys(inputs, digest))
+        store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets, inputs)
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
         part = PartRecord(kind="classification", definitions=["paper"], prompts_differ=False)
         varied = replace(part, kind="diagnostic")
         parts = {dataset.part: varied if dataset.part in VARIED else part for dataset in datasets}
         built = Built(config, store, {IMPORTED: parts})
-        elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest)
+        elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest, inputs)
         stage_records.remove_replaced(out, is_comparison=False)
         record = stage_records.record_build(prompts, out, out, started, elapsed_s, earlier)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
@@ -103,19 +103,32 @@ def import_answers(
         return (yield from measure_and_report(record, scored, out))
 
 
-def _prompts_record(built: Built, datasets: Sequence[ImportedDataset], digest: str) -> PromptsRecord:
+def _prompts_record(
+    built: Built, datasets: Sequence[ImportedDataset], digest: str, inputs: dict[str, str]
+) -> PromptsRecord:
     described = Described(["unknown"], "those of the files")
     return replace(
         stage_records.prompts_record(built, described),
         datasets=list(built.config.datasets),
         notes={dataset.name: [f"imported from {dataset.file}", *dataset.notes] for dataset in reversed(datasets)},
         dataset_fingerprints=dict.fromkeys(built.config.datasets, digest),
+        inputs=inputs,
     )
 
 
-def _write_store(folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> PromptStore:
+def _inputs(rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> dict[str, str]:
+    """Return what each dataset is about: its file, if several datasets of that share queries, else rows of its own."""
+    files = {dataset.name: dataset.file for dataset in datasets}
+    asked = rows.select("query_id", "dataset", file=pl.col("dataset").replace(files)).unique()
+    shared = {*asked.filter(pl.len().over("file", "query_id") > 1)["file"]}
+    return {name: file if file in shared else f"{file}, {name}" for name, file in files.items()}
+
+
+def _write_store(
+    folder: Path, rows: pl.DataFrame, datasets: Sequence[ImportedDataset], inputs: Mapping[str, str]
+) -> PromptStore:
     numbers = [(dataset.name, dataset.part, dataset.numbers, dataset.floor) for dataset in datasets]
-    kinds = [(one.name, one.kind, one.file) for one in datasets if one.kind and one.part == IMPORTED]
+    kinds = [(one.name, one.kind, inputs[one.name]) for one in datasets if one.part == IMPORTED]
     soft = rows.filter(pl.col("soft_gold").is_not_null(), part=IMPORTED).unique(["dataset", "query_id"])
     tables = {
         IMPORTED: pl.DataFrame(numbers, schema=NUMBERS, orient="row"),

@@ -126,7 +126,6 @@ class Family:
     """Yield lines that a terminal shows at the end of a run, after the accuracies."""
 
     metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
-    same_inputs: bool = False  # whether datasets can be questions about the same inputs, of equal query_id
 
     published: Callable[[], pl.DataFrame] = pl.DataFrame
     """Return published mean accuracies, which a board shows in grey: suite, model, n_parameters, method and value."""
@@ -195,7 +194,7 @@ def classification_tables(
     *,
     shared: str = "",
     further: Sequence[Callable[[PredictionGroup], None]] = (),
-    independent: bool = True,
+    inputs: Mapping[str, str] = {},
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
     """Write the predictions of a run, and yield the tables of metrics and the tables derived from metrics.
@@ -205,7 +204,7 @@ def classification_tables(
         diagnostics: what to measure on other parts.
         shared: what was drawn once for all queries, so that intervals over queries do not cover it.
         further: each reads every group of predictions, before the first table, for further tables of a suite.
-        independent: whether datasets are; questions about the same inputs are not.
+        inputs: dataset -> table that it is about; datasets about one table are not independent.
         changed: adds predictions, as under definitions that methods do not have.
     """
     predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
@@ -222,13 +221,14 @@ def classification_tables(
     has_gold = pl.col("gold").is_not_null() | ~pl.col("part").is_in(parts)
     groups = measured_groups(predictions.filter(has_gold), parts, diagnostics, read)
     requested = pl.col("definition").is_in(run.config.definitions)
+    independent = len({*inputs.values()}) == len(inputs)
     draws = {name: ", ".join(filter(None, (shared, method.drawn_once))) for name, method in run.methods.items()}
     mass = metric_tables.label_mass_metrics(run.scored, run.config.definitions, independent=independent)
     of_predictions = metric_tables.metrics_table(groups, draws, independent=independent).filter(requested)
     measured = pl.concat([of_predictions, mass]).sort(METRICS_KEY)
     yield "metrics", measured
     yield "group_metrics", metric_tables.group_metrics_table(groups).filter(requested)
-    yield "method_differences", method_differences(groups, measured, run.model, independent=independent)
+    yield "method_differences", method_differences(groups, measured, run.model, inputs)
     yield "missing_classes", missing_classes(run.scored, run.methods)
     yield "reliability", metric_tables.reliability_table(groups)
     yield "confusion", metric_tables.confusion_table(groups)

@@ -1,5 +1,6 @@
 """`evaluator compare --against`: recovery, flips, KL and Holm over many runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -125,3 +126,35 @@ def test_runs_without_accuracies_have_no_recovery(tmp_path: Path) -> None:
     command("compare", tmp_path / "a", "--against", tmp_path / "base", "--out", tmp_path / "out")
     assert pl.read_parquet(tmp_path / "out" / "tables" / "against.parquet").is_empty()
     assert pl.read_parquet(tmp_path / "out" / "tables" / "comparison.parquet").height > 0
+
+
+def test_labels_and_refusals_have_no_divergence_and_no_probability_of_the_true_label(tmp_path: Path) -> None:
+    for model, right in (("a", 0.75), ("b", 0.625)):
+        gold = ["yes", "no"] * 6
+        labels = pl.DataFrame({"gold": gold, "pred": ["no", *gold[1:]]})
+        labels.write_csv(tmp_path / "labels.csv")
+        command("import", tmp_path / "labels.csv", "--labels", "no,yes", "--model", model, "--out", tmp_path / model)
+        asked = [{"state": f"T{n}", "questions": {"q": {"type": "noul"}}} for n in range(12)]
+        replies = [None, *({"answers": {"q": {"noul": right if true == "yes" else 1 - right}}} for true in gold[1:])]
+        rows = zip(asked, replies, gold, strict=True)
+        log = "".join(f"{json.dumps({'request': of, 'response': reply, 'gold': true})}\n" for of, reply, true in rows)
+        (tmp_path / "log.jsonl").write_text(log)
+        command("import", tmp_path / "log.jsonl", "--model", model, "--out", tmp_path / f"log {model}")
+    told = command("compare", tmp_path / "a", "--against", tmp_path / "b", "--out", tmp_path / "of labels")
+    # Both models gave the same labels, which is no sign that they are one model.
+    assert "KL" not in told
+    assert "same scores" not in told
+    table = pl.read_parquet(tmp_path / "of labels" / "tables" / "against.parquet")
+    assert {*table["n_changed"]} == {0}
+    assert {*table["kl_nats"]} == {None}
+    command("compare", tmp_path / "log a", "--against", tmp_path / "log b", "--out", tmp_path / "of logs")
+    tables = tmp_path / "of logs" / "tables"
+    by_part = dict(
+        pl.read_parquet(tables / "against.parquet").filter(dataset="q").select("part", "kl_nats").iter_rows()
+    )
+    assert by_part == {
+        "imported": pytest.approx(entropy([0.625, 0.375], [0.75, 0.25])),
+        "refusals-wrong": None,
+    }
+    of_probability = pl.read_parquet(tables / "differences.parquet").filter(metric="true_label_probability")
+    assert {*of_probability["part"]} == {"imported"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import beta
 
 from evaluator.metrics.total_error import CrossedAnswers, Design, crossed_headline, total_error_tables
 from tests.command_line import command
@@ -129,3 +130,67 @@ def test_the_total_error_of_a_mean_of_copies_is_that_of_one() -> None:
     assert now.filter(dataset="mean")["standard_error"].item() == pytest.approx(
         now.filter(dataset=COPIES[0])["standard_error"].item()
     )
+
+
+def imported(folder: Path, name: str, tables: Mapping[str, Sequence[Mapping[str, object]]], *options: object) -> Path:
+    """Import tables of predicted labels into a folder called as the model."""
+    for table, rows in tables.items():
+        pl.DataFrame(rows).write_csv(folder / f"{table}.csv")
+    files = [folder / f"{table}.csv" for table in tables]
+    command("import", *files, "--labels", "no,yes", "--model", name, "--out", folder / name, *options)
+    return folder / name
+
+
+def of_mean(folder: Path, table: str, *columns: str) -> tuple[object, ...]:
+    rows = pl.read_parquet(folder / "tables" / f"{table}.parquet").filter(metric="accuracy", dataset="mean")
+    return rows.select(columns).row(0)
+
+
+def test_rows_of_other_tables_are_other_inputs_and_rows_with_one_id_in_a_table_the_same(tmp_path: Path) -> None:
+    # 40 rows a dataset; the second model loses 8 of each and gains 1, in other rows of each dataset.
+    answers = {
+        name: [{"gold": "yes", "pred": "no" if n % 40 in of_dataset else "yes"} for n in range(40)]
+        for name, of_dataset in {"a0": {0}, "a1": {10}, "b0": {*range(1, 9)}, "b1": {*range(20, 28)}}.items()
+    }
+    differences, comparisons = [], []
+    for kind in ("files", "column", "ids"):
+        runs = []
+        (tmp_path / kind).mkdir()
+        for model in "ab":
+            named = {dataset: answers[f"{model}{place}"] for place, dataset in enumerate(("one", "two"))}
+            if kind != "files":
+                rows = [{"dataset": name, "row": n, **row} for name, of in named.items() for n, row in enumerate(of)]
+                named = {"all": rows}
+            runs.append(imported(tmp_path / kind, model, named, *(["--id-column", "row"] if kind == "ids" else [])))
+        command("compare", *runs, "--out", tmp_path / kind / "both")
+        differences.append(of_mean(tmp_path / kind / "both", "differences", "test", "n_queries", "p_value"))
+        ends = ("value", "ci_low", "ci_high")
+        comparisons.append(of_mean(tmp_path / kind / "both", "comparison", *ends))
+        assert comparisons[-1] == of_mean(runs[0], "metrics", *ends), kind
+    # 16 answers lost and 2 gained, of 80 rows that are independent; the sum of 0 to 2 of 18 fair coins, both sides.
+    p_value = 2 * (1 + 18 + 153) / 2**18
+    for found in differences[:2]:
+        assert found == ("McNemar", 80, pytest.approx(p_value))
+    # Of 40 inputs, of which no two answers differ, 16 are half worse and 2 half better: the same signs.
+    assert differences[2] == ("sign flips", 40, pytest.approx(p_value))
+    assert comparisons[0] == comparisons[1]
+    # The root of the sum of two equal squares, over two; or their mean.
+    below = [value - low for value, low, _ in comparisons]
+    assert below[2] == pytest.approx(below[0] * 2**0.5)
+
+
+def test_the_bound_of_copies_is_that_of_one(copies: list[Path]) -> None:
+    rows = pl.read_parquet(copies[0] / "tables" / "metrics.parquet").filter(metric="accuracy", definition="paper")
+    bounds = rows.filter(pl.col("dataset").is_in(["mean", COPIES[0]]))["accuracy_lower_bound"].to_list()
+    # Clopper and Pearson's lower bound of 57 right answers of 60, at error 0.2; of 228 of 240 it is 0.935.
+    assert bounds == pytest.approx([beta.ppf(0.2, 57, 4)] * 2)
+
+
+def test_runs_about_the_same_inputs_and_about_others_share_no_ranking(tmp_path: Path) -> None:
+    rows = [{"query_id": n, "gold": "yes", "pred": "yes" if n else "no"} for n in range(30)]
+    imported(tmp_path, "apart", {"one": rows, "two": rows})
+    together = [{"dataset": name, **row} for name in ("one", "two") for row in rows]
+    imported(tmp_path, "together", {"all": together})
+    command("board", tmp_path / "apart", tmp_path / "together", "--out", tmp_path / "board")
+    groups = [row["group"] for row in json.loads((tmp_path / "board" / "board.json").read_text())["rows"]]
+    assert len({*groups}) == len(groups) == 2

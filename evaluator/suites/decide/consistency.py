@@ -98,9 +98,10 @@ def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
     )
 
 
-def total_errors(main_part: str) -> TotalErrors:
+def total_errors(main_part: str, *, independent: bool) -> TotalErrors:
     """Return the total errors of accuracies in the form of the variations: ways to ask are samples, as queries are."""
-    return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers, independent=False)
+    varied = {part: part for part in VARIED}
+    return TotalErrors(main_part, (ACCURACY,), varied, _crossed_answers, independent=independent)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:

@@ -113,15 +113,17 @@ def describe(config: RunConfig) -> base.Described:
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
     options = run.config.options_of(prompts.DecideOptions)
-    graded, errors = GradedAnswers(run, options.forms), consistency.total_errors(options.forms[0])
+    graded = GradedAnswers(run, options.forms)
+    errors = consistency.total_errors(options.forms[0], independent=graded.independent)
     baselines = consistency.Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
     readers, shared = [graded.add, errors.add, baselines.add], "demonstrations" * bool(options.shots[0])
-    yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers, independent=False)
+    yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers, inputs=graded.inputs)
     yield "graded", graded.table()
     yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
     if PART in run.scored.parts and options.shots[0]:
-        yield "learning_curve", learning_curve(run.scored, run.config.definitions, options.forms[0])
+        form, independent = options.forms[0], graded.independent
+        yield "learning_curve", learning_curve(run.scored, run.config.definitions, form, independent=independent)
 
 
 class GradedAnswers:
@@ -130,8 +132,8 @@ class GradedAnswers:
     def __init__(self, run: base.ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
-        self.has_questions = bool(self._asked)  # rather than datasets of a table
-        self.diagnostics = consistency.diagnostics({name: kind for name, (kind, _) in self._asked.items()})
+        self.inputs, self.independent = dict(kinds["dataset", "table"].iter_rows()), kinds["table"].is_unique().all()
+        self.diagnostics = consistency.diagnostics({name: kind for name, (kind, _) in self._asked.items() if kind})
         self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
         self._soft = run.store.table("soft_gold", prompts.SOFT_GOLD).collect()
         self._parts, self._found = parts, [GRADED.to_frame()]
@@ -216,7 +218,6 @@ SUITES = {
             sections=decide_sections,
             summary_lines=summary_lines,
             metric_texts=METRIC_TEXTS,
-            same_inputs=True,
         ),
     )
 }
@@ -237,13 +238,11 @@ def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
         "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
         "labels": pl.col("metric").is_in(ANSWERED_METRICS),
     }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
-    graded, errors = GradedAnswers(run, [IMPORTED]), consistency.total_errors(IMPORTED)
+    graded = GradedAnswers(run, [IMPORTED])
+    errors = consistency.total_errors(IMPORTED, independent=graded.independent)
     readers = [graded.add, errors.add]
     changed = partial(_with_floored, imported=imported)
-    independent = not graded.has_questions
-    tables = base.classification_tables(
-        run, graded.diagnostics, further=readers, independent=independent, changed=changed
-    )
+    tables = base.classification_tables(run, graded.diagnostics, further=readers, inputs=graded.inputs, changed=changed)
     for name, table in tables:
         if name == "metrics":
             table = table.filter(kept)
@@ -275,6 +274,5 @@ IMPORTED_ANSWERS = base.Family(
     sections=answer_sections,
     summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
-    same_inputs=True,
 )
 """How answers that were read are measured and shown."""

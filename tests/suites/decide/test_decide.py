@@ -548,6 +548,10 @@ def test_several_demonstration_sets_and_the_curve_over_their_demonstrations(tmp_
     assert curve["n_shots"].to_list() == [0, 1, 2, 3]
     assert curve["n_requests"].to_list() == [4, 4, 4, asked.height]
     assert curve["value"][-1] == pytest.approx(right)
+    # Both questions are about the same rows: the ends of their mean are the means of their ends.
+    is_mean, whole = pl.col("dataset") == "mean", table(run, "learning_curve").filter(metric="accuracy", n_shots=3)
+    for end in ("ci_low", "ci_high"):
+        assert whole.filter(is_mean)[end].item() == pytest.approx(whole.filter(~is_mean)[end].mean())
     for cut in rows.filter(part="learning_curve", dataset="queue").iter_rows(named=True):
         whole = asked.filter(demonstration_set=cut["demonstration_set"]).row(0, named=True)
         assert whole["prompt"].startswith(cut["prompt"] + cut["continuations"][cut["gold"]])
