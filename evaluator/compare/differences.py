@@ -31,6 +31,7 @@ from evaluator.statistics.paired import (
     equivalence_test,
     holm,
     interval,
+    largest_difference,
     mean_estimate,
     paired_test,
     plain_estimate,
@@ -111,14 +112,14 @@ def estimated_differences(
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
     pairs = [*_between_models(models, answers, shared.sets, is_against), *map(_between_methods, models, answers)]
-    rows = pl.concat(map(query_differences, pairs)).with_columns(is_repeat=False, n_pairs="n_queries")
+    rows = pl.concat(map(query_differences, pairs))
+    rows = rows.with_columns(is_repeat=False, n_pairs="n_queries", table=pl.col("dataset").replace(shared.inputs))
     means = []
     for key, group in rows.group_by(_GROUP_OF_MEAN, maintain_order=True):
         named = dict(zip(_GROUP_OF_MEAN, key, strict=True))
-        group = group.with_columns(table=pl.col("dataset").replace(shared.inputs))
-        are_independent = group["table"].is_unique().all()
-        means.append(named | (_mean_difference(group) if are_independent else _mean_over_inputs(group)))
-    return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d", "inputs").schema)], how="diagonal")
+        mean = _mean_difference if group["table"].is_unique().all() else _mean_over_inputs
+        means.append(named | mean(group))
+    return pl.concat([rows, pl.DataFrame(means, schema=rows.drop("d", "inputs", "table").schema)], how="diagonal")
 
 
 def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
@@ -211,13 +212,16 @@ def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
     """Return the mean over questions about the same inputs, tested as one difference of each input.
 
     That is the sum of its differences, each by the share that it has in the mean over all; where every question is
-    asked of every input, their mean.
+    asked of every input, their mean. The pairs that the estimate adds, and the one by which a test against a margin
+    moves the difference, are worth the answers to the input with the largest share.
     """
     asked = rows.select("table", "inputs", "d", share=1 / (pl.len() * pl.col("n_queries"))).explode("inputs", "d")
-    by_input = asked.group_by("table", "inputs", maintain_order=True).agg((pl.col("share") * pl.col("d")).sum())
-    estimate = _estimate(by_input.height * by_input["share"].to_numpy()[:, None])
-    sizes = dict.fromkeys(("n_queries", "n_pairs"), by_input.height)
-    of_inputs = {"dataset": MEAN_OVER_DATASETS, "is_repeat": False} | sizes
+    sums = (pl.col("share") * pl.col("d")).sum().alias("d"), pl.col("share").sum()
+    by_input = asked.group_by("table", "inputs", maintain_order=True).agg(sums)
+    n_inputs, most = by_input.height, by_input["share"].to_numpy().max()
+    largest = n_inputs * most * largest_difference(asked["d"].to_numpy())
+    estimate = _estimate(n_inputs * by_input["d"].to_numpy()[:, None], largest)
+    of_inputs = {"dataset": MEAN_OVER_DATASETS, "n_queries": n_inputs, "n_pairs": round(1 / most), "is_repeat": False}
     return {name: value for name, value in zip(_ESTIMATE, estimate, strict=True) if name != "d"} | of_inputs
 
 
@@ -301,8 +305,12 @@ _NUMBERS = ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "sta
 _ESTIMATE = pl.Schema({"d": pl.List(pl.Float64), "test": pl.String(), **dict.fromkeys(_NUMBERS, pl.Float64())})
 
 
-def _estimate(cells: Floats) -> tuple[Any, ...]:
-    """Return the columns of _ESTIMATE of differences [queries, sets]; those that rounding makes are 0."""
+def _estimate(cells: Floats, largest: float | None = None) -> tuple[Any, ...]:
+    """Return the columns of _ESTIMATE of differences [queries, sets]; those that rounding makes are 0.
+
+    Args:
+        largest: as for adjusted_estimate.
+    """
     cells = cells.round(DECIMALS)
     d = cells.mean(axis=1)
     plain = plain_estimate(d)
@@ -311,8 +319,9 @@ def _estimate(cells: Floats) -> tuple[Any, ...]:
         plain = tested = Estimate(plain.difference, two_way, freedom)
         p_value, test = t_test(tested), TWO_WAY
     else:
-        tested = adjusted_estimate(d)
+        tested = adjusted_estimate(d, largest=largest)
         p_value, test = paired_test(d)
+        p_value = p_value if test in EXACT_TESTS else t_test(tested)
     ends = interval(plain.difference, tested, p_value) if len(d) > 1 else (None, None)
     sizes = float(np.abs(d).mean()), float((d**2).mean())
     return (d.tolist(), test, plain.difference, *sizes, p_value, *tested, plain.standard_error, *ends)
@@ -383,11 +392,10 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[s
 
 
 def _by_input(questions: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return both accuracies of each input: the sum over its questions, each by its share in the mean over all."""
-    n_inputs = pl.concat(questions).select("table", "query_id").n_unique()
-    shares = [n_inputs / (len(questions) * question.height) for question in questions]
-    shared = [one.with_columns(pl.col(*_SIDES) * share) for one, share in zip(questions, shares, strict=True)]
-    return pl.concat(shared).group_by("table", "query_id", maintain_order=True).sum()
+    """Return both accuracies of each input: the sum over its questions, in units of the largest share of an input."""
+    shares = (one.with_columns(share=1 / pl.len()).with_columns(pl.col(*_SIDES) * pl.col("share")) for one in questions)
+    by_input = pl.concat(shares).group_by("table", "query_id", maintain_order=True).sum()
+    return by_input.with_columns(pl.col(*_SIDES) / pl.col("share").max())
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:

@@ -197,13 +197,14 @@ def comparison_notes(
         comparison: schema.COMPARISON of the runs.
         results: compare.results.request_results of each run.
     """
+    named = ", ".join(run.model for run in runs if run.record.model.n_parameters is None)
     return [
         *_left_out(runs, comparison),
         *_not_measured(runs, comparison),
         *_settings(runs),
         *_same_weights(runs),
         *_same_scores(runs[: len(results)], results),
-        *_without_parameters(runs),
+        *[f"Not in the figures by size, because their number of parameters was not recorded: {named}."] * bool(named),
     ]
 
 
@@ -305,8 +306,3 @@ def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -
                 f"{first.model} and {second.model} have the same scores to the last digit ({a.height:,} predictions), "
                 "so that they are one model, or what sets them apart had no effect. Check --model and --adapter."
             )
-
-
-def _without_parameters(runs: Sequence[ComparedRun]) -> Iterator[str]:
-    if unknown := [run.model for run in runs if run.record.model.n_parameters is None]:
-        yield f"Not in the figures by size, because their number of parameters was not recorded: {', '.join(unknown)}."

@@ -170,9 +170,8 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
     means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
     rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
     tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
-    rows = rows.with_columns(n_chosen_from=1, tail="log10_tail", **tested)
     n_together = pl.lit(1) if independent else pl.col("label_counts").list.len().fill_null(1)
-    rows = rows.with_columns(n_together=n_together)
+    rows = rows.with_columns(n_chosen_from=1, n_together=n_together, tail="log10_tail", **tested)
     tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
     p_majority = pl.Series(tests, dtype=pl.Float64)
     n_queries, n_counted = rows["n_queries"], rows["n_queries"] // rows["n_together"]

@@ -110,12 +110,9 @@ def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequenc
 
 def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:
     """Return what the queries and the datasets of the runs' suites share."""
-    suites = dict.fromkeys(name for run in runs for name in run.record.prompts.suites)
-    parts = [(suite, name, part) for suite in suites if suite in SUITES for name, part in SUITES[suite].parts.items()]
-    return differences.Shared(
-        sets=[(suite, name) for suite, name, part in parts if part.shared_sets],
-        inputs=runs[0].record.prompts.inputs,
-    )
+    suites = {name for run in runs for name in run.record.prompts.suites if name in SUITES}
+    sets = [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
+    return differences.Shared(sets=sets, inputs=runs[0].record.prompts.inputs)
 
 
 def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[ComparedRun]:

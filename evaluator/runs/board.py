@@ -128,7 +128,7 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
 def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
     """Return the answers of each suite, part, method and definition of predictions.
 
-    Questions about the same inputs are one dataset of inputs, each with the mean over its questions; `inputs` names the
+    Questions about the same inputs are one dataset of inputs, each with the sum over its questions; `inputs` names the
     table of each question.
 
     The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by the
@@ -145,9 +145,10 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
         one_input = [pl.col("dataset").replace(inputs).alias("table"), pl.col("query_id")]
         if rows.select(one_input[0]).n_unique() < len(datasets):
-            weight = pl.struct(one_input).n_unique() / pl.len().over("dataset") / len(datasets)
-            by_input = rows.with_columns(pl.col("correct") * weight).group_by(one_input).agg(pl.col("correct").sum())
-            datasets = {(MEAN_OVER_DATASETS,): by_input.sort("table", "query_id")}
+            shares = rows.with_columns(share=1 / pl.len().over("dataset")).group_by(one_input)
+            by_input = shares.agg((pl.col("correct") * pl.col("share")).sum(), pl.col("share").sum())
+            in_units = by_input.with_columns(pl.col("correct") / pl.col("share").max())  # of the largest share
+            datasets = {(MEAN_OVER_DATASETS,): in_units.sort("table", "query_id")}
         correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
         answers[tuple(map(str, key))] = Answers(f"{rows['prompts'].sum()}, {', '.join(correct)}", correct)
     return answers

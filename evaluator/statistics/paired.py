@@ -85,20 +85,22 @@ def plain_estimate(differences: Floats) -> Estimate:
     return Estimate(float(differences.mean()), error, max(n - 1, 1))
 
 
-def adjusted_estimate(differences: Floats, n_added: float = 2) -> Estimate:
+def largest_difference(differences: Floats) -> float:
+    """Return 1 where [pairs] have a unit, as those of accuracies do, or are all 0, else the largest that occurs."""
+    nonzero = np.abs(differences[differences != 0])
+    return float(nonzero.max()) if len(nonzero) and _common_unit(nonzero) is None else 1.0
+
+
+def adjusted_estimate(differences: Floats, n_added: float = 2, largest: float | None = None) -> Estimate:
     """Return the estimate of [pairs] with `n_added` more pairs: half of the largest difference, half of its negative.
 
-    The largest difference is 1 where differences have a unit, as those of accuracies do, and otherwise the largest that
-    occurs (1 where all are 0). So the standard error is never 0: pairs that all agree do not pass for certainty. A mean
-    over D datasets takes 2 / D in each, so that two pairs are added to it.
+    So the standard error is never 0: pairs that all agree do not pass for certainty. A mean over D datasets takes 2 / D
+    in each, so that two pairs are added to it. The largest is largest_difference, unless pairs count differently.
 
     Source: Bonett & Price 2012, "Adjusted Wald confidence interval for a difference of binomial proportions based on
     paired data", Journal of Educational and Behavioral Statistics 37; for differences of -1, 0 and 1 this is theirs.
     """
-    n, nonzero = len(differences) + n_added, np.abs(differences[differences != 0])
-    largest = float(nonzero.max(initial=0.0))
-    if not largest or _common_unit(nonzero) is not None:
-        largest = 1.0
+    n, largest = len(differences) + n_added, largest or largest_difference(differences)
     mean = float(differences.sum()) / n
     mean_square = (float((differences**2).sum()) + n_added * largest**2) / n
     return Estimate(mean, math.sqrt((mean_square - mean**2) / (n - 1)), n - 1)

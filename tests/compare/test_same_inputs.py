@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import beta
+from scipy.stats import beta, t
 
 from evaluator.metrics.total_error import CrossedAnswers, Design, crossed_headline, total_error_tables
 from tests.command_line import command
@@ -194,3 +194,19 @@ def test_runs_about_the_same_inputs_and_about_others_share_no_ranking(tmp_path: 
     command("board", tmp_path / "apart", tmp_path / "together", "--out", tmp_path / "board")
     groups = [row["group"] for row in json.loads((tmp_path / "board" / "board.json").read_text())["rows"]]
     assert len({*groups}) == len(groups) == 2
+
+
+def test_a_question_of_few_inputs_keeps_its_uncertainty_in_a_mean_with_one_of_many(tmp_path: Path) -> None:
+    # Both models are always right; of the second question only ten inputs say so.
+    right = {"often": [True] * 400, "seldom": [True] * 10 + [None] * 390}
+    folders = [answered(tmp_path, name, right) for name in "ab"]
+    (tmp_path / "policy.toml").write_text("margin = 0.02\n")
+    told = command("gate", *folders[:1], "--against", folders[1], "--policy", tmp_path / "policy.toml", exits=2)
+    assert told.startswith("INCONCLUSIVE")
+    command("compare", folders[0], "--against", folders[1], "--out", tmp_path / "both")
+    (row,) = pl.read_parquet(tmp_path / "both" / "tables" / "against.parquet").filter(dataset="mean").to_dicts()
+    # An answer to the first question is 1/800 of the mean and one to the second 1/20: the two pairs that are added are
+    # 400 (1/800 + 1/20) = 20.5 of the 402.
+    reach = t.ppf(0.975, 401) * (2 * 20.5**2 / 402 / 401) ** 0.5
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((-reach, reach))
+    assert 100 - row["recovery_low"] == pytest.approx(100 * reach, rel=0.2)

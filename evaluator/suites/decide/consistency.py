@@ -98,10 +98,9 @@ def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
     )
 
 
-def total_errors(main_part: str, *, independent: bool) -> TotalErrors:
+def total_errors(main_part: str, independent: bool) -> TotalErrors:
     """Return the total errors of accuracies in the form of the variations: ways to ask are samples, as queries are."""
-    varied = {part: part for part in VARIED}
-    return TotalErrors(main_part, (ACCURACY,), varied, _crossed_answers, independent=independent)
+    return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers, independent)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:

@@ -114,7 +114,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
     options = run.config.options_of(prompts.DecideOptions)
     graded = GradedAnswers(run, options.forms)
-    errors = consistency.total_errors(options.forms[0], independent=graded.independent)
+    errors = consistency.total_errors(options.forms[0], graded.independent)
     baselines = consistency.Baselines(run.store.table("inputs", prompts.INPUTS), options.seed, options.forms)
     readers, shared = [graded.add, errors.add, baselines.add], "demonstrations" * bool(options.shots[0])
     yield from base.classification_tables(run, graded.diagnostics, shared=shared, further=readers, inputs=graded.inputs)
@@ -122,8 +122,8 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
     if PART in run.scored.parts and options.shots[0]:
-        form, independent = options.forms[0], graded.independent
-        yield "learning_curve", learning_curve(run.scored, run.config.definitions, form, independent=independent)
+        form = options.forms[0]
+        yield "learning_curve", learning_curve(run.scored, run.config.definitions, form, graded.independent)
 
 
 class GradedAnswers:
@@ -239,7 +239,7 @@ def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
         "labels": pl.col("metric").is_in(ANSWERED_METRICS),
     }[numbers] & (pl.col("part").ne(WITH_REFUSALS) | pl.col("metric").is_in(ANSWERED_METRICS))
     graded = GradedAnswers(run, [IMPORTED])
-    errors = consistency.total_errors(IMPORTED, independent=graded.independent)
+    errors = consistency.total_errors(IMPORTED, graded.independent)
     readers = [graded.add, errors.add]
     changed = partial(_with_floored, imported=imported)
     tables = base.classification_tables(run, graded.diagnostics, further=readers, inputs=graded.inputs, changed=changed)

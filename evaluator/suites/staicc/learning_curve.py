@@ -62,7 +62,7 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
 
 
 def learning_curve(
-    scored: ScoredRequests, definitions: Sequence[Definition], whole: str = "normal", *, independent: bool = True
+    scored: ScoredRequests, definitions: Sequence[Definition], whole: str = "normal", independent: bool = True
 ) -> pl.DataFrame:
     """Return accuracy and true-label probability of vanilla after 0, 1, ... demonstrations, with 95% intervals.
 
@@ -77,8 +77,7 @@ def learning_curve(
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
     points = [point for definition in definitions for point in _points(rows, definition)]
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
-    sizes = {name: pl.col(name).sum() for name in ("n_examples", "n_requests")}
-    sizes["chance"] = pl.col("chance").mean()
+    sizes = {name: pl.col(name).sum() for name in ("n_examples", "n_requests")} | {"chance": pl.col("chance").mean()}
     means = mean_over_datasets(datasets, LEARNING_CURVE_KEY, independent=independent, **sizes)
     return declared(pl.concat([datasets, means], how="diagonal_relaxed"), LEARNING_CURVE, LEARNING_CURVE_KEY)
 
