@@ -50,15 +50,15 @@ def prompt_definition(definitions: Collection[Definition]) -> Definition:
 class TableColumns(Options):
     """Names of the columns of a user's table; None: the default for its kind of table (datasets/sources.py)."""
 
-    inputs: tuple[str, ...] | None = option(None, "Columns of a table in --data: the texts.", name="input_column")
+    inputs: tuple[str, ...] | None = option(None, "Columns with the texts, in a table of --data.", name="input_column")
     choices: str | None = option(
-        None, "Column of a table in --data: a list of choices, if each row has its own.", name="choices_column"
+        None, "Column with a list of choices, if each row of a table in --data has its own.", name="choices_column"
     )
     gold: str | None = option(
-        None, "Column of a table in --data: the label, or the correct choice's text or number.", name="gold_column"
+        None, "Column with the label, or the correct choice's text or number, in a table of --data.", name="gold_column"
     )
     example_id: str | None = option(
-        None, "Column of a table in --data: the ids of rows, which are numbered if left out.", name="id_column"
+        None, "Column with the ids of rows, in a table of --data; rows are numbered if left out.", name="id_column"
     )
 
 
@@ -72,7 +72,7 @@ class DataOptions(Options):
     paths: tuple[Path, ...] = option(  # files and folders
         (),
         "A table (CSV, TSV, JSON lines, Excel, Parquet, Arrow), a BIG-bench task.json, a folder of either, "
-        "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads those of --datasets that no file holds.",
+        "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads what --datasets names.",
         name="data",
         metavar="PATH",
         given=str,  # because pathlib turns ./hub into hub
@@ -83,25 +83,25 @@ class DataOptions(Options):
     columns: TableColumns = TableColumns()
     labels: Mapping[str, str] = option(  # cell -> label name; empty: cells are the names
         dict,
-        "Names of the labels of a table in --data, or of StaICC's: 1=bad,5=great or a TOML file; cells if left out.",
+        "Label names of a table in --data, or of StaICC's: 1=bad,5=great or a TOML file; the cells if left out.",
         metavar="CELL=NAME,...",
         given=str,
     )
-    instruction: str | None = option(None, "Text at the start of every prompt about a table in --data, or StaICC's.")
+    instruction: str | None = option(None, "Text at the start of every prompt, for a table in --data or StaICC's.")
     template: Path | None = option(
-        None, "TOML file of the text around examples of a table in --data, or of StaICC's (docs/own-data.md)."
+        None, "TOML file of the text around examples, for a table in --data or StaICC's datasets (docs/own-data.md)."
     )
     questions: Path | None = option(
-        None, "TOML file of typed questions about the rows of a table in --data, for decide (docs/decisions.md)."
+        None, "TOML file of typed questions about the rows of --data, for the suite decide (docs/decisions.md)."
     )
     training: Path | None = option(
         None,
-        "Table of the demonstrations; NAME_train next to --data, or rows of --data, if left out.",
+        "Table with the demonstrations; if left out, the table NAME_train next to --data, or else rows of --data.",
         name="training_data",
     )
     training_rows: int | None = option(
         None,
-        "Rows of --data that become demonstrations if there is no table of them; a tenth if left out.",
+        "Number of rows of --data that become demonstrations if no table has them; a tenth if left out.",
         minimum=2,
     )
 
@@ -122,18 +122,18 @@ class UntilOptions(Options):
 
     goal: Literal["better", "equivalent", "certified"] | None = option(
         None,
-        "Score queries in random order, and stop when it is shown that accuracy is above or below that of --against; "
-        "or also that it is equal within --margin; or whether answers above --threshold keep --target.",
+        "Score queries in random order, and stop once accuracy is shown to be above or below that of --against "
+        "(better), or also equal within --margin (equivalent), or once it is shown whether used answers keep --target.",
         name="until",
     )
     against: Path | None = option(None, "With --until: folder of a run that answered all queries.", metavar="BASE")
     margin: float | None = option(
-        None, "With --until equivalent: the difference of accuracy that does not matter.", is_share=True
+        None, "With --until equivalent: the largest difference of accuracy that does not matter.", is_share=True
     )
     threshold: float | None = option(
-        None, "With --until certified: the probability from which on answers are used.", metavar="0<P<1", is_share=True
+        None, "With --until certified: the smallest probability of a used answer.", metavar="0<P<1", is_share=True
     )
-    target: float | None = option(None, "With --until certified: the accuracy of used answers to show.", is_share=True)
+    target: float | None = option(None, "With --until certified: accuracy to show of used answers.", is_share=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +154,7 @@ class RunConfig(Options):
 
     suites: tuple[str, ...]
     datasets: tuple[str, ...] = option(  # in benchmark order
-        (), "Names that `evaluator datasets` lists; the suite's own if left out."
+        (), "Names of datasets (`evaluator datasets` lists them); the suite's own if left out."
     )
     data: DataOptions = DataOptions()
     parts: tuple[str, ...] | None = option(  # None for all
@@ -162,8 +162,8 @@ class RunConfig(Options):
     )
     n_shots: int = option(  # for suites without an option `shots`
         4,
-        "Demonstrations in a prompt; 4, or the suite's own; of one's own data as many as labels, up to 16. Some suites "
-        "take several: 1,2.",
+        "Demonstrations in a prompt. If left out: 4 or the suite's own number; for your own data one for each label, "
+        "up to 16. Some suites take several numbers: 1,2.",
         name="shots",
         metavar="K",
         given=tuple[int, ...],
@@ -172,7 +172,7 @@ class RunConfig(Options):
     shots_by_labels: bool = False  # until datasets are read: n_shots will be their number of labels, MAX_SHOWN at most
     n_queries: int | None = option(  # None for all of the test split
         None,
-        "Only the first N queries of each dataset; all if left out, of one's own data up to 1,000.",
+        "Only the first N queries of each dataset. If left out: all; for your own data up to 1,000.",
         name="queries",
         minimum=1,
         hint="Leave it out to take every query.",
@@ -180,8 +180,8 @@ class RunConfig(Options):
     methods: tuple[str, ...] = option(("vanilla",), "Inference methods, or `all`; the suite's own if left out.")
     definitions: tuple[Definition, ...] = option(
         DEFINITIONS,
-        "Whose formulas: the paper's, the released code's, or those behind the published tables; all if left out, of "
-        "one's own data the paper's.",
+        "Source of the formulas: the paper, the released code, or the published tables. If left out: all; for your own "
+        "data the paper.",
         name="definition",
         given=Literal["all", "paper", "released", "published"],
     )
@@ -227,18 +227,18 @@ class ServerConfig(Options):
 
     urls: tuple[str, ...] = option(  # http://host:port
         (),
-        "With --engine server: a vLLM or SGLang server of the model; several share the work. A key is read from the "
-        "environment variable VLLM_API_KEY.",
+        "With --engine server: address of a vLLM or SGLang server of the model; several share the work. The key is "
+        "read from the environment variable VLLM_API_KEY.",
         name="server_url",
         metavar="URL",
         given=str,
         several=True,
     )
     kind: ServerKind | None = option(
-        None, "With --engine server: its program; what the server calls itself if left out.", name="server_kind"
+        None, "With --engine server: the server's program; found by asking the server if left out.", name="server_kind"
     )
     served_name: str | None = option(  # None: the server's only model, else the one with the name given by --model
-        None, "With --engine server: the model's name there, if it serves several."
+        None, "With --engine server: the model's name on the server, if it serves several models."
     )
     concurrency: int = option(16, "With --engine server: HTTP requests in flight to each server.", shown=16, minimum=1)
 
@@ -259,30 +259,30 @@ class DevicesConfig(Options):
 
     n: int | Literal["all"] | None = option(  # None: as many as one replica needs, or with ray_address all
         None,
-        "GPUs to use; as many as one replica takes if left out. Replicas share the work; each takes as many as "
-        "--tensor-parallel times --pipeline-parallel. Without a GPU: into how many parts the cores are split.",
+        "Number of GPUs; as many as one replica takes if left out. Replicas share the work; each takes "
+        "--tensor-parallel times --pipeline-parallel. Without a GPU: number of parts into which the cores are split.",
         name="devices",
         metavar="all|N",
         minimum=1,
     )
     tensor_parallel: int | None = option(
         None,
-        "Devices that share each layer of a replica; the fewest whose memory holds the model if left out.",
+        "Number of devices that share each layer of a replica; the fewest whose memory holds the model if left out.",
         metavar="M",
         minimum=1,
     )
     pipeline_parallel: int = option(
-        1, "Groups of such devices that hold consecutive layers of a replica.", metavar="P", shown=1, minimum=1
+        1, "Number of device groups in a replica, each with consecutive layers.", metavar="P", shown=1, minimum=1
     )
     engines_per_device: int = option(
         1,
-        "Replicas on each GPU, which share its memory: for models so small that one replica leaves it idle.",
+        "Number of replicas on each GPU, which share its memory; for models so small that one replica leaves it idle.",
         metavar="K",
         shown=1,
         minimum=1,
     )
     ray_address: str | None = option(
-        None, "A Ray cluster (HOST:PORT, or auto) whose devices to use; this machine's if left out."
+        None, "Ray cluster (HOST:PORT, or auto) whose devices are used; this machine's devices if left out."
     )
 
     def __post_init__(self) -> None:
@@ -305,20 +305,19 @@ class ChatConfig(Options):
 
     template: str = option(
         NO_TEMPLATE,
-        "Put prompts through a chat template: the model's own, none (if left out, unless an instruct model is asked "
-        "about one's own data), or a Jinja file. Several, as in none,auto, are compared.",
+        "Chat template for the prompts: auto (the model's own), none, or a Jinja file. If left out: none, except for "
+        "an instruct model on your own data. Several, as in none,auto, are compared.",
         name="chat_template",
         metavar="auto|none|FILE",
         given=tuple[str, ...],
     )
     demonstrations: ChatDemonstrations = option(
         "turns",
-        "With --chat-template: demonstrations as turns, a question and its answer each (if left out), or as one "
-        "message.",
+        "With --chat-template: demonstrations as turns of question and answer (if left out), or all in one message.",
         name="chat_demonstrations",
     )
     system_instruction: str | None = option(
-        None, 'With --chat-template: the text of the system message; the template\'s own if left out, "" for none.'
+        None, 'With --chat-template: text of the system message; the template\'s own if left out, "" for none.'
     )
 
     def __post_init__(self) -> None:
@@ -336,12 +335,12 @@ class StepsConfig(Options):
     """What a forward pass of vLLM holds, in place of the choice in engine/vllm_settings.py."""
 
     max_tokens: int | None = option(
-        None, "Most tokens of a forward pass of vLLM; its own choice if left out.", name="step_tokens", minimum=1
+        None, "Most tokens in a forward pass of vLLM; automatic if left out.", name="step_tokens", minimum=1
     )
     max_sequences: int | None = option(
-        None, "Most prompts of a forward pass of vLLM; its own choice if left out.", name="step_prompts", minimum=1
+        None, "Most prompts in a forward pass of vLLM; automatic if left out.", name="step_prompts", minimum=1
     )
-    eager: bool = option(False, "Do not compile the model, so that vLLM starts sooner.")
+    eager: bool = option(False, "Do not compile the model; vLLM then starts sooner.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,37 +348,37 @@ class ModelConfig(Options):
     """Which model scores the prompts, and how to load it."""
 
     model: str = option(help="A folder, a hub name, `embedded` (a small model that ships), or `random`.", several=True)
-    engine: str | None = option(None, "vllm, transformers, server or fake; vllm where it is installed.")
+    engine: str | None = option(None, "vllm (if left out and installed), transformers, server or fake.")
     adapter: str | None = option(
         None,
         "A LoRA adapter of the model: a folder or a hub name. Given several times, adapters are compared; `none` is "
-        "the model itself.",
+        "the model without an adapter.",
         metavar="PATH",
         several=True,
     )
-    dtype: Dtype = option("auto", shown="auto")
+    dtype: Dtype = option("auto", "Dtype of the computation; auto is the dtype of the saved weights.", shown="auto")
     quantization: str | None = option(  # None: as the weights were saved
-        None, "Quantise the weights while they are loaded, as vLLM calls it: fp8. Needs --engine vllm."
+        None, "Quantise the weights while they are loaded, by a method that vLLM names: fp8. Needs --engine vllm."
     )
     head_dtype: HeadDtype = option(
         "auto",
-        "Compute logits in float32 also where the model computes in 16 bits, or in the model's dtype; float32 on GPUs "
-        "where the LM head is not quantised.",
+        "Dtype of the logits: float32, or the dtype of the model. auto is float32 on GPUs where the LM head is not "
+        "quantised, else the dtype of the model.",
         shown="auto",
     )
     label_boundary: LabelBoundary | None = option(  # None: the default of the suites, or of a chat template
         None,
-        "Tokenise prompt and label apart, or merged as one string; the suite's own if left out, merged of one's own "
-        "data.",
+        "Tokenise prompt and label separately, or merged as one string. If left out: the suite's own; for your own "
+        "data merged.",
     )
-    add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, where it does not add it.")
+    add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, if the tokenizer does not add it.")
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
     max_prompt_tokens: int | None = None  # of the longest prompt with its continuation; None: the model's context
     steps: StepsConfig = StepsConfig()
     devices: DevicesConfig = DevicesConfig()
     revision: str | None = option(None, "Revision of a hub model.")
-    trust_remote_code: bool = option(False, "Run code that comes with the model.")
+    trust_remote_code: bool = option(False, "Run Python code of the model's repository.")
     server: ServerConfig = ServerConfig()
 
     def __post_init__(self) -> None:
@@ -406,19 +405,19 @@ class ModelConfig(Options):
 class ReceiptConfig(Options):
     """How a sample of a run's prompts is scored again; None: as the run was scored."""
 
-    n_prompts: int = option(256, "Prompts to score again.", name="n", shown=256, minimum=1)
-    seed: int = option(0, "Of the sample, its order and its batches.", shown=0, minimum=0)
+    n_prompts: int = option(256, "Number of prompts to score again.", name="n", shown=256, minimum=1)
+    seed: int = option(0, "Seed of the sample, its order and its batches.", shown=0, minimum=0)
     # The model is loaded here: a server is no choice.
     engine: Literal["vllm", "transformers", "fake"] | None = option(
-        None, "The run's own if left out; the default one after --engine server."
+        None, "Engine; the run's own if left out, or the default engine if a server scored the run."
     )
-    dtype: Dtype | None = option(None, "The run's own if left out.")
+    dtype: Dtype | None = option(None, "Dtype of the computation; the run's own if left out.")
     model: str | None = option(
-        None, "Where the model is now; it must have the weights of the run. As recorded if left out."
+        None, "Folder or hub name of the model, which must have the weights of the run; the recorded one if left out."
     )
-    adapter: str | None = option(None, "Where its LoRA adapter is now. As recorded if left out.")
+    adapter: str | None = option(None, "Folder or hub name of the LoRA adapter; the recorded one if left out.")
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
-    trust_remote_code: bool = option(False, "Run code that comes with the model.")
+    trust_remote_code: bool = option(False, "Run Python code of the model's repository.")
 
 
 ThresholdMeasure = Literal["accuracy", "precision", "recall", "false_positive_rate"]
@@ -432,10 +431,10 @@ class CoherenceOptions(Options):
     """Which cases a model is asked about, and how."""
 
     suite: Literal["jevbench-mini", "jevbench-240", "examples"] = option(
-        "jevbench-mini", "Tests: 1,200 about 240 cases, on which jevbench's results are reported; all 12,000; or a few."
+        "jevbench-mini", "Tests: 1,200 about 240 cases, as in jevbench's results (if left out); all 12,000; or a few."
     )
     form: Literal["letters", "names", "vllm", "vllm-decisions"] = option(
-        "letters", "Options lettered, and the letter read; their names scored; or as a server of vLLM asks."
+        "letters", "Score the letters of the options (if left out), or their names, or use the text of a vLLM server."
     )
 
 
@@ -443,24 +442,24 @@ class CoherenceOptions(Options):
 class ThresholdOptions(Options):
     """Which thresholds are chosen, and on which answers of a run."""
 
-    target: float = option(0.9, "What the threshold promises of new answers.", shown=0.9, is_share=True)
+    target: float = option(0.9, "Value that a threshold promises for new answers.", shown=0.9, is_share=True)
     measure: ThresholdMeasure = option(
-        "accuracy", "Of the answers that are used; the others are of the answer yes.", shown="accuracy"
+        "accuracy", "Promised: accuracy of the used answers, or a measure of the answer yes.", shown="accuracy"
     )
     assurance: float = option(0.95, "Probability with which all promises hold together.", shown=0.95, is_share=True)
-    per: ThresholdPer = option("question", "What has a threshold of its own.", shown="question")
-    yes: str | None = option(None, "The option that means yes; yes, true, 1 or positive if left out.")
-    at: tuple[float, ...] = option((), "Thresholds, of which share and accuracy are shown.", metavar="P,P")
+    per: ThresholdPer = option("question", "Unit of a threshold: all answers, a question or a class.", shown="question")
+    yes: str | None = option(None, "Name of the option that means yes; yes, true, 1 or positive if left out.")
+    at: tuple[float, ...] = option((), "Also show share and accuracy of answers above these thresholds.", metavar="P,P")
     method: str = option("vanilla", "Inference method whose answers are used.", shown="vanilla")
-    part: str | None = option(None, "Part of the suite; the first if left out: the question as it is.")
+    part: str | None = option(None, "Part of the suite whose answers are used; the first if left out.")
     group_column: str | None = option(
-        None, "Column of the table: rows with the same cell, of one user say, are not independent."
+        None, "Column of the table with groups: rows of one group, such as a user, are not independent."
     )
     slice_column: str | None = option(
-        None, "Column of the table: coverage, calibration and threshold for each of its values, corrected."
+        None, "Column of the table: results for each of its values, corrected for their number."
     )
     costs: tuple[float, ...] = option(
-        (), "With two runs: costs of a call of the first, of the second, and of a wrong answer.", metavar="S,L,W"
+        (), "With two runs: cost of a call of the first, of a call of the second, of a wrong answer.", metavar="S,L,W"
     )
 
     def __post_init__(self) -> None:
@@ -482,29 +481,29 @@ class ThresholdOptions(Options):
 class ImportColumns(Options):
     """Columns of a table of imported answers; None: imports.files.SCORES and others, where the table has them."""
 
-    gold: str = option("gold", "The true label: its name or its number.", name="gold_column", shown="gold")
+    gold: str = option("gold", "Column with the true label: its name or its number.", name="gold_column", shown="gold")
     scores: tuple[str, ...] | None = option(
         None,
-        "One column of lists, or one for each label; label_log_likelihoods, label_probs or pred if left out.",
+        "One column of lists, or one column for each label; label_log_likelihoods, label_probs or pred if left out.",
         name="score_column",
         metavar="A[,B]",
     )
     numbers: Numbers | None = option(
         None,
-        "What the score column holds: nats over the whole vocabulary, probabilities, or the predicted label alone.",
+        "Content of the score column: nats over the whole vocabulary, probabilities, or only the predicted label.",
     )
     labels: tuple[str, ...] | None = option(
-        None, "The labels, in the order of the numbers; a column label_names instead."
+        None, "The labels, in the order of the numbers; read from the column label_names if left out."
     )
     dataset: str | None = option(
-        None, "Dataset of a row; a column `dataset`, else the file's name.", name="dataset_column"
+        None, "Column with the dataset; `dataset`, else the file's name, if left out.", name="dataset_column"
     )
     query: str | None = option(
-        None, "Query of a row, which several may share; a column `query_id`, else each its own.", name="id_column"
+        None, "Column with the query's id; `query_id`, else each row is a query, if left out.", name="id_column"
     )
-    prompt: str | None = option(None, "What was asked; a column `prompt`, if there is one.", name="prompt_column")
+    prompt: str | None = option(None, "Column with the prompt; `prompt`, if there is one.", name="prompt_column")
     invalid: Literal["wrong", "drop"] | None = option(
-        None, "Predictions that name no label: count them as wrong, or leave their rows out; an error if left out."
+        None, "For predictions that name no label: count them as wrong, or drop their rows; an error if left out."
     )
 
 

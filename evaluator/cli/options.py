@@ -93,7 +93,7 @@ class NumberOr(click.ParamType[Any]):
 FILE, FOLDER = UserPath(dir_okay=False), UserPath(file_okay=False)
 
 force_option = click.option(
-    "--force", is_flag=True, help="Replace a finished run in the output folder, even if this one does not extend it."
+    "--force", is_flag=True, help="Replace a finished run in the output folder, even if the new run does not extend it."
 )
 run_folder = click.argument("out", metavar="DIR", type=FOLDER)
 
@@ -148,7 +148,7 @@ _settings_file = click.option(
     is_eager=True,
     expose_value=False,
     callback=_take_settings,
-    help="TOML file of options of a model, such as --tune of doctor writes; options that are given win.",
+    help="TOML file of model options, such as `doctor --tune` writes; options on the command line win.",
 )
 
 
@@ -231,12 +231,12 @@ def suite_parameters(
     for name, by_suite in fields_by_option(stage, suites or None).items():
         if name not in defined:
             first, *_ = every = [*by_suite.values()]
-            helps = dict.fromkeys(declared.field.metadata["help"] for declared in every)
+            helps = {suite: declared.field.metadata["help"] for suite, declared in by_suite.items()}
+            takers = {text: ", ".join(suite for suite in helps if helps[suite] == text) for text in helps.values()}
             words = dict.fromkeys(word for declared in every for word in _words(declared.kind))
             types = {"type": click.Choice([*words])} if words else {}
-            yield click.Option(
-                [first.flag], help=f"{', '.join(by_suite)}: {' '.join(helps)}", **_settings(first) | types
-            )
+            help_text = " ".join(f"{suites}: {text}" for text, suites in takers.items())
+            yield click.Option([first.flag], help=help_text, **_settings(first) | types)
 
 
 def _words(kind: Any) -> tuple[str, ...]:

@@ -58,14 +58,14 @@ def show(out: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", type=EXISTING_FOLDER, default=".")
-@click.option("--yes", is_flag=True, help="Remove it; without this option, it is only said.")
-@click.option("--cache", is_flag=True, help="Also the cache of converted datasets, which are converted again.")
+@click.option("--yes", is_flag=True, help="Delete what is listed; without this option, it is only listed.")
+@click.option("--cache", is_flag=True, help="Also the cache of converted datasets, which is filled again on demand.")
 @click.option(
-    "--gone", is_flag=True, help="Also what only runs used that are no longer where they were: removed, not moved."
+    "--gone", is_flag=True, help="Also what only runs used that are not found: they count as removed, not as moved."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every file and folder as JSON.")
 def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> None:
-    """Say what can go in DIR and below it and how much that frees; with --yes, remove it.
+    """List what can be deleted in DIR and below it, and the space that it frees; with --yes, delete it.
 
     Prompts, tokens and scores that no run refers to, logs of replicas, and what killed processes left half written. No
     run loses anything that it needs, and a folder with a file that this program has not written stays.
@@ -81,11 +81,11 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
     echo(*(f"{one.kind:9} {size_text(one.n_bytes):>10}  {one.path}" for one in found.removable))
     echo(*(f"{'kept':9} {'':10}  {place}: {why}" for place, why in found.kept.items()))
     if not found.removable:
-        echo(f"Nothing in {folder} can go.")
+        echo(f"Nothing in {folder} can be deleted.")
     elif yes:
         echo(f"Freed {size_text(found.n_bytes)}.")
     else:
-        echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes removes it.")
+        echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes deletes it.")
 
 
 def _lines(state: "RunState") -> Iterator[str]:
@@ -155,7 +155,7 @@ def _formats() -> Iterator[tuple[str, str]]:
 
 @click.command(cls=ListingCommand, title="Formats", rows=_formats)
 @run_folder
-@click.option("--format", "name", required=True, metavar="NAME", help="One of those below.")
+@click.option("--format", "name", required=True, metavar="NAME", help="One of the formats below.")
 @click.option(
     "--out",
     "target",
@@ -197,7 +197,7 @@ def receipt(out: Path, **given: Any) -> None:
 
 @click.command()
 @options_of(ModelConfig)
-@click.option("--tune", type=FILE, help="Try settings; write the fastest here, for --settings.")
+@click.option("--tune", type=FILE, help="Also try settings, and write the fastest to this file, for --settings.")
 def doctor(tune: Path | None, **given: Any) -> int:
     """Measure whether a model's engine gives the right numbers on this machine, and how fast.
 
@@ -223,7 +223,7 @@ def doctor(tune: Path | None, **given: Any) -> int:
 @click.command()
 @options_of(ModelConfig)
 @options_of(CoherenceOptions)
-@click.option("--out", type=FILE, help="Write everything here as JSON, as `jevbench report` reads it.")
+@click.option("--out", type=FILE, help="Write all results to this file as JSON, which `jevbench report` reads.")
 def coherence(out: Path | None, **given: Any) -> None:
     """Measure how often a model's answers to typed questions contradict each other; no true labels are needed.
 
@@ -241,11 +241,11 @@ def coherence(out: Path | None, **given: Any) -> None:
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=UserPath(exists=True))
 @options_of(ThresholdOptions)
-@click.option("--out", type=FILE, help="Write the thresholds here: thresholds.json.")
-@click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing any.")
-@click.option("--check", type=UserPath(exists=True), help="Check them on a second run, or table of answers.")
-@click.option("--apply", type=UserPath(), nargs=2, metavar="NEW CSV", help="Write NEW's answers, and which are used.")
-@click.option("--errors", type=FILE, help="Write wrong answers that are used as CSV, the most certain first.")
+@click.option("--out", type=FILE, help="Write the thresholds to this file, such as thresholds.json.")
+@click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing new ones.")
+@click.option("--check", type=UserPath(exists=True), help="Check the thresholds on a second run or table of answers.")
+@click.option("--apply", type=UserPath(), nargs=2, metavar="NEW CSV", help="Write NEW's answers, used or not, to CSV.")
+@click.option("--errors", type=FILE, help="Write wrong answers that are used to this CSV file, most certain first.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     """Choose the probability above which the answers of RUN can be used, with a promise about new answers.
@@ -281,7 +281,7 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     "--margin",
     type=float,
     metavar="0<X<1",
-    help="Of accuracy, such as 0.02: also test which models and methods are no worse than others by it, or equivalent.",
+    help="Difference of accuracy, such as 0.02: test which models and methods are equivalent within it, or no worse.",
 )
 @click.option(
     "--against", type=FOLDER, metavar="BASE", help="Compare every RUN with this one, and not with each other."
@@ -325,7 +325,7 @@ MISTAKE_IN_GATE = 3
 @click.argument("run", type=UserPath())
 @click.option("--against", "base", type=FOLDER, metavar="BASE", help="Folder of the run to compare with.")
 @click.option("--policy", type=FILE, help="TOML file: metric, margin, alpha, datasets (docs/gate.md).")
-@click.option("--watch", "log", type=UserPath(), metavar="LOG", help="Instead: later answers, a table or a run.")
+@click.option("--watch", "log", type=UserPath(), metavar="LOG", help="Test later answers, a table or run, for drift.")
 @click.option("--thresholds", type=FILE, help="With --watch: file of `evaluator threshold`, or RUN/thresholds.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the decision and its tests as JSON.")
 @click.option("--junit", type=FILE, help="Also write the checks as JUnit XML.")

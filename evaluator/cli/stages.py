@@ -40,7 +40,7 @@ suites = click.argument("suites", nargs=-1, required=True, metavar="SUITE...")
 store = click.option(
     "--store",
     type=FOLDER,
-    help="Folder of prompts and scores, OUT if left out. Runs that share one score each prompt only once per model.",
+    help="Folder of prompts and scores; OUT if left out. Runs that share it score each prompt only once per model.",
 )
 new_folder = click.option("--out", required=True, type=FOLDER, help="Output folder; an interrupted run resumes in it.")
 
@@ -76,7 +76,7 @@ def run(**given: Any) -> None:
 @suites
 @store
 @options_of(RunConfig)
-@click.option("--out", type=FOLDER, help="Folder of the run to come, which then finds its prompts there.")
+@click.option("--out", type=FOLDER, help="Output folder of the later run, which then finds its prompts there.")
 @options_of(ModelConfig, model="Its weights are not read.")
 @options_of(Assumptions)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -149,11 +149,11 @@ def report(out: Path) -> None:
 
 @click.command()
 @click.option("--data", required=True, type=FILE, help="Table of the inputs.")
-@click.option("--input-column", type=NAMES, help="Columns of the table that are sent; `text` if left out.")
+@click.option("--input-column", type=NAMES, help="Columns of the table to send; `text` if left out.")
 @click.option("--questions", required=True, type=FILE, help="TOML file of typed questions.")
 @options_of(EndpointOptions)
-@click.option("--out", required=True, type=FOLDER, help="Folder of the answers and of the run that is made of them.")
-@click.option("--yes", is_flag=True, help="Send the rows to another machine without asking first.")
+@click.option("--out", required=True, type=FOLDER, help="Folder for the answers and the run that is made from them.")
+@click.option("--yes", is_flag=True, help="Send the rows to another machine without asking for consent.")
 def ask(data: Path, input_column: tuple[str, ...] | None, questions: Path, out: Path, yes: bool, **given: Any) -> None:
     """Ask a decision service typed questions about a table, and measure its answers.
 
@@ -181,7 +181,7 @@ def _confirmed() -> bool:
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
-@click.option("--out", required=True, type=FOLDER, help="Folder of the run that is made.")
+@click.option("--out", required=True, type=FOLDER, help="Folder of the new run.")
 @click.option("--model", type=Text(), help="Name of the model that answered; the first file's name if left out.")
 @options_of(ImportColumns)
 @force_option
@@ -250,18 +250,18 @@ COUNTS = Listed(_choice_count, "pairs such as 2:50,4:50")
 
 
 @click.command()
-@click.option("--n", type=NUMBERS, metavar="N", help="Examples; as many as --choices counts, if left out.")
-@click.option("--chance", type=NUMBERS, metavar="P", help="Probability that one guess is right: 0.5, or 1/3.")
+@click.option("--n", type=NUMBERS, metavar="N", help="Number of examples; if left out, as many as --choices counts.")
+@click.option("--chance", type=NUMBERS, metavar="P", help="Probability that one guess is right, such as 0.5 or 1/3.")
 @click.option(
     "--choices", type=COUNTS, metavar="K:N,K:N", help="Instead of --chance: how many examples have how many choices."
 )
-@click.option("--tries", type=NUMBERS, metavar="T", help="Different prompts of a query; 1 if left out.")
+@click.option("--tries", type=NUMBERS, metavar="T", help="Number of different prompts; 1 if left out.")
 @click.option(
     "--correct", type=float, metavar="C", help="Right answers of the best prompt: adds tails, a verdict and a test."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--table", is_flag=True, help="Print a table; --n, --chance and --tries take several values: 50,100,200.")
-@click.option("--plot", type=FILE, help="Draw a figure of the same values: .svg, .html.")
+@click.option("--plot", type=FILE, help="Draw a figure of the same values, as .svg or .html.")
 def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: float | None, **given: Any) -> None:
     """Compute the expected accuracy of random guessing, once and at the best of several tries.
 

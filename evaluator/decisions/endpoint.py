@@ -27,20 +27,20 @@ class EndpointOptions(Options):
     """Which service is asked, how often and at what cost."""
 
     url: str = option(
-        help=f"Address of the service, without the path of its questions; a key comes from {API_KEY_VARIABLE}."
+        help=f"Address of the service, without the path of the protocol; the key is read from {API_KEY_VARIABLE}."
     )
-    protocol: ProtocolName = option(help="How the service is asked.")
-    model: str = option(help="The model's name there.")
-    concurrency: int = option(16, "Requests in flight.", shown=16, minimum=1)
+    protocol: ProtocolName = option(help="Protocol of the service.")
+    model: str = option(help="Name of the model at the service.")
+    concurrency: int = option(16, "Number of requests in flight.", shown=16, minimum=1)
     repeat: int = option(
-        1, "Number of this repetition, in a folder of its own from 2 on: answers of others are asked again.", minimum=1
+        1, "Number of the repetition. From 2 on, requests are sent again, for the folder OUT-repeat-N.", minimum=1
     )
     parts: tuple[str, ...] = option(
-        (), f"Ask again with a change that should not matter: any of {', '.join(PARTS)}.", metavar="A,B"
+        (), f"Ask again with changes that should not matter: any of {', '.join(PARTS)}.", metavar="A,B"
     )
-    price_per_million: float | None = option(None, "Dollars for a million tokens of input.", minimum=0)
-    prices: Path | None = option(None, "TOML file: for each model `input` and `output`, dollars for a million tokens.")
-    max_cost: float | None = option(None, "Dollars after which nothing more is asked; stored answers count.", minimum=0)
+    price_per_million: float | None = option(None, "Price in dollars of a million input tokens.", minimum=0)
+    prices: Path | None = option(None, "TOML file of models with `input` and `output`: dollars for a million tokens.")
+    max_cost: float | None = option(None, "Most dollars to spend, including the cost of stored answers.", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

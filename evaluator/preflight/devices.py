@@ -55,14 +55,14 @@ class Assumptions(Options):
 
     devices: tuple[str, ...] = option(
         (),
-        "Estimate for this device; all of them if left out.",
+        "Estimate for this device; for all devices if left out.",
         name="device",
         metavar="NAME",
         given=str,
         several=True,
     )
     file: Path | None = option(  # adds to assets/devices.toml, or replaces
-        None, "TOML file of devices: peak, memory and price of each (docs/preflight.md).", name="device_file"
+        None, "TOML file with the peak rate, memory and price of devices (docs/preflight.md).", name="device_file"
     )
     utilisation: float = option(
         UTILISATION, "Share of a device's peak that a run is assumed to reach.", shown=UTILISATION

@@ -44,7 +44,7 @@ def _coverage_lines(row: Row) -> Iterator[str]:
     )
     yield f"  area under the risk-coverage curve {area}, {excess} above the best order"
     p, low, high = row["calibration_p_holm"], row["temperature_low"], row["temperature_high"]
-    told = "not calibrated" if p <= 0.05 else f"not told from calibrated by {count(row['n'])} answers"
+    told = "not calibrated" if p <= 0.05 else f"miscalibration is not shown by {count(row['n'])} answers"
     error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
     yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
     shown = "over- or underconfidence is not shown"

@@ -253,9 +253,9 @@ transformers, and models that read images and text. A name other than `...ForCau
 registry. Models with an encoder and a decoder are refused. A `config.json` without a context length means no limit.
 
 Below, a tiny random model of each architecture scored {n_prompts} prompts with seven labels of one to six tokens each,
-in fp32 if its name says nothing else, with vLLM {vllm}, transformers {transformers} and torch {torch} ({device}). The
+in fp32 unless its name says otherwise, with vLLM {vllm}, transformers {transformers} and torch {torch} ({device}). The
 last column is the largest difference between the two engines of any token's log-probability, in nats. Where an engine
-refuses a model, the table has its words. `make models` writes this page again.
+refuses a model, the table has its error message. `make models` writes this page again.
 
 | model | architecture | transformers | vLLM | largest difference |
 |---|---|---|---|---:|

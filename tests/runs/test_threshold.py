@@ -83,7 +83,7 @@ def test_the_lines_say_what_is_used_and_what_is_promised(folder):
     assert "at least 90.0% of them are right, with 97.5% assurance" in shown
     assert "queue: at 0.6," in shown
     assert "over- or underconfidence is not shown" in shown
-    assert "not told from calibrated" in shown
+    assert "miscalibration is not shown by" in shown
 
 
 def test_thresholds_are_checked_on_a_second_table_and_applied_to_it(folder, tmp_path):

@@ -31,18 +31,18 @@ class DecideOptions(Options):
 
     form: Literal["letters", "names", "both", "vllm", "vllm-decisions"] = option(
         "letters",
-        "Options lettered, and the letter read; their names scored; both; or as a server of vLLM asks "
-        "(/v1/systemone, /v1/decisions), with --chat-template.",
+        "Form of a question: score the letters of the options (if left out); score their names; both; or use the text "
+        "of a vLLM server (/v1/systemone, /v1/decisions), with --chat-template.",
     )
     shots: tuple[int, ...] = option((0,), "Demonstrations in a prompt, of the training table or drawn from --data.")
     demonstrations: Literal["balanced", "cover", "first"] = option(
-        "balanced", "Each option in turn, each option at least once, or the first rows."
+        "balanced", "Each option in turn (if left out), each option at least once, or the first rows."
     )
-    sets: int = option(1, "Demonstration sets; every query is asked after each.", minimum=1)
-    seed: int = option(42, "Seed of demonstrations and of drawn orders of options.")
+    sets: int = option(1, "Demonstration sets, 1 if left out; every query is asked after each set.", minimum=1)
+    seed: int = option(42, "Seed of demonstrations and of random orders of options.")
 
     group_column: str | None = option(
-        None, "Column of the table: rows with the same cell, of one user say, share a fold of the TF-IDF baseline."
+        None, "Column of the table with groups: rows of one group, such as a user, share a fold of the TF-IDF baseline."
     )
 
     def __post_init__(self) -> None:

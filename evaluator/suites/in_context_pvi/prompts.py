@@ -50,17 +50,17 @@ class PviOptions(Options):
     shots: tuple[int, ...] | None = option(
         None, "Numbers of demonstrations. Default: the number of labels, and twice that."
     )
-    source: PviSource = option("random", "Where demonstrations come from.", name="demonstrations")
+    source: PviSource = option("random", "Random ones (if left out), or the published ones.", name="demonstrations")
     sets: int = option(
-        3, "Demonstration sets for each number of shots; every query is shown after each set.", minimum=1
+        3, "Demonstration sets for each number of shots, 3 if left out; every query is asked after each.", minimum=1
     )
-    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.", minimum=0)
+    seed: int = option(42, "Seed of all random draws: queries, demonstrations, ties.", minimum=0)
     prompts: Path | None = option(
-        None, "File of the published demonstrations. Default: prompts.parquet in a folder of --data."
+        None, "File of the published demonstrations; prompts.parquet in a folder of --data if left out."
     )
     # "The first 500 training instances" (Lu et al. 2023, tables 18 and 19).
     training_queries: int = option(
-        500, "Number of training rows from which demonstrations are chosen by PVI.", minimum=1
+        500, "Number of training rows from which demonstrations are chosen by PVI, 500 if left out.", minimum=1
     )
 
     def __post_init__(self) -> None:
@@ -77,8 +77,8 @@ class PviMeasureOptions(Options):
 
     annotations: tuple[Path, ...] = option(
         (),
-        "Labels of several annotators (ChaosNLI, SNLI or MultiNLI as released, or a table with the column text), or a "
-        "table of text and pvi, computed elsewhere.",
+        "File with the labels of several annotators (ChaosNLI, SNLI or MultiNLI as released, or a table with the "
+        "column text), or a table of text and pvi that were computed elsewhere.",
         given=Path,
         several=True,
     )

@@ -39,11 +39,11 @@ class SearchOptions(Options):
 
     shots: tuple[int, ...] = option((1, 2, 4), "Numbers of demonstrations, each searched by itself.")
     tries: int = option(
-        200, "Prompts for each number of shots; fewer where there are not as many different ones.", minimum=1
+        200, "Prompts for each number of shots, 200 if left out; fewer if fewer different ones exist.", minimum=1
     )
-    candidates: Path | None = option(None, "A JSON file of instructions or templates to try instead of demonstrations.")
-    halving: bool = option(False, "Stop the worse half of the prompts, in rounds.")
-    seed: int = option(42, "Seed of everything that is drawn: queries, demonstrations, ties.", minimum=0)
+    candidates: Path | None = option(None, "JSON file of instructions or templates to try in place of demonstrations.")
+    halving: bool = option(False, "Stop the worse half of the prompts after each of several rounds.")
+    seed: int = option(42, "Seed of all random draws: queries, demonstrations, ties.", minimum=0)
 
     def __post_init__(self) -> None:
         if not self.shots or min(self.shots) < 0 or len(set(self.shots)) < len(self.shots):

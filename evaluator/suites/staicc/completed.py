@@ -25,10 +25,10 @@ class DemonstrationOptions(Options):
 
     demonstrations: OwnDraw = option(
         "balanced",
-        "Demonstrations of one's own data: each label as often as others, each at least once, or the first rows.",
+        "For your own data: each label equally often (if left out), each label at least once, or the first rows.",
     )
-    sets: int = option(2, "Demonstration sets of one's own data; every query is shown after each set.", minimum=1)
-    seed: int = option(SEED, "Seed of everything that is drawn of one's own data for a query.", minimum=0)
+    sets: int = option(2, "For your own data: demonstration sets for each query, 2 if left out.", minimum=1)
+    seed: int = option(SEED, "For your own data: seed of all random draws.", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
