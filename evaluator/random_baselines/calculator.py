@@ -118,7 +118,7 @@ def _sentences(summary: Summary, result: Result) -> str:
     )
     if result.n_needed is not None:
         power = f"p <= {TAIL_TO_TELL:g}, with power {POWER:.0%}"
-        return f"{sentence}\n{bound}:\n{result.n_needed:,} examples would tell that from guessing ({power})."
+        return f"{sentence}\n{bound}:\n{result.n_needed:,} examples would distinguish that from guessing ({power})."
     if result.verdict == "below both":
         return sentence
     return f"{sentence}\n{bound}, which is not above chance:\nthis result does not say how many examples would tell it."

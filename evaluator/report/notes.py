@@ -164,7 +164,7 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         most = f"; the model answers “{names[pred]}” to {n / answers['n_requests'].sum():.0%} of the prompts"
         yield (
             f"{row['dataset']}{', ' + row['part'] if has_parts else ''}: accuracy {row['value']:.3f} is not above "
-            f"{row['majority']:.3f}, that of always answering with the most frequent label{'' if is_made_up else most}"
+            f"{row['majority']:.3f}, which always answering the most frequent label reaches{'' if is_made_up else most}"
             f". Try {_ELSEWHERE if is_imported else _OPTIONS.format(texts)}."
         )
 
@@ -173,9 +173,9 @@ _OPTIONS = (
     "--methods vanilla,batch_calibration, which corrects a preference without more calls; --chat-template none,auto; "
     "more --shots; {}; or a larger model"
 )
-_TEXTS_OF_TABLES = "an --instruction; label names that say more (--labels)"
-_TEXTS_OF_QUESTIONS = "instructions, options or descriptions that say more (--questions)"
-_ELSEWHERE = "more demonstrations, an instruction, label names that say more, or a larger model, and import its answers"
+_TEXTS_OF_TABLES = "an --instruction; clearer label names (--labels)"
+_TEXTS_OF_QUESTIONS = "clearer instructions, options or descriptions (--questions)"
+_ELSEWHERE = "more demonstrations, an instruction, clearer label names, or a larger model, and import its answers"
 
 
 def labels_in_words(names: Sequence[str]) -> str:

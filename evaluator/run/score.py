@@ -28,6 +28,7 @@ from evaluator.files.whole import size_text
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import MeasuredPart, Method, ScoredRequests, scored_definitions
 from evaluator.metrics.classification import DEFINITIONS, per_request_columns
+from evaluator.metrics.table import label_mass_metrics
 from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
@@ -117,9 +118,9 @@ def _table_bytes(built: Built, scored: ScoredStore) -> int:
 
 
 def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard | None:
-    """Return a function that shows the accuracy of each dataset once its last prompt is scored.
+    """Return a function that shows the accuracy and label mass of each dataset once its last prompt is scored.
 
-    It is vanilla's accuracy in the run's first part of classification, as the table of metrics will have it. None for
+    They are vanilla's in the run's first part of classification, as the table of metrics will have them. None for
     a run without such a part, or that chooses prompts by scores.
     """
     if REFERENCE_METHOD not in built.config.methods or rounds_of(built.config):
@@ -184,17 +185,17 @@ class _EarlyResults:
         record = self.built.parts[suite][part]
         parts = {part: MeasuredPart(record.kind, record.definitions)}
         method = methods_of(self.built.config.suites)[REFERENCE_METHOD]
-        scored = ScoredRequests(rows=rows, parts=parts, answered_part=part)
-        answers = method.label_probs(scored, scored_definitions([definition])[0])
-        mass = pl.col("label_log_likelihoods").list.eval(pl.element().exp()).list.sum()
-        known = answers.select("position", "query_id", "gold", "label_probs", mass=mass).drop_nulls("gold")
-        predicted = known.collect(engine="streaming")
+        scored = ScoredRequests(rows=rows, tokens=tokens, parts=parts, answered_part=part)
+        (of_scores,) = scored_definitions([definition])
+        answers = method.label_probs(scored, of_scores).select("position", "query_id", "gold", "label_probs")
+        predicted = answers.drop_nulls("gold").collect(engine="streaming")
         if predicted.is_empty():
             return "no true options to measure accuracy by"
         n_labels, where = len(predicted["label_probs"][0]), f"{suite}, {part}, {dataset}"
         correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
         accuracy = f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
-        return f"{accuracy}, label mass {predicted.select(pl.median('mass')).item():.2g} (median)"
+        masses = label_mass_metrics(scored, [of_scores]).filter(dataset=dataset, metric="label_mass_median")
+        return f"{accuracy}, label mass {masses['value'].item():.2g} (median)"
 
 
 class Scored(NamedTuple):

@@ -325,7 +325,7 @@ def test_predictions_none_of_which_names_a_label_are_all_wrong_or_refused(tmp_pa
     words = ("import", tmp_path / "said.parquet", "--labels", "no,None", "--out", tmp_path / "out", "--invalid")
     assert "no row has a label, and --invalid wrong would count all as wrong" in command(*words, "drop", exits=2)
     shown = command(*words, "wrong")
-    assert "is not above 0.667, that of always answering with the most frequent label. Try" in shown
+    assert "is not above 0.667, which always answering the most frequent label reaches. Try" in shown
     assert metrics(tmp_path / "out", "said")["accuracy"] == 0
     assert "3 of 3 predictions name no label and are counted as wrong" in (tmp_path / "out/report.html").read_text()
 
@@ -336,8 +336,8 @@ def test_answers_that_one_label_would_beat_say_so_first_and_what_to_try_where_th
     shown = command("import", tmp_path / "said.csv", "--labels", "rare,often", "--out", tmp_path / "out")
     # 6 of 10 are right, 7 would be if every answer were "often", as 9 of 10 are.
     sentence = (
-        "said: accuracy 0.600 is not above 0.700, that of always answering with the most frequent label; the model "
-        "answers “often” to 90% of the prompts. Try more demonstrations"
+        "said: accuracy 0.600 is not above 0.700, which always answering the most frequent label reaches; the "
+        "model answers “often” to 90% of the prompts. Try more demonstrations"
     )
     assert sentence in shown
     assert "--methods" not in shown
@@ -391,7 +391,7 @@ def test_a_hundred_labels_have_a_matrix_on_the_page_and_more_have_their_counts_i
         command("import", folder / "a.parquet", "--out", folder / "run")
         page = (folder / "run" / "report.html").read_text()
         assert ('class="box matrix"' in page) == (n_labels == 100)
-        assert "A dataset of more than 100 labels has its counts in the table confusion alone." in page
+        assert "The counts of a dataset of more than 100 labels are only in the table confusion." in page
         counts = pl.read_parquet(folder / "run" / "tables" / "confusion.parquet")
         assert counts.height == n_labels**2
         assert counts.filter(pl.col("n_requests") > 0).select("gold", "pred").rows() == [(n, n // 2) for n in range(10)]

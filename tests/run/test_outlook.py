@@ -38,6 +38,11 @@ def early(seen: list[Progress]) -> dict[str, str]:
     )
 
 
+def early_masses(seen: list[Progress]) -> dict[str, str]:
+    """Dataset -> the median label mass that was said of it."""
+    return dict(re.match(r"(\w+): .* label mass (\S+) ", now.line).groups() for now in seen if now.stage == STAGE)
+
+
 def accuracies(out, definition: str = "paper") -> dict[str, str]:
     metrics = pl.read_parquet(out / "tables" / "metrics.parquet").filter(
         pl.col("dataset") != "mean", metric="accuracy", method="vanilla", definition=definition, part="normal"
@@ -51,10 +56,16 @@ def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path
         suites=("staicc-normal",), datasets=CONFIG.datasets, n_queries=64, methods=("vanilla", "batch_calibration"),
         definitions=(definition,),
     )  # fmt: skip
-    said = early(all_progress(config, tmp_path))
+    seen = all_progress(config, tmp_path)
+    said = early(seen)
     measured = {name: value for name, value in accuracies(tmp_path, definition).items() if name in said}
     assert said == measured
     assert {*said} == {*CONFIG.datasets}
+    table = pl.read_parquet(tmp_path / "tables" / "metrics.parquet")
+    of_masses = table.filter(pl.col("dataset") != "mean", metric="label_mass_median", definition=definition)
+    assert early_masses(seen) == {
+        name: f"{mass:.2g}" for name, mass in of_masses.select("dataset", "value").iter_rows()
+    }
 
 
 def test_datasets_are_said_while_others_are_still_asked(tmp_path):

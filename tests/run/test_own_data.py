@@ -81,7 +81,7 @@ def test_a_run_that_one_label_would_beat_says_so_first(tmp_path):
     )
     # 8 of 20 and 18 of 180 rows are demonstrations: 162 of 174 queries have the same label.
     assert metrics["value"] < metrics["majority"] == pytest.approx(162 / 174)
-    sentence = f"t: accuracy {metrics['value']:.3f} is not above 0.931, that of always answering"
+    sentence = f"t: accuracy {metrics['value']:.3f} is not above 0.931, which always answering"
     assert sentence in shown.out
     assert sentence in (out / "report.html").read_text()
     assert "label mass" in shown.err  # beside the first accuracy

@@ -73,7 +73,7 @@ TITLES = {
     WORDING: "Wording",
     NEGATION: "Negation",
     SPACING: "Spaces and case",
-    AMONG: "Other questions beside it",
+    AMONG: "Other questions before it",
     REPEAT: "Repetition",
 }
 """Part -> the property of prompts that changes in it."""

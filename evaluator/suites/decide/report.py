@@ -106,9 +106,9 @@ QUESTION, METHOD = text_column("Question", "dataset"), text_column("Method", "me
 ASKED = [QUESTION, text_column("Asked as", "part"), METHOD]
 EFFECTS = [
     QUESTION,
-    text_column("Changed", "what"),
+    text_column("Variation", "what"),
     METHOD,
-    _share("Other answers", FLIPS),
+    _share("Changed answers", FLIPS),
     _share("Distance of probabilities", DISTANCE),
     _share("Accuracy over all variations", ACCURACY),
     _share("First option named", FIRST),
@@ -118,8 +118,8 @@ EFFECTS = [
 BASELINES = [
     *ASKED,
     text_column("Baseline", "baseline"),
-    Column("Accuracy of it", "accuracy", interval=("ci_low", "ci_high")),
-    Column("Method less it", "difference", show=signed, interval=("difference_low", "difference_high")),
+    Column("Baseline accuracy", "accuracy", interval=("ci_low", "ci_high")),
+    Column("Method minus baseline", "difference", show=signed, interval=("difference_low", "difference_high")),
     Column("p", "p_value", show=p_text),
 ]
 GRADED = [
