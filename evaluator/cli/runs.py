@@ -96,7 +96,7 @@ def _lines(state: "RunState") -> Iterator[str]:
         "suites": ", ".join(state.suites),
         "datasets": ", ".join(state.datasets),
         "methods": ", ".join(state.methods),
-        "prompts": f"{state.prompts:,} different ones" if state.prompts else "",
+        "prompts": f"{state.prompts:,} distinct" if state.prompts else "",
         "model": state.model,
         "engine": state.engine,
         "stages": ", ".join(state.stages),

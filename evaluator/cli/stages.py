@@ -272,7 +272,7 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
     from evaluator.report.random_baseline_figures import write_figure
 
     if given["chance"] and given["choices"]:
-        raise ConfigError("--chance and --choices say the same: give one of them.")
+        raise ConfigError("--chance and --choices exclude each other: give one of them.")
     counts = Counter[int]()
     for choices, examples in given["choices"] or ():
         counts[choices] += examples

@@ -293,7 +293,7 @@ def _settings(runs: Sequence[ComparedRun]) -> Iterator[str]:
     for name in different_settings([run.record for run in runs]):
         if name not in ("dtype", "engine") and (is_one_model or name != "tokenizer"):
             values = "; ".join(f"{run.model}: {settings(run.record).get(name, 'none')}" for run in runs)
-            yield f"The runs differ in their {name}, so that their differences are those of it as well. {values}."
+            yield f"The runs differ in their {name}, so their differences include its effect. {values}."
 
 
 def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -> Iterator[str]:
@@ -304,5 +304,5 @@ def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -
         if a.height and a.equals(b):
             yield (
                 f"{first.model} and {second.model} have the same scores to the last digit ({a.height:,} predictions), "
-                "so that they are one model, or what sets them apart had no effect. Check --model and --adapter."
+                "so they are one model, or the setting that sets them apart had no effect. Check --model and --adapter."
             )

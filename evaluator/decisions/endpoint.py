@@ -47,7 +47,7 @@ class EndpointOptions(Options):
         require_address("--url", self.url, API_KEY_VARIABLE)
         require_known("--parts of ask: there is no part", self.parts, PARTS)
         if self.prices and self.price_per_million is not None:
-            raise ConfigError("--prices and --price-per-million say the same: give one of them.")
+            raise ConfigError("--prices and --price-per-million exclude each other: give one of them.")
 
     @property
     def host(self) -> str:

@@ -263,7 +263,7 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
     """
     named = [each for each in thresholds if each.threshold is not None]
     if "slice" not in answers.columns and any(each.slice is not None for each in named):
-        raise ConfigError("Each threshold is for one slice. Give the answers a column `slice` with theirs.")
+        raise ConfigError("Each threshold is for one slice. Give the answers a column `slice`.")
     limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(is_about(one)).then(one.threshold) for one in named))
     score = pl.col(_columns(next((each.measure for each in named), "accuracy"))[0])
     rows = answer_rows(answers.with_columns(gold=pl.lit(0, pl.Int64)), yes)

@@ -192,7 +192,7 @@ def _device_lines(record: PreflightRecord, utilisation: float) -> Iterator[str]:
 def finding_lines(findings: Sequence[FindingRecord]) -> Iterator[str]:
     """Yield a line for each finding, one for all notes of a name; one that says there are none."""
     if not findings:
-        yield "Nothing was found that a run should wait for."
+        yield "No problem was found."
     for name, group in groupby(findings, key=lambda one: one.name):
         ones = list(group)
         first, n_others = ones[0], len(ones) - 1

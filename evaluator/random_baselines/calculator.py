@@ -111,7 +111,7 @@ def _sentences(summary: Summary, result: Result) -> str:
         "between": f"Between the baselines: above chance, and not above the {_best_of(summary)}.",
         "above both": f"Above both baselines. The {_best_of(summary)} has as many right\nwith probability "
         f"{_probability(result.max_tail, result.log10_max_tail)}: {told} than uniform guessing at the "
-        f"{TAIL_TO_TELL:.0%} level, as one test.",
+        f"{TAIL_TO_TELL:.0%} level, as a single test.",
     }[result.verdict]
     bound = (
         f"The true accuracy of the best is at least {result.accuracy_lower_bound:.5f} with {ASSURANCE:.0%} confidence"
@@ -121,7 +121,7 @@ def _sentences(summary: Summary, result: Result) -> str:
         return f"{sentence}\n{bound}:\n{result.n_needed:,} examples would distinguish that from guessing ({power})."
     if result.verdict == "below both":
         return sentence
-    return f"{sentence}\n{bound}, which is not above chance:\nthis result does not say how many examples would tell it."
+    return f"{sentence}\n{bound}, which is not above chance:\nthis result cannot say how many examples would show it."
 
 
 def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:

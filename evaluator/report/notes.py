@@ -117,7 +117,7 @@ def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Itera
     if named:
         other = "released" if followed == "paper" else "paper"
         yield (
-            f"Paper and released code build different prompts for {named}. Here they are those of {followed}, so that "
+            f"Paper and released code build different prompts for {named}. This run has the prompts of {followed}, so "
             f"these have no results under {other}; a run with --definition {other} has them."
         )
 

@@ -47,7 +47,7 @@ def threshold_report(
     if file:
         options = as_chosen(replace(options, group_column=options.group_column or file.group_column), file)
     if len(runs) != (2 if options.costs else 1):
-        raise ConfigError("--costs takes two runs, of a small model and a large one. Else name one run at a time.")
+        raise ConfigError("--costs takes two runs, of a small model and a large one. Without it, name one run.")
     read = [read_answers(Path(path), options) for path in (*runs, check) if path]
     answers, *others = (thresholds.answer_rows(with_gold(each.rows), options.yes) for each in read)
     later = others[-1:] if check else [answers] if file else []

@@ -176,7 +176,7 @@ def test_a_table_of_ones_own_and_a_dataset_of_staicc_are_asked_alike(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("staicc-normal", "--sets", 3), "choose the demonstrations of one's own data (--data)"),
+        (("staicc-normal", "--sets", 3), "choose the demonstrations of your own data (--data)"),
         (
             ("staicc-robustness", "--sets", 3),
             "--sets belongs to staicc-normal, staicc-learning-curve, pvi, decide, not to",

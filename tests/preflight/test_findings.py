@@ -41,7 +41,7 @@ def test_each_warning_has_a_line_and_notes_of_one_name_share_theirs():
     ]
     assert [*finding_lines(noted[:2])][1].strip() == "also found in 1 other dataset: b"
     assert len([*finding_lines(noted[:1])]) == 1
-    assert [*finding_lines([])] == ["Nothing was found that a run should wait for."]
+    assert [*finding_lines([])] == ["No problem was found."]
 
 
 @pytest.mark.parametrize(("n", "text"), [(2, "0, 1"), (3, "0, 1 and 1 other"), (4, "0, 1 and 2 others")])

@@ -40,7 +40,7 @@ def test_where_no_prompts_differ_between_definitions_there_is_no_note() -> None:
 def test_a_run_of_the_released_prompts_names_the_papers_as_the_others() -> None:
     domain = metrics(("staicc-bias", "domain", "vanilla"), ("staicc-bias", "contextual", "vanilla"))
     (note,) = [*prompt_definition_notes(record("released"), domain)]
-    assert "prompts for the part domain. Here they are those of released" in note
+    assert "prompts for the part domain. This run has the prompts of released" in note
     assert note.endswith("a run with --definition paper has them.")
 
 

@@ -88,7 +88,7 @@ def _check_demonstrations(config: RunConfig) -> None:
     if config.options_of(DemonstrationOptions) != DemonstrationOptions() and (others or not config.is_own_data):
         where = ", ".join(others) or "StaICC's datasets, whose demonstrations are those of its toolkit"
         raise ConfigError(
-            "--demonstrations, --sets and --seed choose the demonstrations of one's own data (--data) in "
+            "--demonstrations, --sets and --seed choose the demonstrations of your own data (--data) in "
             f"{' and '.join(sorted(SUITES_OF_OWN_DATA))}; not for {where}. Leave them out."
         )
 

@@ -246,7 +246,7 @@ def test_the_notes_say_what_the_reader_must_know(page: webdriver.Chrome) -> None
     prompts, missing, absent = shown(page, ".reader-notes li")
     assert prompts == (
         "Paper and released code build different prompts for the parts domain, gler, sampling and template and the "
-        "method topk. Here they are those of paper, so that these have no results under released; a run with "
+        "method topk. This run has the prompts of paper, so these have no results under released; a run with "
         "--definition released has them."
     )
     assert missing.startswith("abc: none of the training prompts of knn_centroid has the label “w”.")
