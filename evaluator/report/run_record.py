@@ -252,7 +252,7 @@ def receipt_lines(name: str, receipt: ReceiptRecord) -> Iterator[str]:
         f"({determinism(receipt)})"
     )
     yield (
-        f"Drift: at most {receipt.max_drift_nats:.2g} nats, 99% below {receipt.p99_drift_nats:.2g}, 95% below "
+        f"Drift: at most {receipt.max_drift_nats:.2g} nats, 99% at most {receipt.p99_drift_nats:.2g}, 95% at most "
         f"{receipt.p95_drift_nats:.2g}, median {receipt.median_drift_nats:.2g}"
     )
     yield f"Flipped predictions: {receipt.flipped} of {receipt.predictions}"

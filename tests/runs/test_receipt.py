@@ -150,7 +150,7 @@ def test_receipts_of_several_dtypes_stand_beside_each_other_and_the_last_of_each
 def test_the_command_prints_the_drift_and_the_page_shows_it(measured):
     said = command("receipt", measured, "--n", 20, "--seed", 4)
     assert "20 prompts scored again, shuffled, in " in said
-    assert "Drift: at most 0 nats, 99% below 0, 95% below 0, median 0" in said
+    assert "Drift: at most 0 nats, 99% at most 0, 95% at most 0, median 0" in said
     assert "Flipped predictions: 0 of 20" in said
     assert "Changed verdicts: 0 of 9" in said
     page = (measured / "report.html").read_text()

@@ -219,8 +219,8 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
         is_same_search = pl.all_horizontal(pl.col(name) == row[name] for name in SEARCH_GROUP)
         prompt = prompts.filter(is_same_search, prompt_number=number).row(0, named=True)
         examples = f", examples {', '.join(map(str, prompt['demonstrations']))}" if prompt["demonstrations"] else ""
-        do = "does" if len(others) == 1 else "do"
-        also = f", as {plural(len(others), 'other')} {do}" if others else ""
+        have = "has" if len(others) == 1 else "have"
+        also = f" ({plural(len(others), 'other prompt')} {have} as many)" if others else ""
         content: list[Block] = [f"Try {number}{examples}.", Filled("lines.html", {"lines": prompt["text"]})]
         title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
         groups.append(Group(content, title, dataset=row["dataset"], style="best", is_folded=True))

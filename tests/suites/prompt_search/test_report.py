@@ -30,7 +30,7 @@ def test_the_first_of_the_best_prompts_is_shown_with_how_many_others_reach_as_mu
         for row in results
     ]
     best, _ = best_prompts(pl.DataFrame(prompts, schema=SEARCH_PROMPTS), pl.DataFrame(results, schema=SEARCH_RESULTS))
-    assert best.title == "abc, 1-shot: 3 of 4 correct, as 1 other does"
+    assert best.title == "abc, 1-shot: 3 of 4 correct (1 other prompt has as many)"
     about, text = best.content
     assert about == "Try 2, examples x."
     assert text.variables == {"lines": "abc 1"}
