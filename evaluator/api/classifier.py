@@ -7,6 +7,7 @@ Keep a model loaded between calls, and its answers for as long as the process li
 
 import atexit
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
@@ -29,6 +30,7 @@ from evaluator.cli.terminal import draw
 from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.labelled_table import TableText, table_template
+from evaluator.datasets.tables import cell_text
 from evaluator.engine import find_source, with_devices
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError
@@ -100,7 +102,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_sets: demonstration sets; probabilities are averaged over them.
         method: inference method; `evaluator methods` lists them. Half of the training rows are set aside for methods
             that calibrate on labelled examples.
-        label_names: text of each class in the prompt; None: str(class).
+        label_names: text of each class in the prompt; None: str(class), of whole numbers without a fraction.
         template: text around inputs and labels; None: made of the names of the columns.
         instruction: text before the demonstrations, for a template that is made.
         engine: None: vllm where it is installed, else transformers.
@@ -179,6 +181,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows = self._validated(X, reset=False)
+        if rows[0:1].size != len(self._dataset.text_fields):
+            raise InputError(f"X has {rows[0:1].size} columns, and {len(self._dataset.text_fields)} were fitted.")
         queries = _examples(rows, np.zeros(len(rows), dtype=np.int64))
         identity = fingerprint(self._dataset.fingerprint, queries["texts"].to_list())
         dataset = replace(self._dataset, test=queries, fingerprint=identity)
@@ -204,19 +208,19 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:  # noqa: N803
         """Return X and y as scikit-learn checks them. Raises InputError for what it refuses."""
         is_text = _is_text(X)
-        if is_text:  # NumPy would write a missing cell among texts as a text
-            X = np.array(["" if _is_missing(cell) else cell for cell in X], dtype=object)  # noqa: N806
+        # NumPy would write a missing cell among texts as a text.
+        X = np.array([_text(cell) for cell in X], dtype=object) if is_text else _columns(X)  # noqa: N806
         try:
             # _examples() refuses NaN, with its row.
             checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
-            validated = validate_data(self, X, *y, **checks)
-            for number, label in enumerate(validated[1] if y else ()):
-                if _is_missing(label):
+            for number, label in enumerate(np.ravel(np.asarray(y[0], dtype=object)) if y and y[0] is not None else ()):
+                if _is_null(label):
                     raise ValueError(f"y, row {number} (from 0): the class is missing. Fill or remove it.")
+            validated = validate_data(self, X, *y, **checks)
             if y:
                 check_classification_targets(validated[1])
             return validated
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise InputError("X is one text. Give a list of texts." if isinstance(X, str) else str(error)) from error
 
     def _config(self) -> RunConfig:
@@ -242,7 +246,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _training_dataset(self, examples: pl.DataFrame, fields: tuple[str, ...]) -> ClassificationDataset:
         """Return the examples as demonstrations. Raises ConfigError or TemplateError for names or fields that lack."""
         classes = self.classes_.tolist()
-        names = {label: str(label) for label in classes} if self.label_names is None else self.label_names
+        own = {label: _text(label) if isinstance(label, float) else str(label) for label in classes}
+        names = own if self.label_names is None else self.label_names
         unnamed = [label for label in classes if label not in names]
         if unnamed:
             raise ConfigError(f"label_names has no name for the class {unnamed[0]!r}. Name each class.")
@@ -296,16 +301,50 @@ def _is_text(X: Any) -> bool:  # noqa: N803
     return has_one_axis and any(isinstance(cell, str) for cell in X)
 
 
+def _columns(X: Any) -> Any:  # noqa: N803
+    """Return a frame with its cells as texts, anything else unchanged.
+
+    NumPy would make all columns one type: of 29 beside 0.5 it makes 29.0, of a date a number of days.
+    """
+    names = [*getattr(X, "column_names", getattr(X, "columns", ()))]  # those of PyArrow are arrays
+    if not names or len({*names}) < len(names):
+        return X
+    arrays = [np.asarray(X[name]) for name in names]
+    # Of numbers NumPy has the shortest text, of times their own frame has it.
+    columns = [X[name] if array.dtype.kind == "M" else array for name, array in zip(names, arrays, strict=True)]
+    texts = np.array([[_text(cell) for cell in column] for column in columns], dtype=object).T
+    return pl.DataFrame(texts, names, orient="row") if all(isinstance(name, str) for name in names) else texts
+
+
+def _text(cell: Any) -> str:
+    """Return a cell as a text, numbers as those of a table that is read; "" for a missing one."""
+    if isinstance(cell, np.floating):
+        cell = float(str(cell))  # 0.1 in 32 bits is another number in 64
+    elif isinstance(cell, np.bool_ | np.integer):
+        cell = cell.item()
+    return "" if _is_missing(cell) else str(cell_text(cell) if isinstance(cell, int | float) else cell)
+
+
+def _is_null(cell: Any) -> bool:
+    """Return whether a cell is None, or pandas' NA or NaT."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+
+
 def _is_missing(cell: Any) -> bool:
-    """Return whether a cell is None, pandas' NA or NaT, NaN or infinite."""
-    is_number = isinstance(cell, float | np.floating)
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (is_number and not np.isfinite(cell))
+    """Return whether a cell is null, NaN or infinite."""
+    return _is_null(cell) or (isinstance(cell, float) and not math.isfinite(cell))
+
+
+_NO_TEXT = re.compile("\0|[\ud800-\udfff]")
+"""NUL, which tokenizers drop, and halves of surrogate pairs, which are no characters."""
 
 
 def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
-    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises InputError for a blank or missing text."""
-    texts = [["" if _is_missing(cell) else str(cell) for cell in np.atleast_1d(row)] for row in rows]
-    blank = next((number for number, row in enumerate(texts) if not all(map(str.strip, row))), None)
-    if blank is not None:
-        raise InputError(f"X, row {blank} (from 0): a text is blank, missing, NaN or infinite. Fill or remove it.")
+    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises InputError for a cell that is no text."""
+    texts = [[_text(cell) for cell in np.atleast_1d(row)] for row in rows]
+    for number, row in enumerate(texts):
+        if not all(map(str.strip, row)):
+            raise InputError(f"X, row {number} (from 0): a text is blank, missing, NaN or infinite. Fill or remove it.")
+        if any(map(_NO_TEXT.search, row)):
+            raise InputError(f"X, row {number} (from 0): a text holds NUL or half of a surrogate pair. Remove it.")
     return pl.DataFrame({"source_row": range(len(texts)), "texts": texts, "gold": gold}, schema=EXAMPLES)

@@ -222,23 +222,26 @@ def _written(data: Any, folder: Path) -> Any:
         return data
     if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):  # of paths, and not of rows
         return data
-    content = io.BytesIO()
-    pq.write_table(_arrow_table(data), content)
-    path = folder / "data" / short_digest(content.getvalue()) / "table.parquet"
-    write_bytes(path, content.getbuffer())
+    content = _parquet(data)
+    path = folder / "data" / short_digest(content) / "table.parquet"
+    write_bytes(path, content)
     return str(path)
 
 
-def _arrow_table(data: Any) -> pa.Table:
-    """Return a table as PyArrow's, with the features of a datasets.Dataset. Raises ConfigError for what is no table."""
+def _parquet(data: Any) -> bytes:
+    """Return a table as Parquet, with the features of a datasets.Dataset. Raises ConfigError for what is no table."""
+    content = io.BytesIO()
     try:
         if isinstance(data, pl.DataFrame | pl.LazyFrame):
-            return data.lazy().collect().to_arrow()
-        if isinstance(data, Mapping) and _why_no_table(data):
+            table = data.lazy().collect().to_arrow()
+        elif isinstance(data, Mapping) and _why_no_table(data):
             raise ValueError
-        if hasattr(data, "features"):  # datasets.Dataset
-            return data.with_format("arrow")[:].replace_schema_metadata(data.features.arrow_schema.metadata)
-        return pa.Table.from_pylist(list(data)) if isinstance(data, list | tuple) else pa.table(data)
+        elif hasattr(data, "features"):  # datasets.Dataset
+            table = data.with_format("arrow")[:].replace_schema_metadata(data.features.arrow_schema.metadata)
+        else:
+            table = pa.Table.from_pylist(list(data)) if isinstance(data, list | tuple) else pa.table(data)
+        pq.write_table(table, content)
+        return content.getvalue()
     except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"data of the type {type(data).__name__} is no table{_why_no_table(data)}. Give a path, a frame, a "
@@ -264,9 +267,9 @@ def _why_no_table(data: Any) -> str:
         data = {name: [row.get(name) for row in data if isinstance(row, Mapping)] for name in data[0]}
     for name, cells in data.items() if hasattr(data, "items") and not isinstance(data, type) else ():
         try:
-            pa.array(None if isinstance(cells, str) else cells)
+            pq.write_table(pa.table({"": pa.array(None if isinstance(cells, str) else cells)}), io.BytesIO())
         except (pa.ArrowException, TypeError, ValueError):
-            return f": the cells of its column {name!r} are no list of one kind"
+            return f": the cells of its column {name!r} are no list of one kind that Parquet has"
     return ""
 
 

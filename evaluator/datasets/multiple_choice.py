@@ -20,7 +20,7 @@ import polars as pl
 
 from evaluator.config import TableColumns
 from evaluator.datasets.base import CHOICE_EXAMPLES, MultipleChoiceDataset
-from evaluator.datasets.tables import first_repeated, parsed, read_rows, table_stem
+from evaluator.datasets.tables import cell_kind, cell_text, first_repeated, parsed, read_rows, table_stem
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import read_object
@@ -209,12 +209,10 @@ def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
 
 
 def _text(cell: Any, where: str) -> str | None:
-    """Return a text, or a number as a text."""
-    if cell is None or isinstance(cell, str):
-        return cell
-    if isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell)):
-        return str(cell)
-    raise DatasetError(f"{where}: a text or a finite number was expected, got {shown(cell)}.")
+    """Return a text, or a number as tables of labels have it."""
+    if cell is not None:
+        cell_kind(cell, where)
+    return cell_text(cell)
 
 
 def choice_list(cell: Any, where: str) -> list[str | None]:
@@ -234,8 +232,8 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
 
 def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
     as_text = choices.index(value) if isinstance(value, str) and value in choices else None
-    is_whole = isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value))
-    as_index = int(str(value).strip()) if is_whole and not isinstance(value, bool) else None
+    is_whole = isinstance(value, int | float | str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", str(cell_text(value)))
+    as_index = int(str(cell_text(value))) if is_whole else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
             f"{where}: the correct choice {value!r} is both a choice's text and another choice's number among "

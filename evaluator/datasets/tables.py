@@ -171,18 +171,18 @@ def read_texts(path: Path, columns: Sequence[str], hint: str, *, structured: Col
             if cell is None or (name in structured and isinstance(cell, list | dict)):
                 continue
             where = f"{path}, row {number} (from 0), column {name}"
-            kind = _kind(cell, where)
+            kind = cell_kind(cell, where)
             if kinds.setdefault(name, kind) != kind:
                 raise DatasetError(
                     f"{where}: {shown(cell)} is a {kind}, and cells before it are {kinds[name]}s. Write all cells of a "
                     "column as one kind."
                 )
-    written = [[_text(cell) for cell in row] for _, row in rows]
+    written = [[cell_text(cell) for cell in row] for _, row in rows]
     texts = pl.DataFrame(written, schema=dict.fromkeys(columns, pl.String()), orient="row")
     return Table(texts, pl.Series([number for number, _ in rows], dtype=pl.Int64))
 
 
-def _text(cell: Any) -> str | None:
+def cell_text(cell: Any) -> str | None:
     """Return a cell as a text: 1 and 1.0, which are one number, as "1"."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))
@@ -197,7 +197,7 @@ def parsed(cell: object) -> Any:
         return cell
 
 
-def _kind(cell: Any, where: str) -> str:
+def cell_kind(cell: Any, where: str) -> str:
     """Return the kind of a cell. Raises DatasetError for lists, objects and numbers of more than 64 bits."""
     if isinstance(cell, str):
         return "text"

@@ -1,13 +1,16 @@
 """The scikit-learn classifier: scikit-learn's own checks, and the same answers as a run gives."""
 
 import pickle
+import warnings
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -91,6 +94,56 @@ def test_columns_of_a_frame_are_text_fields():
     template = MetaTemplate(input_prefixes=("",), input_affixes=("",), label_prefix="", label_affix="")
     with pytest.raises(evaluator.errors.TemplateError, match="1 input prefixes"):
         evaluator.InContextClassifier(**FAKE, template=template).fit(frame, LABELS)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_cells_of_a_frame_are_the_texts_that_a_run_reads_whatever_other_columns_hold(kind):
+    """NumPy makes one type of all columns: 29.0 of 29 beside 12.5, and of dates an error or a number of days."""
+    times = [datetime(2026, 11, day) for day in (1, 2)]
+    columns = {"age": [29, 30], "income": [12.5, 13.0], "paid": [True, False], "rate": np.float32([0.1, 2])}
+    for more in ({}, {"when": times}, {"name": ["a", "b"]}):
+        classifier = evaluator.InContextClassifier(**FAKE, shots=2).fit(kind(columns | more), ["x", "y"])
+        assert list(classifier.feature_names_in_) == [*columns, *more]
+        expected = [["29", "12.5", "true", "0.1"], ["30", "13", "false", "2"]]
+        dates = {"when": ["2026-11-01 00:00:00", "2026-11-02 00:00:00"]}
+        expected = [row + [(more | dates)[name][place] for name in more] for place, row in enumerate(expected)]
+        assert sorted(classifier.demonstrations_["texts"].to_list()) == expected
+    numbered = evaluator.InContextClassifier(**FAKE, shots=2).fit(pd.DataFrame({0: [1, 2], 1: [0.5, 1.5]}), ["x", "y"])
+    assert sorted(numbered.demonstrations_["texts"].to_list()) == [["1", "0.5"], ["2", "1.5"]]
+    with pytest.raises(InputError, match="0 sample"):
+        classifier.predict(kind(columns | more)[:0])
+
+
+def test_columns_that_were_not_fitted_are_refused_and_not_dropped():
+    frame = pl.DataFrame({"title": TEXTS, "body": TEXTS[::-1]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's, about names
+        for fitted, asked, said in ((TEXTS, frame, "X has 2 columns, and 1"), (frame, TEXTS, "X has 1 columns, and 2")):
+            classifier = evaluator.InContextClassifier(**FAKE).fit(fitted, LABELS)
+            with pytest.raises(InputError, match=said):
+                classifier.predict(asked)
+
+
+def test_nullable_classes_are_named_as_the_whole_numbers_that_they_are():
+    """scikit-learn makes floats of pandas' Int64, and a prompt would say 1.0."""
+    found = [
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS, pd.Series([0, 1] * 20, dtype=kind)).predict_proba(["a film"])
+        for kind in ("int64", "Int64")
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["string", "Int64"])
+def test_pandas_missing_class_is_one_sentence_with_its_row(kind):
+    labels = pd.Series(["1", None], dtype="string").astype(kind)
+    with pytest.raises(InputError, match=r"^y, row 1 \(from 0\): the class is missing"):
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS[:2], labels)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_nul_and_half_a_surrogate_pair_are_refused_as_in_a_table(text):
+    with pytest.raises(InputError, match=r"^X, row 1 \(from 0\): a text holds NUL or half of a surrogate pair"):
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict(["a", text])
 
 
 def test_what_does_not_fit_is_said_when_fitting():

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -151,6 +152,11 @@ def test_a_dataset_has_the_names_in_its_features_and_may_be_the_training_data():
             pd.DataFrame({"text": ["a", "b"], "label": ["x", 1]}),
             "no table: the cells of its column 'label' are no list",
         ),
+        (
+            pd.DataFrame({"text": ["a", "b"], "label": pd.cut([1, 2], [0, 1, 2])}),
+            "no table: the cells of its column 'label' are no list of one kind that Parquet has",
+        ),
+        (pa.table({"text": pc.run_end_encode(pa.array(["a"]))}), "type Table is no table"),
         ([("a", "x")], 'type list is no table: its columns have no names. .*schema=."text", "label".'),
         (np.array([["a", "x"]]), 'type ndarray is no table: its columns have no names. .*schema=."text", "label".'),
         (np.array(["a"]), "type ndarray is no table: it is one column. Name it"),

@@ -46,6 +46,16 @@ def test_the_correct_choice_may_be_a_number_or_a_list(tmp_path, answers, correct
     assert only(write(tmp_path, "jsonl", rows)).examples["correct"].to_list() == correct
 
 
+def test_whole_numbers_that_another_program_wrote_as_fractions_are_whole(tmp_path):
+    rows = [row | {"answer": answer, "id": float(answer)} for row, answer in zip(ROWS, [1.0, 0.0], strict=True)]
+    examples = only(write(tmp_path, "parquet", rows)).examples
+    assert examples["correct"].to_list() == [[1], [0]]
+    assert examples["example_id"].to_list() == ["1", "0"]
+    for answer in (0.5, True):
+        with pytest.raises(DatasetError, match="nor a whole number"):
+            only(write(tmp_path, "parquet", [ROWS[0] | {"answer": answer}]))
+
+
 def test_numbers_in_a_csv_are_numbers_of_choices(tmp_path):
     rows = [row | {"answer": answer} for row, answer in zip(ROWS, ["1", "[0, 2]"], strict=True)]
     assert only(write(tmp_path, "csv", rows)).examples["correct"].to_list() == [[1], [0, 2]]
