@@ -181,11 +181,11 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows = self._validated(X, reset=False)
-        if rows[0:1].size != len(self._dataset.text_fields):
-            raise InputError(f"X has {rows[0:1].size} columns, and {len(self._dataset.text_fields)} were fitted.")
+        if (n_columns := rows[:1].size) != (n_fitted := len(self._dataset.text_fields)):
+            raise InputError(f"X has {n_columns} columns, and {n_fitted} were fitted.")
         queries = _examples(rows, np.zeros(len(rows), dtype=np.int64))
-        identity = fingerprint(self._dataset.fingerprint, queries["texts"].to_list())
-        dataset = replace(self._dataset, test=queries, fingerprint=identity)
+        asked = fingerprint(self._dataset.fingerprint, queries["texts"].to_list())
+        dataset = replace(self._dataset, test=queries, fingerprint=asked)
         demonstration_set, query_id = (index.ravel() for index in np.indices((self.n_sets, queries.height)))
         shown = self._demonstration_ids[demonstration_set]
         plan = PromptPlan(demonstration_set=demonstration_set, query_id=query_id, demonstration_ids=shown)
@@ -195,8 +195,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
         """Return the likeliest class of each row, [n]. Raises as `predict_proba` does."""
-        probabilities = self.predict_proba(X)
-        return np.asarray(self.classes_[probabilities.argmax(axis=1)])
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def __sklearn_tags__(self) -> Tags:
         """Tell scikit-learn's checks which inputs and scores to expect."""
@@ -214,7 +213,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # _examples() refuses NaN, with its row.
             checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
             for number, label in enumerate(np.ravel(np.asarray(y[0], dtype=object)) if y and y[0] is not None else ()):
-                if _is_null(label):
+                if _is_missing(label):
                     raise ValueError(f"y, row {number} (from 0): the class is missing. Fill or remove it.")
             validated = validate_data(self, X, *y, **checks)
             if y:
@@ -283,14 +282,12 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return schemas.PREDICTIONS of requests."""
         config, data = self._config(), answers_folder()
         resolved, loader = loaded_model(config, self._model_config())
-        shown = self._demonstration_ids.tolist()
-        folder = data / "store" / fingerprint(dataset.fingerprint, self.method, shown)
+        folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self._demonstration_ids.tolist())
         own = rows.with_columns(suite=pl.lit(_SUITE))
         every = pl.concat(map(as_request_rows, [own, *added_rows(_SUITE, dataset, rows.lazy(), config)]))
         store = open_intact_store(folder) or write_store(folder, every.lazy())
         built = Built(config, store, measured_parts(config), {dataset.name: dataset})
-        stage = score_run(built, resolved, data, loader, keep_loaded=True)
-        scored = draw(stage) if self.progress else finish(stage)
+        scored = (draw if self.progress else finish)(score_run(built, resolved, data, loader, keep_loaded=True))
         run = complete_run(scored_run(built, scored.stores), scored.stores)
         return predict(run.scored, run.methods, config.definitions).collect()
 
@@ -309,42 +306,35 @@ def _columns(X: Any) -> Any:  # noqa: N803
     names = [*getattr(X, "column_names", getattr(X, "columns", ()))]  # those of PyArrow are arrays
     if not names or len({*names}) < len(names):
         return X
-    arrays = [np.asarray(X[name]) for name in names]
     # Of numbers NumPy has the shortest text, of times their own frame has it.
-    columns = [X[name] if array.dtype.kind == "M" else array for name, array in zip(names, arrays, strict=True)]
+    columns = [X[name] if (cells := np.asarray(X[name])).dtype.kind == "M" else cells for name in names]
     texts = np.array([[_text(cell) for cell in column] for column in columns], dtype=object).T
     return pl.DataFrame(texts, names, orient="row") if all(isinstance(name, str) for name in names) else texts
 
 
 def _text(cell: Any) -> str:
-    """Return a cell as a text, numbers as those of a table that is read; "" for a missing one."""
-    if isinstance(cell, np.floating):
-        cell = float(str(cell))  # 0.1 in 32 bits is another number in 64
-    elif isinstance(cell, np.bool_ | np.integer):
-        cell = cell.item()
-    return "" if _is_missing(cell) else str(cell_text(cell) if isinstance(cell, int | float) else cell)
+    """Return a cell as a text, numbers as those of a table that is read; "" for a missing, NaN or infinite one."""
+    if isinstance(cell, np.floating | np.bool_ | np.integer):  # 0.1 in 32 bits is another number in 64
+        cell = float(str(cell)) if isinstance(cell, np.floating) else cell.item()
+    if _is_missing(cell) or (isinstance(cell, float) and not math.isfinite(cell)):
+        return ""
+    return str(cell_text(cell) if isinstance(cell, int | float) else cell)
 
 
-def _is_null(cell: Any) -> bool:
+def _is_missing(cell: Any) -> bool:
     """Return whether a cell is None, or pandas' NA or NaT."""
     return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
-def _is_missing(cell: Any) -> bool:
-    """Return whether a cell is null, NaN or infinite."""
-    return _is_null(cell) or (isinstance(cell, float) and not math.isfinite(cell))
-
-
-_NO_TEXT = re.compile("\0|[\ud800-\udfff]")
-"""NUL, which tokenizers drop, and halves of surrogate pairs, which are no characters."""
+_USABLE = re.compile("(?s)(?!.*[\0\ud800-\udfff]).*\\S")
+"""A text that is not blank, without NUL, which tokenizers drop, and without halves of surrogate pairs."""
 
 
 def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
     """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises InputError for a cell that is no text."""
     texts = [[_text(cell) for cell in np.atleast_1d(row)] for row in rows]
-    for number, row in enumerate(texts):
-        if not all(map(str.strip, row)):
-            raise InputError(f"X, row {number} (from 0): a text is blank, missing, NaN or infinite. Fill or remove it.")
-        if any(map(_NO_TEXT.search, row)):
-            raise InputError(f"X, row {number} (from 0): a text holds NUL or half of a surrogate pair. Remove it.")
+    wrong = next((number for number, row in enumerate(texts) if not all(map(_USABLE.match, row))), None)
+    if wrong is not None:
+        what = "a text is blank, missing, NaN or infinite, or holds NUL or half of a surrogate pair"
+        raise InputError(f"X, row {wrong} (from 0): {what}. Fill or remove it.")
     return pl.DataFrame({"source_row": range(len(texts)), "texts": texts, "gold": gold}, schema=EXAMPLES)

@@ -218,9 +218,8 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
 
 def _written(data: Any, folder: Path) -> Any:
     """Write a table to a file of the run, in a folder named by its content, and return its path; paths unchanged."""
-    if data is None or isinstance(data, str | Path):
-        return data
-    if isinstance(data, list | tuple) and data and isinstance(data[0], str | Path):  # of paths, and not of rows
+    first = data[0] if isinstance(data, list | tuple) and data else data  # a list of paths, and not of rows
+    if data is None or isinstance(first, str | Path):
         return data
     content = _parquet(data)
     path = folder / "data" / short_digest(content) / "table.parquet"
