@@ -18,7 +18,7 @@ import msgspec
 
 from evaluator.files.json_files import to_builtins
 from evaluator.progress import Progress, Stage, finish
-from evaluator.redaction import printable
+from evaluator.redaction import all_printable, printable
 
 if TYPE_CHECKING:
     from rich.console import Console  # slow to import
@@ -34,7 +34,8 @@ def echo(*lines: object, err: bool = False) -> None:
 
 def echo_json(content: object) -> None:
     """Print records, tables of JSON values, or both within each other, as indented JSON; NaN and infinity are null."""
-    echo(msgspec.json.format(msgspec.json.encode(to_builtins(content)), indent=2).decode())
+    # A folder whose name is no UTF-8 has halves of surrogate pairs, which no JSON holds as they are.
+    echo(msgspec.json.format(msgspec.json.encode(all_printable(to_builtins(content))), indent=2).decode())
 
 
 class LossyStream:

@@ -142,9 +142,7 @@ def test_pandas_missing_class_is_one_sentence_with_its_row(kind):
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
 def test_nul_and_half_a_surrogate_pair_are_refused_as_in_a_table(text):
-    with pytest.raises(
-        InputError, match=r"^X, row 1 \(from 0\): .*holds NUL or half of a surrogate pair"
-    ):
+    with pytest.raises(InputError, match=r"^X, row 1 \(from 0\): .*holds NUL or half of a surrogate pair"):
         evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict(["a", text])
 
 

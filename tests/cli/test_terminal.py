@@ -1,6 +1,7 @@
 """Progress on a terminal and without one."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -126,3 +127,8 @@ def test_numbers_that_json_does_not_have_are_null(capsys: pytest.CaptureFixture[
     terminal.echo_json({"coverage": [0.5, float("nan"), float("inf")], "option": "é"})
     assert json.loads(written := capsys.readouterr().out) == {"coverage": [0.5, None, None], "option": "é"}
     assert "é" in written
+
+
+def test_a_name_that_is_no_utf_8_is_written_out_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.echo_json({"runs": [{"folder": os.fsdecode(b"r\xff")}]})
+    assert json.loads(capsys.readouterr().out) == {"runs": [{"folder": "r\\udcff"}]}
