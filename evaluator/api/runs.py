@@ -113,6 +113,7 @@ class Run(Results):
         return [*self.record.tables]
 
     def table(self, name: str) -> pl.DataFrame:
+        require_known("This run has no table", [name], self.table_names, StoreError, listed="It has")
         return self._measured.table(name)
 
     def __str__(self) -> str:

@@ -71,6 +71,11 @@ def test_a_notebook_shows_the_page_and_print_the_summary(run):
     assert "staicc-normal / normal, vanilla: mean accuracy" in str(run)
 
 
+def test_a_table_that_a_run_does_not_have_is_told_of_those_that_it_has(run):
+    with pytest.raises(StoreError, match=r"This run has no table 'metric'\. Did you mean 'metrics'.*\? It has: "):
+        run.table("metric")
+
+
 def test_a_run_in_a_folder_can_be_opened_again(tmp_path):
     first = evaluator.evaluate("staicc-normal", out=tmp_path, **SMALL)
     again = evaluator.open_run(tmp_path)
