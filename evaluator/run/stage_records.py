@@ -101,7 +101,10 @@ def record_build(
         elapsed_s: of the build stage.
         earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
-    record = RunRecord(evaluator=__version__, started=started, finished=started, data=os.path.relpath(data, out))
+    relative = os.path.relpath(data, out)
+    if (out / relative).resolve() != data.resolve():  # `out` is a link, and ".." leads above the folder behind it
+        relative = os.path.relpath(data.resolve(), out.resolve())
+    record = RunRecord(evaluator=__version__, started=started, finished=started, data=relative)
     if previous := read_run_if_intact(out):  # its tables stay until this run has its own, receipts with their scores
         kept = {name: getattr(previous, name) for name in ("measures", "receipts", "receipt_table")}
         record = replace(record, **kept)

@@ -19,6 +19,7 @@ from evaluator.run import pipeline
 from evaluator.run.folders import read_run, write_run
 from evaluator.runs import clean as cleaning
 from evaluator.runs.clean import clean, removable
+from evaluator.runs.state import run_state
 from evaluator.runs.verify import verify
 from tests.command_line import command, command_outputs
 
@@ -294,6 +295,18 @@ def test_prompts_and_scores_behind_links_stay_where_a_run_needs_them(runs, tmp_p
         (runs / "alone" / name).symlink_to(tmp_path / name)
     assert clean(runs, gone=True).removable == []
     assert finish(verify(runs / "alone")) == []
+
+
+def test_a_run_whose_folder_is_a_link_knows_its_prompts_and_scores(tmp_path):
+    (tmp_path / "disk" / "run").mkdir(parents=True)
+    (tmp_path / "runs").mkdir()
+    out, shared = tmp_path / "runs" / "out", tmp_path / "runs" / "shared"
+    out.symlink_to(tmp_path / "disk" / "run")  # ".." of it is the folder "disk"
+    finish(pipeline.run(config(2), FAKE, out, data=shared))
+    assert finish(verify(out)) == []
+    assert clean(tmp_path / "runs").removable == []
+    finish(pipeline.measure(out))
+    assert run_state(out).data_bytes > 0
 
 
 def test_a_comparison_among_the_runs_stops_nothing(runs):
