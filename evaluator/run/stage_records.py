@@ -315,7 +315,7 @@ def check_extension(
     if datasets is not None:
         changes += [f"datasets without {name}" for name in known if name not in datasets]
         other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
-        changes += [f"{name} with other rows, labels or texts around them" for name in other]
+        changes += [f"{name} with other rows, labels or texts around them, or other demonstrations" for name in other]
     had = earlier.prompts.requests_of
     fewer = [name for name, n in requests.items() if n < had.get(name, 0)]
     changes += [f"{requests[name]:,} requests of {name} instead of {had[name]:,}" for name in fewer]

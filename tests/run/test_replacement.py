@@ -140,6 +140,8 @@ def test_a_table_with_other_rows_under_the_same_name_is_another_dataset(tmp_path
     other = [f"another {i}" for i in range(40)]
     with pytest.raises(ConfigError, match="other rows"):
         run(other)
+    with pytest.raises(ConfigError, match="or other demonstrations"):  # half of the training rows calibrate
+        run(first, methods="vanilla,contextual_calibration")
     run(other, force=True)
 
 
