@@ -36,6 +36,7 @@ OTHER_TOOLS_OPTIONS = {
 }  # fmt: skip
 """Options of other evaluators, as they are called here."""
 
+KEEPING_NOTHING = ("doctor", "coherence", "receipt")  # commands whose scores are in memory until they end
 SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
 
 
@@ -183,9 +184,9 @@ def _mistake() -> int:
 
 def _interrupted(interrupts: Sequence[int]) -> int:
     """Print how to go on, and return the exit code."""
-    echo(
-        f"\nStopped{STOPPED_BY.get()}. What was scored is kept; this goes on from there:\n  {command_line()}", err=True
-    )
+    is_kept = sys.argv[1:2] not in ([name] for name in KEEPING_NOTHING)
+    told = "What was scored is kept; this goes on from there" if is_kept else "This begins again"
+    echo(f"\nStopped{STOPPED_BY.get()}. {told}:\n  {command_line()}", err=True)
     return _exit_code(interrupts)
 
 

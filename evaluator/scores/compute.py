@@ -352,6 +352,7 @@ class ShardWriter:
 
     def __init__(self, table: ScoreTable) -> None:
         self._table, self._is_named = table, True
+        self._zero_s = time.time() - time.monotonic()  # read once: a clock that is set back later changes no rate
         self._next = 0.0  # when the manifest is written again; in seconds of a monotonic clock
 
     def add(self, finished: ShardUpdate) -> ScoreTable:
@@ -363,7 +364,7 @@ class ShardWriter:
             prompt_tokens=finished.prompt_tokens,
             cached_tokens=finished.cached_tokens,
             elapsed_s=finished.elapsed_s,
-            finished_s=round(time.time(), 3),
+            finished_s=round(self._zero_s + time.monotonic(), 3),
             replica=finished.replica,
         )
         manifest = self._table.manifest

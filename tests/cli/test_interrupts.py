@@ -36,6 +36,19 @@ def test_an_interrupt_that_a_library_turns_into_another_error_is_an_interrupt(mo
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.parametrize("name", ["doctor", "coherence", "receipt"])
+def test_a_command_that_keeps_no_scores_until_it_ends_does_not_say_so(monkeypatch, capsys, name):
+    def interrupted(**_options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["evaluator", name, "--model", "embedded"])
+    monkeypatch.setattr(command_line.cli, "main", interrupted)
+    with pytest.raises(SystemExit):
+        command_line.main()
+    shown = capsys.readouterr().err
+    assert shown.endswith(f"Stopped. This begins again:\n  evaluator {name} --model embedded\n")
+
+
 def test_a_second_interrupt_while_the_first_is_answered_shows_no_traceback(monkeypatch):
     def interrupt(*_arguments: object, **_options: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from evaluator.run.stage_records import throughput
 from evaluator.schemas import TOKEN_SCORES
 from evaluator.scores import compute
 from evaluator.scores.compute import TIMES_BETWEEN_MANIFESTS, ShardUpdate, ShardWriter
@@ -70,6 +71,17 @@ def test_the_first_shards_are_all_named_at_once(tmp_path, clock, monkeypatch):
     clock[0] += TIMES_BETWEEN_MANIFESTS
     writer.add(finished(6))
     assert len(open_scores(tmp_path).manifest.shards) == 7
+
+
+def test_a_clock_that_is_set_back_between_shards_changes_no_rate(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(compute.time, "time", lambda: 5000.0 if clock[0] < 101 else 1400.0)  # an hour back, once
+    writer = ShardWriter(ScoreTable(tmp_path, ScoreManifest()))
+    for number in range(2):
+        table = writer.add(finished(number))
+        clock[0] += 1
+    first, second = table.manifest.shards.values()
+    assert second.finished_s - first.finished_s == 2  # a second for the manifest, and one until the next shard
+    assert throughput([first, second]).requests_per_s == 1  # two prompts, a second each
 
 
 def test_nothing_is_written_where_no_shard_was_added(tmp_path):
