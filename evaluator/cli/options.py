@@ -135,7 +135,7 @@ def _take_settings(context: click.Context, _param: click.Parameter, path: Path |
     """Take the options of a file as defaults of a command. Raises ConfigError for one that is no option of a model."""
     if path is None:
         return
-    content, known = read_toml(path, ConfigError, "--settings"), option_fields(ModelConfig)
+    content, known = read_toml(path, ConfigError, f"--settings {path}"), option_fields(ModelConfig)
     require_known(f"--settings {path}: there is no option", content, known)
     params = {param.name: param for param in context.command.params}
     typed = {name: as_typed(params[name], value) for name, value in content.items()}
