@@ -198,7 +198,7 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
         # Weights of the same size alone are compared by their hashes, which take long the first time.
         if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
             raise ConfigError(
-                f"{first.source.title} and {second.source.title} are the same model: weights "
+                f"{first.title} and {second.title} are the same model: weights "
                 f"{first.source.fingerprint}, in the same form. Name it once."
             )
     # Models of one base are loaded with the adapters of all, so that one engine scores with each.
