@@ -36,7 +36,7 @@ OTHER_TOOLS_OPTIONS = {
 }  # fmt: skip
 """Options of other evaluators, as they are called here."""
 
-KEEPING_NOTHING = ("doctor", "coherence", "receipt")  # commands whose scores are in memory until they end
+ALL_ANEW = {"doctor", "coherence", "receipt"}  # commands whose scores are in memory until they end
 SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
 
 
@@ -184,8 +184,7 @@ def _mistake() -> int:
 
 def _interrupted(interrupts: Sequence[int]) -> int:
     """Print how to go on, and return the exit code."""
-    is_kept = sys.argv[1:2] not in ([name] for name in KEEPING_NOTHING)
-    told = "What was scored is kept; this goes on from there" if is_kept else "This begins again"
+    told = "This begins again" if ALL_ANEW & {*sys.argv[1:2]} else "What was scored is kept; this goes on from there"
     echo(f"\nStopped{STOPPED_BY.get()}. {told}:\n  {command_line()}", err=True)
     return _exit_code(interrupts)
 

@@ -453,9 +453,8 @@ def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> 
 
     Weights that are being hashed for the first time have no scores.
     """
-    if loader.is_here:
-        return
-    if not resolved.source.is_hashed or not scores_folder(resolved.source, resolved.config, data).exists():
+    source = resolved.source
+    if not (loader.is_here or (source.is_hashed and scores_folder(source, resolved.config, data).exists())):
         yield from loader.begin()
 
 

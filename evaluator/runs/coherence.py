@@ -99,8 +99,7 @@ def coherence(config: ModelConfig, options: CoherenceOptions) -> Stage[Any]:
     yield Progress(stage="Reading cases", done=0, total=1, unit="suites")
     judged()
     rows = _tokens(source, config, requests.prompts)
-    scored = yield from _scored(source, with_devices(source, config), rows)
-    requests.keep(scored)
+    requests.keep((yield from _scored(source, with_devices(source, config), rows)))
     yield Progress(stage="Judging answers", done=0, total=1, unit="suites")
     return judged()
 

@@ -105,6 +105,13 @@ def run_state(out: Path) -> RunState:
     elif not (out / LOG_FILE).is_file():
         raise StoreError(f"{out} holds no run. `evaluator list` finds those in a folder.")
     prompts, finished = record.prompts, _finished(out, record, log)
+    stages = {
+        "built": prompts is not None,
+        "checked": record.preflight is not None,
+        "scored": record.scores is not None,
+        "measured": is_measured(record),
+        "compared": bool(finished) and (out / COMPARISON_PAGE).is_file(),
+    }
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
     left_out = {name: why for each in (prompts, record.scores) if each for name, why in each.left_out.items()}
     started = [line.partition("started: ")[2] for line in log if " started: " in line]
@@ -120,7 +127,7 @@ def run_state(out: Path) -> RunState:
         engine=_engine_text(record.engine),
         started=record.started,
         finished=finished,
-        stages=_stages(out, record, finished),
+        stages=[name for name, is_done in stages.items() if is_done],
         prompts=prompts.distinct_prompts if prompts else 0,
         scoring=[] if prompts is None or finished else list(_scoring(run, record)),
         left_out=left_out,
@@ -154,17 +161,6 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
     # A page that is older than the prompts compares on earlier prompts.
     return "" if written < record.finished else written
-
-
-def _stages(out: Path, record: RunRecord, finished: str) -> list[str]:
-    done = {
-        "built": record.prompts is not None,
-        "checked": record.preflight is not None,
-        "scored": record.scores is not None,
-        "measured": is_measured(record),
-        "compared": bool(finished) and (out / COMPARISON_PAGE).is_file(),
-    }
-    return [name for name, is_done in done.items() if is_done]
 
 
 def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
