@@ -24,6 +24,7 @@ from evaluator.statistics.correlation import DECIMALS
 from evaluator.statistics.paired import (
     EXACT_TESTS,
     LEVEL,
+    TWO_WAY,
     Estimate,
     Spread,
     adjusted_estimate,
@@ -190,7 +191,7 @@ def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
         for d, (test, *adjusted) in zip(of_datasets, rows.select("test", *ADJUSTED).rows(), strict=True)
     ]
     adjusted, n_queries = mean_estimate(tested), pl.col("n_queries")
-    p_value, test = t_test(adjusted), "t"
+    p_value, test = t_test(adjusted), TWO_WAY if rows["test"].eq(TWO_WAY).any() else "t"
     if rows["test"].is_in(EXACT_TESTS).all() and rows["n_queries"].n_unique() == 1:
         exact, test = paired_test(np.concatenate(of_datasets))
         p_value = p_value if test == "t" else exact
@@ -298,8 +299,6 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE, orient="row"))
     return rows.sort(DIFFERENCES_KEY)
 
-
-TWO_WAY = "two-way t"
 
 _NUMBERS = ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "standard_error", "ci_low", "ci_high")
 _ESTIMATE = pl.Schema({"d": pl.List(pl.Float64), "test": pl.String(), **dict.fromkeys(_NUMBERS, pl.Float64())})

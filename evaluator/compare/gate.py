@@ -22,7 +22,7 @@ from evaluator.files.toml_files import converted, read_toml
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.redaction import printable
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.paired import POWER, Estimate, equivalence_test, holm, worse_test
+from evaluator.statistics.paired import POWER, TWO_WAY, Estimate, equivalence_test, holm, worse_test
 
 Outcome = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 
@@ -67,7 +67,8 @@ class Check:
     p_tolerable: float  # one-sided, of the hypothesis that the run is worse by the margin or more
     p_intolerable: float  # one-sided, of the hypothesis that it is not worse by the margin
     p_intolerable_holm: float  # corrected for the number of checks
-    queries_needed: int | None  # to decide, if the true difference is the observed one; None: it is decided, or never
+    # To decide, if the true difference is the observed one; None: it is decided, or queries alone never decide it.
+    queries_needed: int | None
 
     @property
     def name(self) -> str:
@@ -155,7 +156,8 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
     """Return the check of a row of tested differences."""
     is_go, is_no_go = row["p_tolerable"] <= policy.alpha, row["p_intolerable_holm"] <= policy.alpha
     outcome: Outcome = "GO" if is_go else "NO-GO" if is_no_go else "INCONCLUSIVE"
-    needed = queries_needed(policy, row) if outcome == "INCONCLUSIVE" else None
+    is_open = outcome == "INCONCLUSIVE" and row["test"] != TWO_WAY  # more queries do not shrink the error of the sets
+    needed = queries_needed(policy, row) if is_open else None
     known = {entry.name: row[entry.name] for entry in fields(Check) if entry.name in row}
     reason = _reason(outcome, policy, row, needed)
     return Check(outcome=outcome, reason=reason, p_difference=row["p_value"], queries_needed=needed, **known)
@@ -197,7 +199,8 @@ def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int |
         return f"{shown}; a loss of {margin} or more is ruled out (p = {row['p_tolerable']:.2g})"
     if outcome == "NO-GO":
         return f"{shown}; the loss is more than {margin} (p = {row['p_intolerable_holm']:.2g}, corrected)"
-    enough = "no number of queries decides" if needed is None else f"about {needed:,} queries would decide"
+    never = "more demonstration sets are needed, too" if row["test"] == TWO_WAY else "no number of queries decides"
+    enough = never if needed is None else f"about {needed:,} queries would decide"
     return f"{shown}; {row['n_queries']:,} queries neither show nor rule out a loss of {margin}, {enough}"
 
 

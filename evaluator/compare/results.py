@@ -18,7 +18,7 @@ from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.intervals import mean_over_datasets
 from evaluator.report.table import p_text
 from evaluator.schemas import MEAN_OVER_DATASETS, declare
-from evaluator.statistics.paired import LEVEL
+from evaluator.statistics.paired import LEVEL, TWO_WAY
 
 MEASURED = ["suite", "part", "method", "metric", "definition"]
 """Columns that identify a value, apart from its model and dataset."""
@@ -245,15 +245,19 @@ def _difference_text(row: Mapping[str, Any]) -> str:
     if row["p_holm"] <= LEVEL:
         return f"{row['model_a']} is better than {row['model_b']} {numbers}."
     nothing = f"No difference is shown between {row['model_a']} and {row['model_b']}: the first is ahead {numbers}."
-    return nothing + _needed_text(row["n_queries"], row["difference"], row["min_detectable"])
+    return nothing + _needed_text(row["n_queries"], row["difference"], row["min_detectable"], row["test"])
 
 
-def _needed_text(n_queries: int, difference: float, min_detectable: float | None) -> str:
-    """Say which difference the queries detect, and how many the observed one takes: errors shrink with 1/sqrt(n)."""
+def _needed_text(n_queries: int, difference: float, min_detectable: float | None, test: str = "t") -> str:
+    """Say which difference the queries detect, and how many the observed one takes: errors shrink with 1/sqrt(n).
+
+    Where queries share demonstration sets, more of them do not shrink the error of the sets.
+    """
+    what = "queries and demonstration sets" if test == TWO_WAY else "queries"
     if min_detectable is None or min_detectable >= 1:
-        return " So few queries detect no difference."
-    detected = f" These queries detect a true difference of {100 * min_detectable:.1f} points with 80% probability"
-    if 100 * difference < 0.05:
+        return f" So few {what} detect no difference."
+    detected = f" These {what} detect a true difference of {100 * min_detectable:.1f} points with 80% probability"
+    if 100 * difference < 0.05 or test == TWO_WAY:
         return f"{detected}."
     needed = float(f"{n_queries * (min_detectable / difference) ** 2:.2g}")
     return f"{detected}; one of {100 * difference:.1f} points takes about {needed:,.0f} queries."

@@ -28,8 +28,8 @@ MAX_DENOMINATOR = 60
 """Differences are in units of 1/k, for the smallest k up to this; means over so many requests of a query have one."""
 
 
-EXACT_TESTS = ("McNemar", "sign flips")
-"""Names of exact tests; the other ones are Student's."""
+EXACT_TESTS, TWO_WAY = ("McNemar", "sign flips"), "two-way t"
+"""Names of exact tests, and of Student's over queries and demonstration sets; the other ones are Student's too."""
 
 
 class Estimate(NamedTuple):

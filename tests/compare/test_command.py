@@ -13,10 +13,11 @@ from scipy.stats import binom
 
 from evaluator.cli.runs import compare
 from evaluator.compare import schema as schemas
+from evaluator.compare.differences import _ESTIMATE, _estimate
 from evaluator.compare.results import _needed_text
 from evaluator.errors import ConfigError
 from evaluator.runs.export import export
-from evaluator.statistics.paired import detectable_in_advance
+from evaluator.statistics.paired import TWO_WAY, Spread, detectable_difference, detectable_in_advance
 from tests.command_line import command
 from tests.compare.run_folders import diagnostics, predictions, put_table, write_run
 
@@ -86,6 +87,22 @@ def test_the_queries_that_the_answer_asks_for_detect_the_difference_with_80_perc
     assert 0.76 < detected < 0.86
     assert "takes about" not in _needed_text(n, 0.0, detectable_in_advance(n, share))
     assert _needed_text(3, 0.3, 1.0) == " So few queries detect no difference."
+
+
+def test_no_number_of_queries_is_named_where_the_sets_of_all_queries_vary():
+    """Ten times the same queries, after the same two sets, detect hardly a smaller difference: errors of the sets stay."""
+    of_sets = [np.repeat([1.0, -1.0, 0.0], counts) for counts in ((56, 40, 104), (40, 48, 112))]
+    cells = np.stack([np.random.default_rng(0).permutation(d) for d in of_sets], axis=1)
+    detectable = []
+    for n_times in (1, 10):
+        found = dict(zip(_ESTIMATE, _estimate(np.tile(cells, (n_times, 1))), strict=True))
+        errors = [found[name] for name in ("standard_error", "adjusted_error", "adjusted_freedom")]
+        spread = Spread(*errors, 200 * n_times, found["mean_size"], found["mean_square"])
+        detectable.append(detectable_difference(spread, TWO_WAY))
+    assert detectable[1] > 0.9 * detectable[0]
+    text = _needed_text(200, found["difference"], detectable[0], found["test"])
+    points = f"{100 * detectable[0]:.1f} points"
+    assert text == f" These queries and demonstration sets detect a true difference of {points} with 80% probability."
 
 
 def test_figures_by_size_and_correlations_take_three_sizes(run_folders: list[Path], tmp_path: Path) -> None:

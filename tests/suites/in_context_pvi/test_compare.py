@@ -12,9 +12,10 @@ from scipy import stats
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from evaluator.compare.gate import Policy
 from evaluator.errors import ConfigError, StoreError
 from evaluator.progress import finish
-from evaluator.run.compare import compare
+from evaluator.run.compare import compare, gate
 from evaluator.schemas import PREDICTIONS
 from evaluator.store import with_prompt_ids
 from evaluator.suites.in_context_pvi.prompts import pvi_prompts, resolved_options
@@ -65,6 +66,16 @@ def compared(pvi_of: dict[str, pl.DataFrame], tmp_path_factory: pytest.TempPathF
     ]
     finish(compare(folders, folder / "out"))
     return folder / "out"
+
+
+def test_a_gate_of_runs_whose_queries_share_their_sets_names_no_number_of_queries(pvi_of, tmp_path) -> None:
+    folders = [
+        write_pvi_run(tmp_path / model[4:], model, pvi_predictions(seed), pvi)
+        for seed, (model, pvi) in enumerate(pvi_of.items())
+    ]
+    (check,) = finish(gate(folders[0], folders[1], Policy(margin=0.05))).checks
+    assert (check.outcome, check.queries_needed) == ("INCONCLUSIVE", None)
+    assert check.reason.endswith("a loss of 0.05, more demonstration sets are needed, too")
 
 
 @pytest.fixture
