@@ -90,7 +90,7 @@ def test_the_queries_that_the_answer_asks_for_detect_the_difference_with_80_perc
 
 
 def test_no_number_of_queries_is_named_where_the_sets_of_all_queries_vary():
-    """Ten times the same queries, after the same two sets, detect hardly a smaller difference: errors of the sets stay."""
+    """Ten times the same queries after the same two sets detect hardly a smaller difference: errors of sets stay."""
     of_sets = [np.repeat([1.0, -1.0, 0.0], counts) for counts in ((56, 40, 104), (40, 48, 112))]
     cells = np.stack([np.random.default_rng(0).permutation(d) for d in of_sets], axis=1)
     detectable = []
