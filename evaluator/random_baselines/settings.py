@@ -259,7 +259,7 @@ def _chances_by_setting(
     """Return an array with one chance a setting and None; or an array of indices, and the chances that these are of."""
     if isinstance(chance, Mapping):
         return np.array(0), [chance]
-    if not isinstance(chance, np.ndarray) and np.iterable(chance) and any(map(np.iterable, chance)):
+    if not isinstance(chance, np.ndarray | str) and np.iterable(chance) and any(map(np.iterable, chance)):
         items = list(chance)
         return np.arange(len(items)), items
     numbers = require_numbers("chance", chance)

@@ -1,5 +1,6 @@
 """Join a run's requests with the scores of a model, and write the tables of its suites from them."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from evaluator.store import PromptStore, kept
 from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 from evaluator.tokens.table import TokenTable
+
+logger = logging.getLogger(__name__)
 
 STATES_PER_GROUP = 1_024
 """Hidden states, kilobytes each, that are skipped together where they are of another part or dataset."""
@@ -115,6 +118,8 @@ def measure_run(
     clock = time.monotonic()
     assert record.scores is not None, "the run is scored"
     model = record.model.title if record.model else out.name
+    if record.measures and record.measures.options and not options:
+        logger.warning("The tables lose what `evaluator measure` took before: %s", record.measures.options)
     digests: dict[str, str] = {}
 
     def keep(name: str, rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -62,6 +62,17 @@ def test_an_accuracy_over_several_prompts_is_compared_with_one_classifier(finish
     assert metrics["tries"].unique().to_list() == [1]
 
 
+def test_a_run_that_measures_without_the_annotations_of_before_says_so(tmp_path, data):
+    words = ("--data", data, "--datasets", "snli", "--shots", 3, "--sets", 1)
+    assert "lose" not in run(tmp_path / "out", *words)
+    texts = pl.read_parquet(tmp_path / "out" / "tables" / "pvi_hardest.parquet").select("text").unique()
+    texts.with_columns(pvi=pl.lit(0.5)).write_csv(tmp_path / "bert.csv")
+    command("measure", tmp_path / "out", "--annotations", tmp_path / "bert.csv")
+    _, _, lost = run(tmp_path / "out", *words).partition("The tables lose what `evaluator measure` took before: ")
+    assert "bert.csv" in lost
+    assert pl.read_parquet(tmp_path / "out" / "tables" / "pvi_annotators.parquet").is_empty()
+
+
 CHOSEN = ("hardest", "easiest", "middle")
 
 

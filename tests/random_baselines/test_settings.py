@@ -119,6 +119,7 @@ def test_whole_numbers_may_be_floats() -> None:
         ((3, [[[0.5, 0.5], [0.5]]]), "chance must be .* rows differ in length"),
         ((10, 0), r"chance must lie between 0 and 1, both excluded; received 0\."),
         ((10, 1), r"received 1\."),
+        ((10, "0.5"), "chance must be a number or an array of numbers; received '0.5'"),
         ((10, -0.1), r"received -0\.1"),
         ((10, float("nan")), "received nan"),
         ((10, "0.5"), "chance must be a number"),

@@ -133,11 +133,10 @@ def v_information_lines(run: MeasuredRun) -> Iterator[str]:
     """Yield a line for each dataset, number of shots and source of demonstrations: means over demonstration sets.
 
     Args:
-        run: has the table pvi_summary; the lines are about the definition paper.
+        run: has the table pvi_means; the lines are about the definition paper.
     """
-    runs = run.table("pvi_summary").filter(definition="paper")
-    by_source = runs.group_by("dataset", "n_shots", "demonstrations", maintain_order=True)
-    means = by_source.agg(pl.col("v_information", "accuracy").mean(), sets=pl.len())
+    columns = ("dataset", "n_shots", "demonstrations", "v_information", "accuracy", "n_runs")
+    means = run.table("pvi_means").filter(over="sets", definition="paper").select(columns)
     for dataset, n_shots, source, bits, accuracy, sets in means.iter_rows():
         yield (
             f"{dataset}, {n_shots}-shot, {source} demonstrations: V-information {bits:.3f} bits, accuracy "

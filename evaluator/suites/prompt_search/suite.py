@@ -17,7 +17,6 @@ import numpy.typing as npt
 import polars as pl
 
 from evaluator.config import RunConfig
-from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.errors import ConfigError, LabelError
 from evaluator.methods.base import predict
@@ -183,10 +182,6 @@ def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frames).sort(*schema.TRIED_PROMPTS_KEY, "place")
 
 
-def requests(dataset: MultipleChoiceDataset, config: RunConfig) -> base.Requests:
-    return search_requests(dataset, config.options_of(SearchOptions), config.n_queries)
-
-
 def describe(config: RunConfig) -> base.Described:
     options = config.options_of(SearchOptions)
     seeds = {"queries, demonstrations and ties": options.seed}
@@ -263,7 +258,7 @@ SUITES = {
         label_boundary="merged",
         options=SearchOptions,
         take=lambda dataset, _config: as_multiple_choice(dataset),
-        requests=requests,
+        requests=lambda dataset, config: search_requests(dataset, config.options_of(SearchOptions), config.n_queries),
         describe=describe,
         plan=base.Plan(
             check=check, files=lambda config: [config.options_of(SearchOptions).candidates], explain=explain

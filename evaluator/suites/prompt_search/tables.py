@@ -290,13 +290,15 @@ def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
                 "equal --seed, --tries, --queries, --candidates and data."
             )
     models = declared(results, schema.SEARCH_MODELS, schema.SEARCH_MODELS_KEY)
+    # For each model, at each number of shots and at all together (null).
+    by_shots = pl.concat([models, models.with_columns(n_shots=pl.lit(None, pl.Int64))])
+    counted = by_shots.group_by(schema.SEARCH_TOTALS_KEY).agg(n_searches=pl.len(), **verdict_counts())
+    totals = declared(counted, schema.SEARCH_TOTALS, schema.SEARCH_TOTALS_KEY)
     curves, trials = _of_all(runs, "search_curves", []), _of_all(runs, "search_held_out", ["experiment"])
     curves = curves.join(results, on=schema.SEARCH_GROUP, how="semi").filter(definition="paper")
     of_all_prompts = trials.filter(pl.col("tries") == pl.col("tries").max().over("number"))
     held_out = of_all_prompts.with_columns(tries=pl.col("n_prompts").max())
-    return SearchComparison(
-        models, _totals(models), curves, held_out_prediction(held_out, ["number", "model", "tries"])
-    )
+    return SearchComparison(models, totals, curves, held_out_prediction(held_out, ["number", "model", "tries"]))
 
 
 def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame) -> bool:
@@ -321,10 +323,3 @@ def _of_all(runs: Sequence[ComparedRun], table: str, search: Sequence[str]) -> p
         for run in runs
     )
     return rows.filter(pl.col("number").n_unique().over(search) == len(runs)) if search else rows
-
-
-def _totals(models: pl.DataFrame) -> pl.DataFrame:
-    """Return schema.SEARCH_TOTALS: for each model, at each number of shots and at all together (null)."""
-    by_shots = [models, models.with_columns(n_shots=pl.lit(None, pl.Int64))]
-    totals = pl.concat(by_shots).group_by(schema.SEARCH_TOTALS_KEY).agg(n_searches=pl.len(), **verdict_counts())
-    return declared(totals, schema.SEARCH_TOTALS, schema.SEARCH_TOTALS_KEY)
