@@ -61,8 +61,8 @@ def compare(
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
     shared = shared_by(runs)
     has_metrics = not all(run.metrics.is_empty() for run in runs)
-    if not has_metrics and not suite_comparisons:
-        raise StoreError(f"{folders[0]} and the other runs have no metrics to compare. Name others.")
+    if not has_metrics and (margin or not suite_comparisons):
+        raise StoreError(f"{folders[0]} and the others have no metrics to compare, or to test within --margin.")
     comparison = results.comparison_table(runs) if has_metrics else COMPARISON.to_frame()
     answered = yield from read_results(runs, with_probs=base is not None)
     notes = results.comparison_notes(runs, comparison, answered)

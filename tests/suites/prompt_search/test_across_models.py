@@ -161,3 +161,5 @@ def test_searches_of_other_queries_are_refused_though_the_prompts_are_the_same(t
         assert "have different prompts or queries in their searches" in told, about
     same = searched(tmp_path, "same", task(tmp_path / "a"), "--halving")
     command("compare", first, same, "--out", tmp_path / "out")
+    told = command("compare", first, same, "--margin", 0.1, "--out", tmp_path / "out", exits=2)
+    assert "no metrics to compare, or to test within --margin" in told

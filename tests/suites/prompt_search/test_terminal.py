@@ -20,7 +20,8 @@ from tests.report.made_run import MadeRun
 def test_the_best_prompt_stands_with_its_baselines_and_both_tests(
     p_uniform: float, p_majority: float, words: str
 ) -> None:
-    row = {"part": "demonstrations", "method": "per_token", "dataset": "zoo", "n_shots": 4, "n_prompts": 1200}
+    row = {"part": "demonstrations", "method": "per_token", "dataset": "zoo", "n_shots": 4}
+    row |= {"n_prompts": 1_300, "tries": 1_200}  # prompts of the same text count once, as in the baseline
     numbers = {"best_accuracy": 0.75, "chance": 0.25, "max_random": 0.5, "majority": 0.4, "verdict": "above both"}
     tests = {"p_holm": p_uniform, "p_majority_holm": p_majority, "n_tests": 1_200}
     tests |= {"better_than_uniform": p_uniform <= 0.05, "better_than_guessing": max(p_uniform, p_majority) <= 0.05}
