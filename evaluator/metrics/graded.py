@@ -63,15 +63,16 @@ BRIER: Mapping[str, Score] = {"brier_score": lambda probs, gold: float(((probs -
 """The score against a distribution of gold labels that takes a probability of 0 as it is."""
 
 MULTIPLE: Mapping[str, Score] = {
-    "exact_match": lambda yes, gold: float(((yes >= 0.5) == gold).all(axis=1).mean()),
-    "label_accuracy": lambda yes, gold: float(((yes >= 0.5) == gold).mean()),
+    "exact_match": lambda yes, gold: float(((yes > 0.5) == gold).all(axis=1).mean()),
+    "label_accuracy": lambda yes, gold: float(((yes > 0.5) == gold).mean()),
     "expected_labels": lambda yes, _gold: float(yes.sum(axis=1).mean()),
 }
-"""Scores of several yes-or-no questions: rows whose answers are all right, answers that are, and labels of a row."""
+"""Scores of several yes-or-no questions: rows whose answers are all right, answers that are, and labels of a row. As in
+accuracies, the answer is no where both are as probable."""
 
 COHERENCE: Mapping[str, Score] = {
     "sum_less_one": lambda yes, _gold: float(np.abs(yes.sum(axis=1) - 1).mean()),
-    "single_yes": lambda yes, _gold: float(((yes >= 0.5).sum(axis=1) == 1).mean()),
+    "single_yes": lambda yes, _gold: float(((yes > 0.5).sum(axis=1) == 1).mean()),
 }
 """Scores of questions of which one is true: distance of the sum of probabilities from 1, and rows with one yes."""
 
