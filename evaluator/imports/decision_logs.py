@@ -16,13 +16,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
-import polars as pl
+import numpy as np
 
 from evaluator.config import Numbers
 from evaluator.datasets.tables import ending, json_rows, parsed
 from evaluator.decisions.answers import SUM_TOLERANCE, Gold, TypedAnswer, answers_by_name, gold_index, typed_answer
-from evaluator.decisions.questions import NEGATION, VARIED, option_text
+from evaluator.decisions.questions import NEGATION, NO, VARIED, YES, option_text
 from evaluator.errors import DatasetError, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.json_files import parse_json
@@ -44,7 +43,7 @@ class Answered(NamedTuple):
     mass: float | None = None  # probability of all options together
     part: str = IMPORTED  # of VARIED, where something was changed that should not matter
     template: int = 0  # number of the change
-    options: tuple[str, ...] = ()  # of a choice, as it was asked
+    asked: TypedAnswer = TypedAnswer((), ())  # the options that were asked, where they are known
     where: str = ""  # file and row
 
 
@@ -88,9 +87,12 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
     for name, rows in known.items() if needs_gold else ():
         if all(row.gold is None and row.part == IMPORTED for row in rows):
             logger.warning("%s: no answer to the question %r has a true option, so it is left out.", path, name)
-    of_questions = (_datasets(path, question, rows, needs_gold=needs_gold) for question, rows in known.items())
+    # p x mass is a likelihood over the vocabulary; all questions have numbers of one kind.
+    has_masses = all(row.mass for rows in known.values() for row in rows if row.answer)
+    numbers: Numbers = "log-likelihoods" if has_masses else "probabilities"
+    of_questions = (_datasets(path, name, rows, numbers, needs_gold=needs_gold) for name, rows in known.items())
     datasets = [*chain.from_iterable(of_questions)]
-    if not datasets:
+    if all(dataset.part == WITH_REFUSALS for dataset in datasets):
         raise DatasetError(f"{path}: all answers were refused or are missing.")
     return datasets
 
@@ -102,6 +104,8 @@ def _typed(row: Answered, where: str) -> Answered:
     if row.mass is not None and not 0 <= row.mass <= 1 + SUM_TOLERANCE:
         raise DatasetError(f"a label mass is a number from 0 to 1, found {shown(row.mass)}")
     answer = typed_answer(row.answer)
+    if answer and answer.kind == "score" and not answer.legend:
+        answer = answer._replace(legend=row.asked.legend)
     if answer and row.part == NEGATION:
         answer = answer._replace(probabilities=answer.probabilities[::-1])
     if row.query is None:
@@ -125,7 +129,9 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
     return ((f"{path}, result {number} (from 0)", row) for number, row in enumerate(rows))
 
 
-def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold: bool) -> Iterator[ImportedDataset]:
+def _datasets(
+    path: Path, question: str, rows: Sequence[Answered], numbers: Numbers, *, needs_gold: bool
+) -> Iterator[ImportedDataset]:
     """Yield the datasets of a question: one for each part and number of options, as a dataset has one number."""
     plain = [row for row in rows if row.part == IMPORTED]
     kept = [row for row in plain if row.gold is not None] if needs_gold else plain
@@ -144,44 +150,66 @@ def _datasets(path: Path, question: str, rows: Sequence[Answered], *, needs_gold
         # Queries that were asked both as they are and changed.
         both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
         parts[part] = [row for row in (*plain, *changed) if row.query in both]
-    sizes = {len(row.answer.options) for of_part in parts.values() for row in of_part if row.answer}
+    answered = [row.answer for of_part in parts.values() for row in of_part if row.answer]
+    sizes = {len(asked.options) for asked in (*answered, *(row.asked for row in refused))} - {0}
     for size in sorted(sizes):
         name = question if len(sizes) == 1 else f"{question} ({size} options)"
-        of_refused = [row for row in refused if len(sizes) == 1 or len(row.options) == size]
-        counted = f"the part {WITH_REFUSALS} counts {len(of_refused)} refused or missing answers as wrong"
-        for part, of_part in parts.items():
-            if of_size := [row for row in of_part if row.answer and len(row.answer.options) == size]:
-                dataset = _dataset(path, name, part, of_size, [*notes, *[counted] * bool(of_refused)])
-                yield dataset
-                if part == IMPORTED and of_refused:
-                    yield _with_refusals(dataset, of_refused, of_size[0])
+        of_size = {
+            part: [row for row in of_part if row.answer and len(row.answer.options) == size]
+            for part, of_part in parts.items()
+        }
+        about = list(notes)
+        if of_refused := [row for row in refused if len(sizes) == 1 or len(row.asked.options) == size]:
+            of_size[WITH_REFUSALS] = [*of_size[IMPORTED], *of_refused]
+            about.append(f"the part {WITH_REFUSALS} counts {len(of_refused)} refused or missing answers as wrong")
+        yield from (_dataset(path, name, part, asked, about, numbers) for part, asked in of_size.items() if asked)
 
 
-def _dataset(path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str]) -> ImportedDataset:
-    """Return the answers to a question, with the options of equal sets in the order that was asked first, if known."""
+def _dataset(
+    path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str], numbers: Numbers
+) -> ImportedDataset:
+    """Return the answers to a question, with the options of equal sets in the order that was asked first, if known.
+
+    A refusal answers with an option that is not the true one.
+    """
     orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
-    for read, options in ((row.answer, row.options) for row in rows if row.answer is not None):
-        order = orders.setdefault(frozenset(read.options), options if {*options} == {*read.options} else read.options)
-        of_option = dict(zip(read.options, read.probabilities, strict=True))
+    like = next((row.answer for row in rows if row.answer), None)
+    for row in rows:
+        read = row.answer or row.asked
+        if like and not row.answer and (like.kind == "score" or len(read.options) != len(like.options)):
+            read = like
+        is_known = read.kind != "score" and {*row.asked.options} == {*read.options}
+        order = orders.setdefault(frozenset(read.options), row.asked.options if is_known else read.options)
+        shares = read.probabilities if row.answer else [1 / len(order)] * len(order)
+        of_option = dict(zip(read.options, shares, strict=True))
         answers.append(read._replace(options=order, probabilities=tuple(of_option[option] for option in order)))
-    numbers = [answer.probabilities for answer in answers]
+    probabilities, names = [answer.probabilities for answer in answers], _names(answers)
     reported = reported_probabilities(
-        numbers,
+        probabilities,
         lambda place, allowed: DatasetError(
-            f"{rows[place].where}, question {name!r}: found {[*numbers[place]]}; allowed is {allowed}."
+            f"{rows[place].where}, question {name!r}: found {[*probabilities[place]]}; allowed is {allowed}."
         ),
     )
-    golds = list(map(_gold, rows, answers))
-    frame = _answers(rows, golds, _names(answers), reported.log_likelihoods)
-    masses = [row.mass for row in rows]
-    kind: Numbers = "probabilities"
-    if all(masses):  # p x mass is then the likelihood over the vocabulary
-        kind = "log-likelihoods"
-        frame = frame.with_columns(pl.col("log_likelihoods") + pl.Series(masses, dtype=pl.Float64).log())
-    floor = reported.floor if part == IMPORTED else None
+    try:  # levels that have numbers for names are named, where all can be
+        golds = [_gold(row, TypedAnswer(options, ())) for row, options in zip(rows, names, strict=True)]
+    except DatasetError:
+        golds = [*map(_gold, rows, answers)]
+    log_likelihoods = np.array(reported.log_likelihoods)
+    for place, (row, (gold, _)) in enumerate(zip(rows, golds, strict=True)):
+        if row.answer is None:
+            log_likelihoods[place] = -math.inf
+            log_likelihoods[place, ((gold or 0) + 1) % len(names[place])] = 0.0
+        elif numbers == "log-likelihoods":
+            log_likelihoods[place] += math.log(row.mass or 1.0)
+    own = {column: [getattr(row, column) for row in rows] for column in ("query", "prompt", "template")}
+    indices, soft = zip(*golds, strict=True)
+    frame = answers_frame(names, log_likelihoods, gold=indices, soft_gold=soft, **own)
     kinds = {answer.kind for answer in answers}
-    asked = kinds.pop() if len(kinds) == 1 else None
-    return ImportedDataset(name, kind, frame, path.name, floor, (*notes, *reported.notes), part, asked)
+    kind = kinds.pop() if len(kinds) == 1 else None
+    about = (*notes, *reported.notes) if part != WITH_REFUSALS else tuple(notes)
+    return ImportedDataset(
+        name, numbers, frame, path.name, reported.floor if part == IMPORTED else None, about, part, kind
+    )
 
 
 def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:
@@ -194,42 +222,12 @@ def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:
     return [tuple(texts[option] for option in answer.options) if are_named else answer.options for answer in answers]
 
 
-def _with_refusals(dataset: ImportedDataset, refused: Sequence[Answered], like: Answered) -> ImportedDataset:
-    """Return the answers of a dataset and its refusals, each with an answer that is not the true option.
-
-    Args:
-        like: an answer, by whose options and levels the true ones are read, unless other options were asked.
-    """
-    assert like.answer, "an answer was given"
-    spaces = {frozenset(names): tuple(names) for names in dataset.rows["label_names"].unique(maintain_order=True)}
-    first, size = tuple(dataset.rows["label_names"][0]), len(dataset.rows["label_names"][0])
-    options = [
-        spaces.get(frozenset(row.options), row.options if len(row.options) == size else first) for row in refused
-    ]
-    is_score = like.answer.kind == "score"
-    golds = [
-        _gold(row, like.answer if is_score else like.answer._replace(options=names))
-        for row, names in zip(refused, options, strict=True)
-    ]
-    wrong = [[0.0 if place == ((gold or 0) + 1) % size else -math.inf for place in range(size)] for gold, _ in golds]
-    rows = _answers(refused, golds, options, wrong)
-    return dataset._replace(rows=pl.concat([dataset.rows, rows]), part=WITH_REFUSALS, floor=None)
-
-
 def _gold(known: Answered, answer: TypedAnswer) -> Gold:
     """Return the true option of a row, as gold_index does, with its place in an error."""
     try:
         return (None, None) if known.gold is None else gold_index(known.gold, answer)
     except DatasetError as error:
         raise DatasetError(f"{known.where}, question {known.question!r}: {error}.") from error
-
-
-def _answers(
-    rows: Sequence[Answered], golds: Sequence[Gold], spaces: Sequence[Sequence[str]], numbers: npt.ArrayLike
-) -> pl.DataFrame:
-    own = {name: [getattr(row, name) for row in rows] for name in ("query", "prompt", "template")}
-    indices, soft = zip(*golds, strict=True)
-    return answers_frame(spaces, numbers, gold=indices, soft_gold=soft, **own)
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
@@ -259,15 +257,21 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
             mass=diagnostics.get("label_mass"),
             part=part,
             template=0 if part == IMPORTED else int(row["template"]),
-            options=_asked_options(question),
+            asked=_asked(question),
         )
 
 
-def _asked_options(question: object) -> tuple[str, ...]:
-    """Return the options of a choice: a list of values, or a map of names to descriptions; () for other questions."""
-    asked = question if isinstance(question, Mapping) and question.get("type") == "choice" else {}
-    values = [choice["value"] for choice in asked.get("choices") or ()]
-    return tuple(map(option_text, values or asked.get("criteria") or ()))
+def _asked(question: object) -> TypedAnswer:
+    """Return the options that a question asks for, lists or maps of names to descriptions; none where it has none."""
+    asked = question if isinstance(question, Mapping) else {}
+    if asked.get("type") in ("noul", "predicate"):
+        return TypedAnswer((NO, YES), (), kind="yes-no")
+    listed = [each.get("value", each.get("label")) for each in asked.get("choices") or asked.get("levels") or ()]
+    names = tuple(map(option_text, listed or asked.get("criteria") or ()))
+    levels = tuple(map(str, range(len(names))))
+    if asked.get("type") == "score":
+        return TypedAnswer(levels, (), dict(zip(names, levels, strict=True)), "score")
+    return TypedAnswer(names if asked.get("type") == "choice" else (), ())
 
 
 def _jev_eval(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:

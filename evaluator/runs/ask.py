@@ -144,8 +144,13 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
 
 
 def _gold(question: Question, example: Mapping[str, Any]) -> Any:
-    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options; of a score, the level."""
-    names = [str(n) for n in range(len(example["options"]))] if question.kind == "score" else example["options"]
+    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options.
+
+    Of a score, the number of the level, unless levels are named by numbers themselves.
+    """
+    names = example["options"]
+    if question.kind == "score" and not any(name.isdecimal() for name in names):
+        names = [str(n) for n in range(len(names))]
     if example["soft_gold"] is not None:
         return dict(zip(names, example["soft_gold"], strict=True))
     return None if example["gold"] is None else names[example["gold"]]

@@ -304,6 +304,55 @@ def test_a_refusal_is_wrong_among_the_options_of_its_own_row(tmp_path, listed):
         assert "the part refusals-wrong counts 1 refused or missing answers as wrong" in dataset.notes
 
 
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 3)])
+def test_a_refusal_counts_where_no_answer_has_as_many_options(tmp_path, sizes):
+    rows = []
+    for n in range(5):
+        names = list("abcd") if n == 4 else list("abc"[: sizes[n % 2]])
+        answer = None if n == 4 else {"probabilities": {name: 1 / len(names) for name in names}}
+        question = {"type": "choice", "criteria": dict.fromkeys(names)}
+        rows.append({"request": {"state": f"T{n}", "questions": {"q": question}}})
+        rows[-1] |= {"response": {"answers": {"q": answer}}, "gold": names[-1]}
+    *answered, refused = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert {each.part for each in answered} == {"imported"}
+    assert (refused.name, refused.part) == ("q (4 options)", WITH_REFUSALS)
+    (row,) = refused.rows.to_dicts()
+    assert (row["label_names"], row["gold"], row["log_likelihoods"]) == (list("abcd"), 3, [0.0, *[-math.inf] * 3])
+
+
+@pytest.mark.parametrize("question", [{"type": "noul"}, {"type": "score", "criteria": ["calm", "cross"]}])
+def test_a_question_that_is_always_refused_is_wrong(tmp_path, question):
+    rows = [
+        {
+            "request": {"state": f"T{n}", "questions": {"q": question, "other": {"type": "noul"}}},
+            "response": {"answers": {"other": {"noul": 0.9}}},
+            "gold": {"q": "1", "other": "yes"},
+        }
+        for n in range(3)
+    ]
+    refused, answered = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert (refused.name, refused.part, answered.name, answered.part) == ("q", WITH_REFUSALS, "other", "imported")
+    assert refused.rows["gold"].to_list() == [1, 1, 1]
+    assert refused.rows["log_likelihoods"][0].to_list() == [0.0, -math.inf]
+
+
+@pytest.mark.parametrize("has_legend", [True, False])
+@pytest.mark.parametrize(("golds", "levels"), [("1453", [0, 3, 4, 2]), ("1322", [0, 2, 1, 1]), ("0321", [0, 3, 2, 1])])
+def test_levels_that_are_named_by_numbers_are_read_alike_in_all_rows(tmp_path, golds, levels, has_legend):
+    answer = {"type": "score", "probabilities": {str(n): 0.2 for n in range(5)}}
+    answer |= {"legend": {str(n): str(n + 1) for n in range(5)}} if has_legend else {}
+    asked = {"type": "score", "criteria": list("12345")}
+    rows = [
+        {"request": {"state": f"T{n}", "questions": {"q": asked}}, "response": {"answers": {"q": answer}}, "gold": gold}
+        for n, gold in enumerate(golds)
+    ]
+    rows.append(rows[2] | {"response": {"answers": {"q": None}}})  # a refusal's is read as the others
+    answered, refused = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
+    assert answered.rows["label_names"][0].to_list() == list("12345")
+    assert answered.rows["gold"].to_list() == levels
+    assert refused.rows["gold"].to_list() == [*levels, levels[2]]
+
+
 @pytest.mark.parametrize("probs", [[0.6], [0.6, 0.4, 0.0]])
 def test_probabilities_of_sys1bench_that_are_not_as_many_as_options_are_refused(tmp_path, probs):
     row = {"row_id": "r", "question_key": "q", "option_keys": ["a", "b"], "probs": probs, "ground_truth": "a"}
@@ -326,6 +375,10 @@ def test_label_mass_makes_likelihoods_over_the_vocabulary(tmp_path):
     [dataset] = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
     assert dataset.numbers == "log-likelihoods"
     assert dataset.rows["log_likelihoods"][0].to_list() == pytest.approx([math.log(0.025), math.log(0.075)])
+    # Where one question of a log has no mass, all have probabilities.
+    massless = {"request": {"state": "T", "questions": {"r": {}}}, "response": {"answers": {"r": {"noul": 0.5}}}}
+    datasets = read_files([write(tmp_path / "log.jsonl", [*rows, massless | {"gold": "yes"}])], ImportColumns())
+    assert [(each.name, each.numbers) for each in datasets] == [("q", "probabilities"), ("r", "probabilities")]
     rows[0]["response"]["diagnostics"] = {"q": {"label_mass": 0}}  # whose likelihoods would all be 0
     [dataset] = read_files([write(tmp_path / "log.jsonl", rows)], ImportColumns())
     assert dataset.numbers == "probabilities"
