@@ -179,11 +179,22 @@ def _changes(
 
 
 def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Return the answers to the same inputs, by their order in each question, those of the log with the suffix _b."""
+    """Return the answers to the same inputs, those of the log with the suffix _b.
+
+    They are told by what was asked, and where no request is known to both by their order in each question.
+    """
+    columns, asked = "^(dataset|prompt_id|slice|label_names|label_probs)$", ["dataset", "prompt_id"]
+    # Equal prompts of a run have one score.
+    first, again = (rows.select(columns).unique(asked, keep="first", maintain_order=True) for rows in (before, after))
+    known = again.join(first, on=asked, suffix="_a", maintain_order="left")
+    if not known.is_empty():
+        if n_alone := again.height - known.height:
+            _LOG.warning("%s: %s answers are left out, as %s has none to the same requests.", log, n_alone, run)
+        return known.rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
     if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
         after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
     place = pl.int_range(pl.len()).over("dataset")
-    a, b = (rows.select("^(dataset|slice|label_names|label_probs)$", place=place) for rows in (before, after))
+    a, b = (rows.select(columns, place=place) for rows in (before, after))
     pairs = b.join(a, on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
     differ = pairs.filter(pl.col("label_names").ne_missing(pl.col("label_names_a")))
     if not differ.is_empty():

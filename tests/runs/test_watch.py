@@ -198,6 +198,22 @@ def test_a_log_of_a_service_needs_no_true_options(folder: Path) -> None:
     assert "0 of 20 answers are another option" in told
 
 
+def test_answers_are_paired_by_what_was_asked_where_rows_are_missing_on_either_side(folder: Path) -> None:
+    chances = np.random.default_rng(5).random(60).round(4).tolist()
+    rows = [
+        {"request": {"state": f"T{n}", "questions": {"q": {}}}, "response": {"answers": {"q": {"noul": chance}}}}
+        for n, chance in enumerate(chances)
+    ]
+    labelled = [row | {"gold": None if n % 6 == 0 else "yes"} for n, row in enumerate(rows)]
+    (folder / "run.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in labelled))
+    command("import", folder / "run.jsonl", "--out", folder / "run")  # without the 10 rows of no true option
+    rows[3]["response"] = {"answers": {}}
+    (folder / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    told = command("gate", folder / "run", "--watch", folder / "log.jsonl")
+    assert "up 0 times, down 0 times; 0 of 49 answers are another option" in told
+    assert f"log.jsonl: 10 answers are left out, as {folder / 'run'} has none to the same requests." in told
+
+
 def test_what_is_missing_is_a_mistake(folder: Path) -> None:
     run = folder / "run.parquet"
     assert "--watch LOG" in command("gate", run, exits=3)
