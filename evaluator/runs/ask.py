@@ -213,6 +213,7 @@ class _Asking:
         self.n_requests = 0  # of the whole table, with those that were answered before; 0 until it is known
         self.in_flight: set[str] = set()  # keys of calls
         self.stopped = ""  # why nothing more is asked
+        self.is_accepted = False  # whether a request about this table was answered, and not refused
         self._path, self._price = what.out / ANSWERS, options.price()
         self._lock, self._sync_lock = threading.Lock(), threading.Lock()
         self._read_stored()
@@ -277,8 +278,11 @@ class _Asking:
             if call.key in places:
                 where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
                 self._check(call, self.answers[call.key]["response"], where)
+        self.is_accepted = any("error" not in row["response"] for row in self.of_table())
+        if not self.is_accepted:  # the number of questions was that of others
+            self.n_questions = self.what.protocol.max_questions
         calls = self._missing()
-        if calls and not self.answers:
+        if calls and not self.is_accepted:
             self._require_service()
             try:
                 list(answer_all(calls[:1], [self._client], self._answer, concurrency=1))
@@ -330,9 +334,10 @@ class _Asking:
             try:
                 reply = self._reply(client.exchange(self._path_on_host, json.dumps(call.body).encode()))
             except RefusedError as error:
-                if error.status not in _REFUSED_ROW or not self.answers:
+                if error.status not in _REFUSED_ROW or not self.is_accepted:
                     raise
                 reply = {"error": error.text[:2000]}  # of this input alone: others were answered
+            self.is_accepted = True
             place = self._store(call, reply, time.monotonic() - began)
             self._check(call, reply, f"{self._path}, row {place} (from 0), of the table's row {call.row}")
         except (ModelError, DatasetError) as error:

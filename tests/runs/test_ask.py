@@ -315,6 +315,27 @@ def test_a_limit_of_questions_is_taken_from_the_first_refusal(serve, ask):
     assert len(server.bodies) == 2 * N
 
 
+def test_other_questions_in_the_same_folder_are_asked_as_in_a_new_one(serve, ask, tmp_path):
+    server, path = serve(), tmp_path / "questions.toml"
+    path.write_text(QUESTIONS.partition("[refund]")[0])
+    ask(server.url)
+    path.write_text(QUESTIONS.replace("Which team", "Whose"))
+    refusing = serve(fault=lambda handler, _: send(handler, {"error": {"message": "at most 2 options"}}, 400) or True)
+    assert "no other request was sent" in ask(refusing.url, exits=2)
+    assert (refusing.n_completions, len(stored(tmp_path))) == (1, N)  # a wrong question is no refused input
+    assert "Refused" not in ask(server.url)
+    assert [len(body["questions"]) for body in server.bodies] == [1] * N + [3] * N
+
+
+def test_levels_that_are_named_by_numbers_are_those_of_the_table(serve, ask, tmp_path):
+    (tmp_path / "questions.toml").write_text(QUESTIONS.replace(str(LEVELS).replace("'", '"'), '["1", "2", "3"]'))
+    pl.DataFrame([row | {"anger": 1 + n % 2} for n, row in enumerate(ROWS)]).write_csv(tmp_path / "tickets.csv")
+    ask(serve().url)
+    found = pl.read_parquet(tmp_path / "run/tables/predictions.parquet").filter(dataset="anger", definition="paper")
+    assert found["label_names"].to_list() == [["1", "2", "3"]] * N
+    assert found.sort("query_id")["gold"].to_list() == [n % 2 for n in range(N)]
+
+
 def test_known_limits_come_before_the_first_call_and_others_end_the_run(serve, ask, tmp_path):
     (tmp_path / "questions.toml").write_text(
         f'[level]\ntype = "score"\ninstructions = "How much?"\nlevels = {[str(n) for n in range(11)]}\n'
