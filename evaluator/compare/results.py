@@ -11,9 +11,9 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun, different_settings, settings
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
-from evaluator.config import DEFINITIONS
 from evaluator.errors import ConfigError
 from evaluator.methods import METHODS, REFERENCE_METHOD
+from evaluator.metrics.classification import DEFINITIONS
 from evaluator.metrics.groups import prediction_groups
 from evaluator.metrics.intervals import mean_over_datasets
 from evaluator.report.table import p_text
@@ -221,7 +221,7 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
     key = ("suite", "part", "definition", "method_a")
 
     def place(of: tuple[Any, ...]) -> tuple[Any, ...]:
-        return [*parts, of[:2]].index(of[:2]), DEFINITIONS.index(of[2]), of[3] != REFERENCE_METHOD, of
+        return [*parts, of[:2]].index(of[:2]), [*DEFINITIONS].index(of[2]), of[3] != REFERENCE_METHOD, of
 
     first = min(rows.select(key).unique().rows(), key=place)
     rows = rows.filter(**dict(zip(key, first, strict=True)))

@@ -251,6 +251,19 @@ def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, an
     assert "every file is as it was written" in command("verify", tmp_path / "run")
 
 
+def test_logs_with_rounded_zeros_are_compared_under_the_definition_of_the_paper(tmp_path):
+    for name, best in (("a", 0), ("b", 1)):
+        rows = [
+            {"row_id": n, "question_key": "q", "option_keys": list("xy"), "ground_truth": "xy"[n % 2]}
+            | {"probs": [float(n % 2 == best), float(n % 2 != best)]}
+            for n in range(8)
+        ]
+        command("import", write(tmp_path / f"{name}.jsonl", rows), "--out", tmp_path / name, "--model", name)
+    told = command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both")
+    assert "a is better than b by 100.0 points of accuracy" in told
+    assert "p = 0.008" in told  # McNemar's exact test of 8 to 0: 2 / 2^8
+
+
 def test_refusals_count_as_wrong_and_are_left_out(tmp_path, answers):
     queue, _, _, (gold, _, _) = answers
     rows = list(records("jev-eval", queue, gold))
