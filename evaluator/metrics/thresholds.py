@@ -151,6 +151,11 @@ def _columns(measure: ThresholdMeasure) -> tuple[str, str]:
     return ("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")
 
 
+def compared(thresholds: Sequence[Threshold]) -> str:
+    """Return the column of answer_rows that the thresholds of one file, which have one measure, are compared with."""
+    return _columns(next((each.measure for each in thresholds), "accuracy"))[0]
+
+
 def _looks(rows: pl.DataFrame, measure: ThresholdMeasure) -> selective.Looks:
     score, right = _columns(measure)
     return selective.looks(rows[score].to_numpy(), ~rows[right].to_numpy(), _groups(rows))
@@ -265,7 +270,7 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
     if "slice" not in answers.columns and any(each.slice is not None for each in named):
         raise ConfigError("Each threshold is for one slice. Give the answers a column `slice`.")
     limit = pl.max_horizontal(pl.lit(None, pl.Float64), *(pl.when(is_about(one)).then(one.threshold) for one in named))
-    score = pl.col(_columns(next((each.measure for each in named), "accuracy"))[0])
+    score = pl.col(compared(thresholds))
     rows = answer_rows(answers.with_columns(gold=pl.lit(0, pl.Int64)), yes)
     return answers.hstack(rows.select(threshold=limit, is_used=(score >= limit).fill_null(False)))
 

@@ -93,14 +93,15 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
-    """Write the answers of a run or table as CSV, with the option that was chosen and whether it is used."""
+    """Write the answers of a run or table as CSV: the option that was chosen, the probability that is compared with the
+    threshold (of a measure of "yes", that of yes), and whether the answer is used.
+    """
     rows = read_answers(source, as_chosen(options, file)).rows
     require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
-    probs = pl.col("label_probs")
-    probability = probs.list.max().round(thresholds.DECIMALS)  # as it is compared
-    answer = {"answer": pl.col("label_names").list.get(probs.list.arg_max()), "probability": probability}
-    table = apply_thresholds(rows, file).select(*names, **answer, is_used="is_used")
+    read = thresholds.answer_rows(rows.with_columns(gold=pl.lit(0, pl.Int64)), file.yes)
+    answer = read.select("answer", probability=thresholds.compared(file.thresholds))
+    table = rows.select(names).hstack(answer).hstack(apply_thresholds(rows, file).select("is_used"))
     write_bytes(path, csv_text(table).encode())
 
 

@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest
 import evaluator
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import write_record
-from evaluator.metrics.thresholds import ThresholdFile
+from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.runs.threshold import read_thresholds
 from tests.command_line import command
 
@@ -397,3 +397,20 @@ def test_answers_in_a_file_have_the_probability_that_the_threshold_was_compared_
     pl.DataFrame(rows).write_ndjson(tmp_path / "answers.jsonl")  # exp(log(0.75)) is below 0.75
     command("threshold", tmp_path / "answers.jsonl", "--apply", tmp_path / "answers.jsonl", tmp_path / "used.csv")
     assert pl.read_csv(tmp_path / "used.csv").select("probability", "is_used").unique().rows() == [(0.75, True)]
+
+
+def test_answers_in_a_file_have_the_probability_of_yes_where_that_is_compared(tmp_path):
+    shares = [0.95, 0.7, 0.04]
+    rows = [{"label_names": ["no", "yes"], "label_probs": [1 - share, share], "gold": 1} for share in shares]
+    pl.DataFrame(rows).write_parquet(tmp_path / "new.parquet")
+    promise = Threshold(measure="precision", target=0.9, threshold=0.6)
+    fields = {"model": "m", "method": "vanilla", "assurance": 0.95, "yes": None, "group_column": None}
+    write_record(tmp_path / "th.json", ThresholdFile(**fields, thresholds=(promise,)))
+    words = ("--use", tmp_path / "th.json", "--apply", tmp_path / "new.parquet", tmp_path / "used.csv")
+    command("threshold", tmp_path / "new.parquet", *words)
+    used = pl.read_csv(tmp_path / "used.csv")
+    assert used.select("answer", "probability", "is_used").rows() == [
+        ("yes", 0.95, True),
+        ("yes", 0.7, True),
+        ("no", 0.04, False),
+    ]
