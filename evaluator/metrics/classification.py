@@ -87,6 +87,7 @@ class Measured(NamedTuple):
     bias: float | None = None  # of the value, by the jackknife
     bias_freedom: float | None = None  # of "distance" intervals: degrees of freedom of the distance where it is truly 0
     bins: Bins | None = None  # of "bins" intervals
+    sizes: Mapping[str, int] | None = None  # n_queries and n_requests that it is over; None: those of the group
     over: str = "queries"  # the sampled factors that the interval covers; the template is fixed unless it is named
 
 

@@ -36,7 +36,7 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.selective import binomial_quantile
 from evaluator.store import id_numbers, kept, slices
 
-_NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "over")}
+_NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "sizes", "over")}
 SIZES = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}
 """The sizes of a mean over datasets: those of all its datasets."""
 
@@ -59,7 +59,7 @@ def metrics_table(
     """
     rows = [row for group in groups for row in _rows(group)]
     estimates = intervals.reduced_bias(rows)
-    plain = [{name: value for name, value in row.items() if name != "bins"} for row in rows]
+    plain = [{name: value for name, value in row.items() if name not in ("bins", "sizes")} for row in rows]
     frame = pl.DataFrame(plain, infer_schema_length=None, schema_overrides={**_NUMBERS, **GUESSES})
     datasets = intervals.with_intervals(frame.with_columns(ci_over="over", ci_given=_given(draws or {})))
     same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
@@ -78,7 +78,7 @@ def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:
     """Yield a row for each metric, without intervals."""
     for name, values in group.measured.items():
         guessed = group.guesses if group.guesses and name == "accuracy" else dict.fromkeys(GUESSES)
-        yield {**group.key, **group.sizes, "metric": name, **values._asdict(), **guessed}
+        yield {**group.key, **(values.sizes or group.sizes), "metric": name, **values._asdict(), **guessed}
 
 
 def _given(draws: Mapping[str, str]) -> pl.Expr:

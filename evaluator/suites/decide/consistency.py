@@ -6,6 +6,7 @@ Compare accuracies with cheap baselines: a classifier of words, and the question
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from warnings import catch_warnings, simplefilter
@@ -31,13 +32,13 @@ def variation_effect(group: PredictionGroup, kinds: Mapping[str, QuestionKind]) 
 
     PART_flips is the share of variations with another answer than the question as it is, PART_distance the mean total
     variation distance between their probabilities; both are in [0, 1]. PART_accuracy is the accuracy over all
-    variations, of questions with true options. order_first is the share of answers that name the option shown first:
+    variations, of queries with true options. order_first is the share of answers that name the option shown first:
     1/k for k options where order does not matter.
     """
     part, varied, pred = group.key["part"], changes(group.rows), pl.col("pred")
     measures = {FLIPS: (varied, pl.col("flips")), DISTANCE: (varied, pl.col("distance"))}
-    if group.rows["gold"].null_count() == 0:
-        measures[ACCURACY] = (group.rows, pred == pl.col("gold"))
+    if (known := group.rows.drop_nulls("gold")).height:
+        measures[ACCURACY] = (known, pred == pl.col("gold"))
     is_rotation = group.rows["template"].is_between(0, group.n_labels - 1).all()
     if part == ORDER and group.n_labels <= MAX_ORDERS and is_rotation:
         first = default_order(kinds.get(group.key["dataset"], "choice"), group.n_labels)
@@ -46,7 +47,8 @@ def variation_effect(group: PredictionGroup, kinds: Mapping[str, QuestionKind]) 
     found = dict[str, Measured]()
     for measure, (rows, of) in measures.items():
         name = f"{part}_{measure}"
-        found |= metric_values(rows, group.n_labels, {name: mean_metric(name, of)})
+        [measured] = metric_values(rows, group.n_labels, {name: mean_metric(name, of)}).values()
+        found[name] = measured._replace(sizes=replace(group, rows=rows).sizes if measure == ACCURACY else None)
     return found
 
 

@@ -192,6 +192,21 @@ def test_a_choice_of_no_and_yes_shows_no_first_and_a_question_of_yes_or_no_shows
     assert share != 0.5
 
 
+def test_the_accuracy_over_all_variations_is_that_of_the_rows_with_a_true_option(tmp_path):
+    rows = [{"body": f"Ticket {n}", "refund": None if n % 3 == 0 else "yes"} for n in range(30)]
+    pl.DataFrame(rows).write_csv(tmp_path / "t.csv")
+    (tmp_path / "q.toml").write_text('[refund]\ntype = "yes-no"\ninstructions = "Refund?"\ngold = "refund"\n')
+    words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    answers = table((tmp_path / "run",), "predictions").filter(part="order")
+    known = answers.drop_nulls("gold")
+    assert (known.height, answers.height) == (40, 60)  # two orders
+    metrics = table((tmp_path / "run",), "metrics").filter(part="order", dataset="refund")
+    found = {name: values for name, *values in metrics.select("metric", "value", "n_queries", "n_requests").rows()}
+    assert found["order_accuracy"] == [pytest.approx((known["pred"] == known["gold"]).mean()), 20, 40]
+    assert found["order_flips"][1:] == [30, 60]
+
+
 @pytest.mark.parametrize("question", ["queue", "refund", "anger"])
 def test_each_way_to_ask_has_its_share_in_the_total_error_of_an_accuracy(run, question):
     components = table(run, "variance_components").filter(dataset=question, method="vanilla", part="letters")
