@@ -68,11 +68,8 @@ def _listed(question: Question) -> Body:
     named: Body = {"type": question.kind, "name": question.name, "instructions": instructions}
     if question.kind == "score":
         return named | {"levels": [{"label": level.name} for level in options]}
-    choices = [
-        {"value": option.name} | ({"description": option.description} if option.description else {})
-        for option in options
-    ]
-    return named | {"choices": choices}
+    described = [{"value": name} | ({"description": text} if text else {}) for name, text in options]
+    return named | {"choices": described}
 
 
 _GOOGLE = "generativelanguage.googleapis.com"

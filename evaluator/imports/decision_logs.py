@@ -245,20 +245,12 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
     part = next((name for name in VARIED if name == row.get("part")), IMPORTED)
     given = row.get(gold, row.get("labels"))
     query = short_digest(text.encode()) if row.get("id") is None else row["id"]
+    template = 0 if part == IMPORTED else int(row["template"])
     for name, question in questions.items():
-        diagnostics = (reply.get("diagnostics") or {}).get(name) or {}
-        yield Answered(
-            question=name,
-            query=query,
-            prompt=f"{text}\n\n{_JSON.encode(question)}",
-            answer=answers[name],
-            gold=given.get(name) if isinstance(given, Mapping) else given,
-            version=reply.get("model"),
-            mass=diagnostics.get("label_mass"),
-            part=part,
-            template=0 if part == IMPORTED else int(row["template"]),
-            asked=_asked(question),
-        )
+        mass = ((reply.get("diagnostics") or {}).get(name) or {}).get("label_mass")
+        prompt, true = f"{text}\n\n{_JSON.encode(question)}", given.get(name) if isinstance(given, Mapping) else given
+        about = (reply.get("model"), mass, part, template, _asked(question))
+        yield Answered(name, query, prompt, answers[name], true, *about)
 
 
 def _asked(question: object) -> TypedAnswer:

@@ -177,7 +177,9 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         predicted = [chosen.get(row.number, (true[row.number] + 1) % len(labels)) for row in rows]
         numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
     else:
-        golds = _golds(rows, columns, labels)
+        known = [row for row in rows if columns.gold and (columns.needs_gold or row.cells[columns.gold] is not None)]
+        true = _label_indices({columns.gold: known}, labels)[columns.gold] if columns.gold else {}
+        golds = [true.get(row.number) for row in rows]
         numbers = [_table_numbers(row, labels, columns) for row in rows]
     reported = Reported(numbers)
     if columns.numbers == "probabilities":
@@ -193,15 +195,6 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
         gold=golds,
     )
     return ImportedDataset(name, columns.numbers, answers, rows[0].path.name, reported.floor, (*note, *reported.notes))
-
-
-def _golds(rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]) -> list[int | None]:
-    """Return the index of the true label of each row, None where a table need not have it and it is missing."""
-    if (gold := columns.gold) is None:
-        return [None] * len(rows)
-    known = [row for row in rows if columns.needs_gold or row.cells[gold] is not None]
-    indices = _label_indices({gold: known}, labels)[gold]
-    return [indices.get(row.number) for row in rows]
 
 
 def _valid_predictions(

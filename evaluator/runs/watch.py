@@ -183,25 +183,27 @@ def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> 
 
     They are told by what was asked, and where no request is known to both by their order in each question.
     """
-    columns, asked = "^(dataset|prompt_id|slice|label_names|label_probs)$", ["dataset", "prompt_id"]
-    # Equal prompts of a run have one score.
-    first, again = (rows.select(columns).unique(asked, keep="first", maintain_order=True) for rows in (before, after))
-    known = again.join(first, on=asked, suffix="_a", maintain_order="left")
-    if not known.is_empty():
-        if n_alone := again.height - known.height:
-            _LOG.warning("%s: %s answers are left out, as %s has none to the same requests.", log, n_alone, run)
-        return known.rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
-    if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
-        after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
-    place = pl.int_range(pl.len()).over("dataset")
-    a, b = (rows.select(columns, place=place) for rows in (before, after))
-    pairs = b.join(a, on=["dataset", "place"], how="left", suffix="_a", maintain_order="left")
+    asked = ["dataset", "prompt_id"]
+    if is_by_order := after.join(before, on=asked, how="semi").is_empty():
+        if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
+            after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
+        place = pl.int_range(pl.len()).over("dataset")
+        before, after = (rows.with_columns(prompt_id=place) for rows in (before, after))
+    a, b = (  # equal prompts of a run have one score
+        rows.select("^(dataset|prompt_id|slice|label_names|label_probs)$").unique(
+            asked, maintain_order=True, keep="first"
+        )
+        for rows in (before, after)
+    )
+    pairs = b.join(a, on=asked, how="left", suffix="_a", maintain_order="left")
     differ = pairs.filter(pl.col("label_names").ne_missing(pl.col("label_names_a")))
-    if not differ.is_empty():
-        question, place = differ.select("dataset", "place").row(0)
+    if is_by_order and not differ.is_empty():
+        question, row = differ.select(asked).row(0)
         raise ConfigError(
-            f"{log} does not hold the inputs of {run} asked again: row {place} (from 0) of {question} has other "
+            f"{log} does not hold the inputs of {run} asked again: row {row} (from 0) of {question} has other "
             f"options, or {run} has no such row. To test errors against a promise, give the log a column gold and "
             "name --thresholds FILE."
         )
-    return pairs.rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
+    if not differ.is_empty():
+        _LOG.warning("%s: %s answers are left out, as %s has none to the same requests.", log, differ.height, run)
+    return pairs.drop_nulls("label_names_a").rename({"label_probs": "label_probs_b", "label_probs_a": "label_probs"})
