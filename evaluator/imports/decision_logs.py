@@ -104,8 +104,8 @@ def _typed(row: Answered, where: str) -> Answered:
     if row.mass is not None and not 0 <= row.mass <= 1 + SUM_TOLERANCE:
         raise DatasetError(f"a label mass is a number from 0 to 1, found {shown(row.mass)}")
     answer = typed_answer(row.answer)
-    if answer and answer.kind == "score" and not answer.legend:
-        answer = answer._replace(legend=row.asked.legend)
+    if answer and answer.kind == "score":  # levels are called as they were asked, if that is known
+        answer = answer._replace(legend={**answer.legend, **row.asked.legend})
     if answer and row.part == NEGATION:
         answer = answer._replace(probabilities=answer.probabilities[::-1])
     if row.query is None:

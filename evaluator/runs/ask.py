@@ -130,7 +130,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
                 raise DatasetError(f"{data}, row {example['row']} (from 0), question {question.name!r}: {fault}.")
             row = rows.setdefault(example["row"], Row(example["row"], example["input"], [], {}))
             row.questions.append(of_row)
-            row.golds[question.name] = _gold(question, example)
+            row.golds[question.name] = _gold(example)
     folder = out if options.repeat == 1 else Path(f"{out.resolve()}-repeat-{options.repeat}")  # "." has no name
     if read_run_if_intact(folder) and not (folder / ANSWERS).exists():
         raise ConfigError(f"{folder} holds a run of something else. Choose another folder with --out.")
@@ -143,17 +143,11 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
     return Plan(options, inputs or (TEXT,), (*rows.values(), *again), folder)
 
 
-def _gold(question: Question, example: Mapping[str, Any]) -> Any:
-    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options.
-
-    Of a score, the number of the level, unless levels are named by numbers themselves.
-    """
-    names = example["options"]
-    if question.kind == "score" and not any(name.isdecimal() for name in names):
-        names = [str(n) for n in range(len(names))]
+def _gold(example: Mapping[str, Any]) -> Any:
+    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options."""
     if example["soft_gold"] is not None:
-        return dict(zip(names, example["soft_gold"], strict=True))
-    return None if example["gold"] is None else names[example["gold"]]
+        return dict(zip(example["options"], example["soft_gold"], strict=True))
+    return None if example["gold"] is None else example["options"][example["gold"]]
 
 
 def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
