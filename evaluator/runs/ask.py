@@ -26,7 +26,7 @@ from evaluator.datasets.tables import json_rows
 from evaluator.decisions.answers import answers_by_name
 from evaluator.decisions.endpoint import API_KEY_VARIABLE, EndpointOptions, cost_of
 from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions
-from evaluator.decisions.requests import PROTOCOLS, Protocol, limit_fault, questions_limit, require_fit
+from evaluator.decisions.requests import PROTOCOLS, limit_fault, questions_limit, require_fit
 from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
 from evaluator.errors import ConfigError, DatasetError, ModelError
 from evaluator.files.digests import fingerprint
@@ -82,11 +82,6 @@ class Plan:
     rows: tuple[Row, ...]
     out: Path
 
-    @property
-    def protocol(self) -> Protocol:
-        """Return how the service is asked."""
-        return PROTOCOLS[self.options.protocol]
-
     def sentence(self) -> str:
         """Say which data leave this machine."""
         columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
@@ -101,7 +96,7 @@ class Plan:
         options = self.options
         for first in range(0, len(row.questions), n_questions):
             asked = row.questions[first : first + n_questions]
-            body = self.protocol.body(options.model, row.text, asked)
+            body = PROTOCOLS[options.protocol].body(options.model, row.text, asked)
             # Objects with other orders of options are other requests, which fingerprint() would not tell apart.
             again = (REPEAT,) if row.part == REPEAT else ()
             key = fingerprint(options.url, options.protocol, json.dumps(body), options.repeat, *again)
@@ -198,7 +193,7 @@ class _Asking:
     """The answers so far, appended by several threads to a file."""
 
     def __init__(self, what: Plan) -> None:
-        self.what, options, protocol = what, what.options, what.protocol
+        self.what, options, protocol = what, what.options, PROTOCOLS[what.options.protocol]
         self.n_questions = protocol.max_questions  # in a request
         self.answers: dict[str, dict[str, Any]] = {}  # key of a call -> its row in the file
         self.version = ""  # that answered last
@@ -274,7 +269,7 @@ class _Asking:
                 self._check(call, self.answers[call.key]["response"], where)
         self.is_accepted = any("error" not in row["response"] for row in self.of_table())
         if not self.is_accepted:  # the number of questions was that of others
-            self.n_questions = self.what.protocol.max_questions
+            self.n_questions = PROTOCOLS[self.what.options.protocol].max_questions
         calls = self._missing()
         if calls and not self.is_accepted:
             self._require_service()

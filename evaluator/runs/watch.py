@@ -39,10 +39,6 @@ class Watched:
     needed: float  # e_value of an alarm: number of tests / level
     alarm_at: int | None  # value, from 1, at which the alarm was first raised
 
-    @property
-    def is_alarm(self) -> bool:
-        return self.alarm_at is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
@@ -116,13 +112,13 @@ def _verdict(tests: Sequence[_Test]) -> Watch:
         above = capital >= needed
         first, largest = int(above.argmax()) + 1 if above.any() else None, min(float(capital.max(initial=1.0)), 1e308)
         checks.append(Watched(about=about, found=found, n=len(capital), e_value=largest, needed=needed, alarm_at=first))
-    shown, n = max(checks, key=lambda check: check.e_value), sum(check.is_alarm for check in checks)
+    shown, n = max(checks, key=lambda check: check.e_value), sum(check.alarm_at is not None for check in checks)
     evidence = f"{shown.about}: {shown.found} (largest e-value {shown.e_value:.3g}, an alarm is from {needed:g} on"
     reason = f"No drift is shown: {evidence}; {plural(len(checks), 'test')})."
     if shown.alarm_at is not None:
         others = f" and {n - 1} more of {len(checks)} tests" if n > 1 else ""
         reason = f"ALARM: {evidence}; first at value {shown.alarm_at:,}){others}."
-    return Watch(is_alarm=shown.is_alarm, reason=reason, checks=tuple(checks))
+    return Watch(is_alarm=shown.alarm_at is not None, reason=reason, checks=tuple(checks))
 
 
 def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:

@@ -76,9 +76,8 @@ def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float | None, str]:
     floors = [float(proportion_interval(one.flipped, one.predictions)[1]) for one in receipts]
     if not floors:
         return None, TEXTS["no_receipt"]
-    worst = floors.index(max(floors))
-    one = receipts[worst]
-    return floors[worst], TEXTS["repeat_noise"].format(one.flipped, one.predictions, percent(floors[worst]))
+    floor, one = max(zip(floors, receipts, strict=True), key=lambda pair: pair[0])
+    return floor, TEXTS["repeat_noise"].format(one.flipped, one.predictions, percent(floor))
 
 
 def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFrame:
