@@ -1,4 +1,4 @@
-"""List the suites by name, and the names that stand for several of them."""
+"""Register the suites by name, and answer questions about the suites of a run: families, methods, titles of metrics."""
 
 from collections import UserDict
 from collections.abc import Iterable
@@ -19,7 +19,8 @@ from evaluator.suites.prompt_search import schema as of_searches
 
 
 class _Suites(UserDict[str, Any]):
-    """Name -> suite, or the package whose `suite.SUITES` has it and is imported when the suite is looked up."""
+    """Registry: name -> suite. A value can also be the name of a package with a module `suite`. The first look-up
+    imports the module and replaces the value by the suite, so that listing the names imports nothing."""
 
     def __getitem__(self, name: str) -> Suite:
         if isinstance(package := self.data[name], str):
@@ -45,7 +46,8 @@ SUITE_GROUPS: dict[str, tuple[str, ...]] = {
     "staicc": ("staicc-normal", "staicc-bias", "staicc-robustness"),
     "classify": ("staicc-normal",),
 }
-"""Names that stand for other suites: all of the benchmark, and its plain way for a user's data."""
+"""Name of a group -> its suites. `staicc` is the benchmark as published; `classify` has its plain prompts, for a user's
+data."""
 
 
 TABLES = {
@@ -53,16 +55,17 @@ TABLES = {
     for module in (schemas, of_comparisons, of_pvi, of_searches)
     for name, table in schemas.declared_tables(vars(module)).items()
 }
-"""Tables of runs and comparisons by name: schema and key. Those of other suites are checked by their digests alone."""
+"""Name of a table of a run or comparison -> its schema and its key. A table that is not listed here is checked by its
+digest alone."""
 
 
 def imported_suites() -> list[str]:
-    """Return the names of suites that were looked up so far, and of others in the same packages."""
+    """Return the names of the suites whose packages are imported."""
     return [name for name, suite in SUITES.data.items() if isinstance(suite, Suite)]
 
 
 def require_suites(names: Iterable[str]) -> None:
-    """Raise ConfigError for a name of no suite."""
+    """Raise ConfigError if a name is not the name of a suite."""
     for name in names:
         if name == IMPORTED:
             raise ConfigError(
@@ -73,38 +76,38 @@ def require_suites(names: Iterable[str]) -> None:
 
 
 def families_of(names: Iterable[str]) -> list[Family]:
-    """Return the different families of suites, or of imported answers."""
+    """Return the families of suites without repetition; the name `imported` has the family of imported answers."""
     return list(dict.fromkeys(map(_family, names)))
 
 
 def _family(name: str) -> Family:
     if name != IMPORTED:
         return SUITES[name].family
-    from evaluator.suites.decide.suite import IMPORTED_ANSWERS  # it imports decisions, which few runs have
+    from evaluator.suites.decide.suite import IMPORTED_ANSWERS  # here, because few runs need its imports
 
     return IMPORTED_ANSWERS
 
 
 def methods_of(names: Iterable[str]) -> dict[str, Method]:
-    """Return the methods that all suites can use, then methods that only the named suites can use."""
+    """Return name -> method: the methods of all suites, then the methods of the named suites alone."""
     suites = [SUITES[name] for name in names if name in SUITES]
     return METHODS | {name: method for suite in suites for name, method in suite.own_methods.items()}
 
 
 def chosen_methods(config: RunConfig) -> dict[str, Method]:
-    """Return the methods of a run by name, in the order in which they were asked for."""
+    """Return name -> method for the methods of a run, in the order of --methods."""
     methods = methods_of(config.suites)
     return {name: methods[name] for name in config.methods}
 
 
 def metric_texts(names: Iterable[str]) -> MetricTexts:
-    """Return the titles of all metrics, including metrics of the families of the named suites."""
+    """Return the titles of the metrics of all suites, and of the metrics of the named suites' families."""
     texts = {name: text for family in families_of(names) for name, text in family.metric_texts.items()}
     return MetricTexts(METRIC_TEXTS | texts)
 
 
 def default_label_boundary(suites: Iterable[str]) -> LabelBoundary:
-    """Return where labels begin in a run without --label-boundary. Raises ConfigError if its suites differ."""
+    """Return the label boundary of a run without --label-boundary. Raises ConfigError if its suites have several."""
     boundaries = {name: SUITES[name].label_boundary for name in suites}
     if len(set(boundaries.values())) > 1:
         stated = ", ".join(f"{name}: {boundary}" for name, boundary in boundaries.items())

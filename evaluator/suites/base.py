@@ -1,8 +1,9 @@
-"""Define what a suite is: a benchmark with its options and requests, and the family that measures and shows them.
+"""Define the records of a suite: `Suite` builds the requests of a benchmark, its `Family` measures and reports a run.
 
-The rest of the package reaches suites only through `SUITES` and names none of them.
+The rest of the package reaches suites only through `evaluator.suites.SUITES` and names none of them.
 
-Measure and report runs of classification suites.
+`classification_tables` and `classification_page` measure and report the parts that classify; all classification suites
+use them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,36 +36,36 @@ from evaluator.store import PromptStore
 OptionsT = TypeVar("OptionsT")
 
 Table = tuple[str, pl.DataFrame]
-"""The file name and the rows of a table that the measure stage writes."""
+"""The file name (without ending) and the rows of a table that the measure stage writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One test of a suite."""
+    """A named group of requests of a suite; every metric is measured within one part."""
 
     kind: PartKind = "classification"
-    shared_sets: bool = False  # all queries have the same demonstration sets, so that queries and sets are crossed
-    prompts_differ: bool = False  # definitions have different prompts, so that a run measures one of them
+    shared_sets: bool = False  # demonstration sets are shared by all queries, not drawn for each query
+    prompts_differ: bool = False  # prompts differ between definitions, so that a run measures only one definition
 
 
 class Requests(NamedTuple):
-    """The requests of a suite for one dataset, and its side tables."""
+    """The requests of a suite for one dataset, and tables that go with them."""
 
-    # REQUESTS and PROMPTS of schemas, both without prompt_id, and without the column suite.
+    # Columns of schemas.REQUESTS and schemas.PROMPTS, without suite, for_part and prompt_id.
     rows: Iterable[pl.DataFrame]
-    tables: Mapping[str, pl.DataFrame] = {}  # side tables by name, written to the store with their rows as given
+    tables: Mapping[str, pl.DataFrame] = {}  # name -> side table, which is written to the store unchanged
 
 
 class Described(NamedTuple):
-    """The settings of a run, as its report states them."""
+    """The settings of a run in the words of its report."""
 
-    shots: Sequence[int | str]  # numbers of demonstrations, or words for them
-    every_query: str = "all"  # words for the queries of a run without --queries
-    seeds: Mapping[str, int] = {}  # by what they draw
+    shots: Sequence[int | str]  # numbers of demonstrations, or a description of them
+    every_query: str = "all"  # description of the queries in a run without --queries
+    seeds: Mapping[str, int] = {}  # what is drawn at random -> seed
 
     @property
     def n_shots(self) -> int | None:
-        """Return the number of demonstrations; None if prompts have different numbers, or none is known."""
+        """Return the number of demonstrations of all prompts; None if it differs between prompts or is not known."""
         only = self.shots[0] if len(self.shots) == 1 else None
         return only if isinstance(only, int) else None
 
@@ -77,7 +78,7 @@ class Comparison(NamedTuple):
 
 
 def declared(rows: pl.DataFrame, schema: pl.Schema, key: Sequence[str]) -> pl.DataFrame:
-    """Return the columns of a schema with their types, sorted by the key of its table."""
+    """Select and cast the columns of a schema, and sort the rows by the key of the table."""
     return rows.select(schema.names()).cast(schema).sort(key)
 
 
@@ -86,105 +87,111 @@ class ScoredRun:
     """A run with the scores of its requests: the input of the measure stage."""
 
     config: RunConfig
-    store: PromptStore  # requests, prompts and the suites' own tables
-    scored: ScoredRequests  # every request with its scores, also requests of Method.follow_up
-    methods: Mapping[str, Method]
-    model: str
-    options: Mapping[str, object] = field(default_factory=dict)  # measure options: suite -> dataclass
+    store: PromptStore  # requests, prompts and side tables of the suites
+    scored: ScoredRequests  # all requests with their scores, including requests of Method.follow_up
+    methods: Mapping[str, Method]  # name -> method, in the order of the run
+    model: str  # name of the model
+    options: Mapping[str, object] = field(default_factory=dict)  # suite -> instance of its Suite.measure_options
 
     keep: Callable[[str, pl.LazyFrame], pl.LazyFrame] = lambda _name, rows: rows.collect().lazy()
-    """Write a large table of the measure stage from its name and rows, and return a scan of it."""
+    """Write a large table, given its name and its rows, and return a scan of the written file. (The default keeps the
+    rows in memory.)"""
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
-        """Return the measure options of this type, or its defaults if no suite of the run has them."""
+        """Return the measure options of the type `kind`; its default values if no suite of the run has such options."""
         return next((options for options in self.options.values() if isinstance(options, kind)), None) or kind()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Family:
-    """How scored requests are measured, shown and compared. Its functions are called once for all suites that share it.
+    """The functions that measure, report and compare runs of one or more suites.
 
-    Two families are equal only if they are the same object.
+    Suites that share a family are measured and reported together: the functions are called once for all of them. Two
+    families are equal only if they are the same object.
     """
 
-    # What is measured.
+    # Measure stage.
     measure: Callable[[ScoredRun], Iterator[Table]]
     """Yield the tables of a run."""
 
     rounds: Callable[[ScoredRun], Iterator[pl.DataFrame]] | None = None
-    """Yield prompt_id of the requests of each round. The run has all scores of the rounds before the yielded one.
-    Without this function there is one round with all requests."""
+    """Yield, for each round of scoring, a frame with the prompt_id of the requests to score. When a round is requested,
+    the scores of all earlier rounds are available. None: one round with all requests."""
 
-    # What is shown.
+    # Report stage.
     sections: Callable[[MeasuredRun], Iterable[Section]]
-    """Yield the sections of a run's page."""
+    """Yield the sections of the page of a run."""
 
     query_numbers: Callable[[MeasuredRun], QueryNumbers] = lambda _run: QueryNumbers()
-    """Return numbers of single queries for the page, of a family whose suites have a run to themselves."""
+    """Return further numbers for the table of single queries on the page. Only called for the first family of a run, so
+    only exclusive suites define it (`Suite.is_exclusive`)."""
 
     summary_lines: Callable[[MeasuredRun], Iterable[str]] = lambda _run: ()
-    """Yield lines that a terminal shows at the end of a run, after the accuracies."""
+    """Yield lines for the terminal at the end of a run; they are printed after the accuracies."""
 
-    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of metrics that only it has
+    metric_texts: Mapping[str, MetricText] = field(default_factory=dict)  # titles of the metrics of this family alone
 
     published: Callable[[], pl.DataFrame] = pl.DataFrame
-    """Return published mean accuracies, which a board shows in grey: suite, model, n_parameters, method and value."""
+    """Return published mean accuracies, which a board shows in grey, with the columns suite, model, family,
+    n_parameters, method and value."""
 
     comparison: Callable[[Sequence[ComparedRun]], Comparison | None] = lambda _runs: None
-    """Build the tables and sections for a comparison of runs that all have suites of this family; None for none."""
+    """Return the tables and sections for a comparison of runs that all have suites of this family; None if there are
+    none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a run must know of a suite before its prompts are built, and when they do not fit the model."""
+    """Checks and settings of a suite that a run needs before it builds prompts, and an explanation of label errors."""
 
     check: Callable[[RunConfig], None] = lambda _config: None
     """Raise ConfigError for a configuration that does not fit the suite."""
 
     files: Callable[[RunConfig], Iterable[Path | None]] = lambda _config: ()
-    """Return the files, other than datasets, on whose content the requests depend; None for one that is not used."""
+    """Return the files, other than datasets, that determine the requests; entries that are None are ignored."""
 
     queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
-    """Return whether all rows of a table without training rows are queries, because none is a demonstration."""
+    """Return whether every row of a table without training rows is loaded as a query. Otherwise the loader reserves
+    some of its rows for demonstrations."""
 
     explain: Callable[[LabelError, PromptStore], LabelError] = lambda error, _store: error
-    """Add to an error about labels where they come from."""
+    """Return the error with the source of its labels (file and row) in the message, if the suite knows the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """A benchmark, as data and functions. It never sees an engine or a folder."""
+    """A benchmark, as data and functions that have no access to the engine and to the folder of the run."""
 
-    summary: str
+    summary: str  # one sentence for the list of suites
 
-    # What is asked.
-    parts: Mapping[str, Part]  # every part that its requests can have
+    # Build stage.
+    parts: Mapping[str, Part]  # name -> part, for all parts of the requests
 
     requests: Callable[[Any, RunConfig], Requests]
     """Build the requests for a dataset of the type that `take` returns."""
 
     take: Callable[[AnyDataset, RunConfig], Any] = lambda dataset, _config: as_classification(dataset)
-    """Convert a dataset to the type that a run of the suite needs. Raises DatasetError or TemplateError for others."""
+    """Convert a dataset to the type that `requests` needs. Raises DatasetError or TemplateError if it cannot."""
 
-    default_datasets: tuple[str, ...] = ()  # default of a run
-    label_boundary: LabelBoundary = "separate"  # default of a run
+    default_datasets: tuple[str, ...] = ()  # datasets of a run without --datasets
+    label_boundary: LabelBoundary = "separate"  # label boundary of a run without --label-boundary
     options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
-    joins_others: bool = False  # a run may have other suites as well, although this one has options
+    joins_others: bool = False  # whether a run may have further suites, although this suite has options
     plan: Plan = Plan()
 
-    # What is measured and shown.
+    # Measure and report stages.
     family: Family
-    methods: tuple[str, ...] = ("vanilla",)  # methods that `--methods all` names; the first is a run's default
-    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods that only this suite can use
-    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which it can be measured
-    measure_options: type | None = None  # dataclass of options, as `options`, of `evaluator measure`
+    methods: tuple[str, ...] = ("vanilla",)  # methods of `--methods all`; the first is the default method of a run
+    own_methods: Mapping[str, Method] = field(default_factory=dict)  # methods for this suite alone, by name
+    definitions: tuple[Definition, ...] = DEFINITIONS  # definitions under which a run can be measured
+    measure_options: type | None = None  # frozen dataclass of options of `evaluator measure`, like `options`
 
     describe: Callable[[RunConfig], Described] = lambda config: Described((config.n_shots,))
     """Return the settings of a run for its report."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Return whether a run has no other suite: one with options has prompts that others do not."""
+        """Return whether the suite must be the only suite of a run, because its options apply to no other suite."""
         return self.options is not None and not self.joins_others
 
 
@@ -197,15 +204,18 @@ def classification_tables(
     inputs: Mapping[str, str] = {},
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
 ) -> Iterator[Table]:
-    """Write the predictions of a run, and yield the tables of metrics and the tables derived from metrics.
+    """Write the table of predictions, and yield the tables that all classification suites have.
 
     Args:
-        run: with parts of the kind classification.
-        diagnostics: what to measure on other parts.
-        shared: what was drawn once for all queries, so that intervals over queries do not cover it.
-        further: each reads every group of predictions, before the first table, for further tables of a suite.
-        inputs: dataset -> table that it is about; datasets about one table are not independent.
-        changed: adds predictions, as under definitions that methods do not have.
+        run: a run whose suites have parts of the kind "classification".
+        diagnostics: measures of further parts.
+        shared: name of a factor that was drawn once for all queries, such as "demonstration sets". Intervals over
+            queries do not cover it.
+        further: functions that collect the numbers of further tables. Each is called with every group of predictions,
+            before the first table is yielded.
+        inputs: dataset -> table with its inputs, where datasets are questions about the rows of a table. Datasets with
+            the same table are not independent, which makes the intervals of means over datasets wider.
+        changed: function that adds predictions, such as those of the definition `floored`, which no method computes.
     """
     predictions = run.keep("predictions", changed(predict(run.scored, run.methods, run.config.definitions)))
     parts = [name for name, part in run.scored.parts.items() if part.kind == "classification"]
@@ -217,7 +227,7 @@ def classification_tables(
         if group.definition == "paper" and group.key["part"] in parts:
             covered.append(coverage_tables(group))
 
-    # Answers to queries without a true option are compared with each other alone, which diagnostics do.
+    # Only diagnostics use answers to queries without a gold label: they compare answers with each other.
     has_gold = pl.col("gold").is_not_null() | ~pl.col("part").is_in(parts)
     groups = measured_groups(predictions.filter(has_gold), parts, diagnostics, read)
     requested = pl.col("definition").is_in(run.config.definitions)
@@ -244,11 +254,11 @@ def classification_page(
     notes: Iterable[str] = (),
     texts: MetricTexts = CORE_TITLES,
 ) -> list[Section]:
-    """Return the sections of the parts of classification, then further ones, with the notes of the page on the first.
+    """Return the sections of the classification parts, followed by `further` ones; the first has the notes of the page.
 
     Args:
-        without_parts: parts that further sections show.
-        notes: after those of every run.
+        without_parts: parts without a section here, because `further` sections report them.
+        notes: notes of the suite; they follow the notes of all classification runs.
         texts: titles of metrics.
     """
     of_prompts = prompt_definition_notes(run.record, run.table("metrics"))

@@ -1,4 +1,4 @@
-"""Add to any labelled dataset what StaICC's datasets have: calibration rows, nine templates, instructions."""
+"""Complete a labelled dataset with the calibration rows, templates and instructions that StaICC's datasets have."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from evaluator.templates.template import INSTRUCTIONS, Alternatives, nine_templa
 
 @dataclass(frozen=True, kw_only=True)
 class DemonstrationOptions(Options):
-    """How the demonstrations of one's own data are chosen."""
+    """Options for the choice of demonstrations from a user's data."""
 
     demonstrations: OwnDraw = option(
         "balanced",
@@ -41,17 +41,17 @@ class DemonstrationOptions(Options):
 
 
 MAX_OWN_QUERIES = 1000
-"""Queries of each of one's own datasets in a run without --queries."""
+"""Largest number of queries of a user's dataset in a run without --queries."""
 
 
 def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
-    """Return the dataset as the suites of StaICC need it in a run; one of StaICC itself is returned unchanged.
+    """Return the dataset with all fields that the suites of StaICC need; a dataset of StaICC is returned unchanged.
 
-    Half of the training rows of each label, 1,024 at most in all as in StaICC, become calibration rows; with one's own
-    data only if a method or a suite of the run uses them. Queries are put into an order in which the first N have every
-    label's share for each N, so that --queries draws by label.
+    Half of the training rows, drawn by label and at most 1,024 as in StaICC, become calibration rows; with a user's
+    data only if a method or suite of the run uses calibration rows. The queries are sorted so that for every N the
+    first N have about the label frequencies of all queries; so --queries is a stratified sample.
 
-    Raises what as_classification raises.
+    Raises the errors of as_classification.
     """
     dataset = as_classification(dataset)
     if not dataset.calibration.is_empty():
@@ -62,14 +62,14 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
         calibration, demonstration = shown.clear(), shown
     else:
         order, is_only = _stratified_order(shown["gold"]), shown["gold"].is_unique().to_numpy()
-        order = order[np.argsort(is_only[order], kind="stable")]  # the only row of a label is a demonstration
+        order = order[np.argsort(is_only[order], kind="stable")]  # the only row of a label stays a demonstration
         n_calibration = min(shown.height // 2, shown.height - int(is_only.sum()), SIZES.calibration)
         calibration, demonstration = (shown[np.sort(rows)] for rows in np.split(order, [n_calibration]))
         notes.append(
             f"{n_calibration} of {shown.height} training rows, drawn by label with seed {SEED}, calibrate methods and "
             f"are no demonstrations: {demonstration.height} demonstrations, {test.height} queries in all"
         )
-        digest = fingerprint(digest, n_calibration) if is_own else digest  # demonstrations are others
+        digest = fingerprint(digest, n_calibration) if is_own else digest  # the demonstrations change
     if is_own and config.n_queries is None and test.height > MAX_OWN_QUERIES:
         notes.append(f"{MAX_OWN_QUERIES:,} of {test.height:,} queries, drawn by label; --queries asks for more")
         test = test[:MAX_OWN_QUERIES]
@@ -87,15 +87,15 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
 
 
 def _calibrates(config: RunConfig) -> bool:
-    """Return whether the run uses calibration rows: for training prompts, or for queries of their words."""
+    """Return whether the run uses calibration rows: for training prompts of a method, or for words of staicc-bias."""
     methods = (METHODS[name] for name in config.methods)
     return "staicc-bias" in config.suites or any(0 < each.labelled_examples(1) < math.inf for each in methods)
 
 
 def _stratified_order(gold: pl.Series) -> Ints:
-    """Return the rows in a random order of which every beginning has each label's share, to within one row."""
+    """Return row numbers in a random order: every first part of it has the share of each label, to within one row."""
     rows = pl.DataFrame({"gold": gold, "draw": np.random.default_rng(SEED).random(len(gold))})
-    # The j-th of a label's n rows comes at (j + 1/2) / n of the way.
+    # Row j of the n rows of a label, from 0, has the sort key (j + 1/2) / n.
     rank = pl.col("draw").rank("ordinal").over("gold")
     place = rows.select((rank - 0.5) / pl.len().over("gold")).to_series().to_numpy()
     return np.asarray(np.lexsort((rows["draw"].to_numpy(), place)))

@@ -1,12 +1,14 @@
-"""Diagnostics of StaICC: bias and robustness, which accuracy alone does not show. Part, metric, unit and sign:
+"""List the diagnostics of StaICC: measures of bias and robustness, which accuracy does not show.
+
+Each line has the part of the requests, the metric, and its unit and sign:
 
 contextual  contextual_bias                        nats; `paper`: 0 or less, more is more bias; `released`: reversed
-domain      domain_bias                            the same
+domain      domain_bias                            as contextual_bias
 normal      empirical_bias                         nats, 0 or more, more is more bias
-gler        gler                                   accuracy lost per unit of noise: above 0 where labels are read
+gler        gler                                   accuracy lost per unit of noise (`released`: of the toolkit's axis)
 gler        gler_per_tenth                         percentage points per 0.1 of noise, as table 3 prints GLER
 gler        gler_toolkit_axis                      slope over the toolkit's axis, which table 7 prints
-gler        gler_METRIC                            the same of another metric: below 0 where the metric rises with noise
+gler        gler_METRIC                            GLER of another metric: below 0 where the metric rises with noise
 template    template_consistency                   share in [0, 1]
 template    accuracy_mean_over_templates           share; its interval is over queries and templates
 template    accuracy_sd_over_templates             standard deviation of the templates' accuracies
@@ -40,7 +42,7 @@ from evaluator.suites.staicc.label_bias import empirical_bias, prior_bias
 def _headline(
     part: str, measure: Measure, title: str, paper: Reading, released: Reading | None = None, **more: Any
 ) -> Diagnostic:
-    """Return a diagnostic of the paper, whose metric is called as its title; without `released` both readings agree."""
+    """Return a diagnostic of the paper. Its metric has the name of the title; `released` defaults to `paper`."""
     readings: dict[Definition, Reading] = {"paper": paper, "released": released or paper}
     metric = title.lower().replace(" ", "_")
     return Diagnostic(part=part, measure=measure, metric=metric, title=title, readings=readings, **more)
@@ -100,7 +102,8 @@ AS_PRINTED = {
     "gler_per_tenth": Reading("percentage points per 0.1 of noise", "table 3 of Cho & Inoue 2025"),
     "gler_toolkit_axis": Reading("accuracy per unit of the toolkit's axis", "table 7"),
 }
-"""Other forms of a diagnostic, as the paper's tables print it; compared between models is the diagnostic alone."""
+"""Metric -> unit and source of a diagnostic in the units of the paper's tables. Models are compared by the diagnostic
+itself, not by these forms."""
 
 METRIC_TEXTS = {
     metric: MetricText(diagnostic.title, lower_is_better=diagnostic.lower_is_better)
@@ -114,10 +117,11 @@ METRIC_TEXTS = {
 
 
 def diagnostic_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield a line for each diagnostic of vanilla, mean over datasets, with its unit and direction.
+    """Yield a line for each diagnostic: the mean of vanilla over datasets, under the first definition of the run, with
+    unit and direction. Yield nothing for a run without diagnostics.
 
     Args:
-        run: with the table metrics; without diagnostics there is no line. The first measured definition is shown.
+        run: has the table metrics.
     """
     means = run.table("metrics").filter(method=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS)
     if means.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS)).is_empty():

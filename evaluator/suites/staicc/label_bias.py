@@ -1,8 +1,9 @@
-"""Build prompts whose query has no content, and measure which labels a model prefers independently of the query.
+"""Build prompts whose query has no content, and measure which labels a model prefers whatever the query is.
 
-Without bias these measures are at the end of their range. The mean entropy (`paper`) is a mean over requests and has no
-sampling bias. Sampling noise moves the entropy of the mean (`released`) and the divergence in one direction only;
-metrics.intervals removes this bias, and their intervals are around the limit for infinitely many requests.
+A model without bias has the value at one end of the range of each measure. The mean entropy (`paper`) is a mean over
+requests and has no sampling bias. The entropy of the mean (`released`) and the divergence have a sampling bias, because
+noise moves them away from that end. metrics.intervals removes the bias: intervals are for the value at infinitely many
+requests.
 
 Source: Cho & Inoue 2025, section 3.3.
 """
@@ -37,11 +38,11 @@ N_WORDS = 128
 
 
 def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the prompts of StaICC-Normal with their queries replaced by empty queries and by domain queries.
+    """Yield the prompts of StaICC-Normal with empty queries (part `contextual`) and with domain queries (`domain`).
 
-    Rows keep position, query_id and gold of the replaced query. Domain queries are random words of the calibration
-    split, under `released` of the demonstration split. The part `normal` has the unchanged prompts, on which the
-    empirical bias is measured; it is left out if the run includes staicc-normal, which has the same rows.
+    Domain queries are random words of the calibration split; under `released`, of the demonstration split. Rows keep
+    position, query_id and gold of the replaced query. The part `normal` has the unchanged prompts, which the empirical
+    bias needs; it is left out if the run has the suite staicc-normal, which has the same rows.
     """
     plan = benchmark_plan(dataset, n_shots=config.n_shots)
     n_prompts = len(plan.query_id)
@@ -62,9 +63,9 @@ def bias_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator
 def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     """Measure contextual_bias or domain_bias: the confidence of a model on queries without content, in nats.
 
-    paper: minus the mean entropy of label_probs, from -log(number of labels), no bias, to 0.
-    released: the entropy of the mean of label_probs, positive, so that more is *less* bias; the mean first goes through
-    a softmax unless its entries add up to exactly 1. Opposite preferences of different prompts cancel out.
+    paper: minus the mean entropy of label_probs; from -log(number of labels), which is no bias, to 0.
+    released: the entropy of the mean of label_probs, so that a higher value is *less* bias. If the entries of the mean
+    do not add up to exactly 1, a softmax is applied to them first. Opposite preferences of different prompts cancel.
 
     Raises MetricError for rows that the definition does not accept.
 
@@ -75,7 +76,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     if group.definition == "paper":
         entropies = _sums_by_query(group, _entropy(probs)[:, None])
         return {name: _measured(lambda sums: 0.0 - _means(sums)[..., 0], entropies, "symmetric", (-most, 0.0))}
-    # Sum row after row, as in the toolkit: the last digit decides whether the mean adds up to exactly 1.
+    # Sum row by row, as the toolkit does: the last digit decides whether the entries of the mean add up to exactly 1.
     mean = pl.DataFrame(np.cumsum(probs, axis=0)[-1:] / matrix.height, schema=matrix.columns)
     is_kept, sums = passes_released_check(mean), _sums_by_query(group, probs)
 
@@ -89,12 +90,12 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure empirical_bias: KL divergence of the mean of label_probs from the shares of the gold labels, in nats.
+    """Measure empirical_bias: the KL divergence of the mean of label_probs from the shares of the gold labels, in nats.
 
-    paper: a label of no probability adds 0; a label that no query has, but that is given probability, makes it
-    infinite (absent_labels names it), and so is the mean over datasets.
-    released: the same where every label has both, otherwise NaN: the toolkit divides by zero or takes the logarithm
-    of 0.
+    paper: a label with probability 0 adds 0. A label with positive probability that is no query's gold label makes the
+    value infinite, and the mean over datasets too (absent_labels lists such labels).
+    released: the same value if every label has positive probability and a query. Otherwise NaN, because the toolkit
+    divides by 0 or takes the logarithm of 0.
 
     Raises MetricError for rows that the definition does not accept, and gold labels outside the label space.
 
@@ -102,40 +103,41 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
     """
     require_gold(group.rows["gold"], group.n_labels, group.where)
     probs = label_matrix(group.rows, group.n_labels, group.definition, group.where).to_numpy()
-    # Sums over each query's requests of the probabilities, then of the true labels.
+    # For each query, sums over its requests: of the probabilities, then of the one-hot gold labels.
     sums = _sums_by_query(group, np.hstack([probs, np.eye(group.n_labels)[group.rows["gold"].to_numpy()]]))
     is_released = group.definition != "paper"
 
     def divergence(sums: Floats) -> Floats:
         means, shares = np.split(_means(sums), 2, axis=-1)
-        # Under `paper` x / 0 is infinite, and a label of no probability adds 0; under `released` both are NaN.
+        # Under `paper` x / 0 is infinite, and a label with probability 0 adds 0; under `released` both cases are NaN.
         is_defined = (means > 0) & (shares > 0) if is_released else means > 0
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = np.where(is_defined, means * np.log(means / shares), math.nan if is_released else 0.0)
         return np.asarray(terms.sum(axis=-1))
 
     measured = _measured(divergence, sums, "distance", (0.0, math.inf))
+    # Degrees of freedom of a divergence whose true value is 0: by the noise of probabilities minus label shares.
     errors, halves = np.split(_means(sums), 2, axis=-1), np.split(_means(sums.sum(axis=0)), 2)
     degrees = freedom(errors[0] - errors[1], (halves[0] + halves[1]) / 2)
     return {"empirical_bias": measured._replace(bias_freedom=degrees)}
 
 
 def absent_labels(group: PredictionGroup) -> pl.DataFrame:
-    """Return the labels that no query of a group has, but that its method gives probability.
+    """Return ABSENT_LABELS: the labels that no query of a group has, but that have positive mean probability.
 
-    Because of them the empirical bias is infinite, or NaN under `released`. Returns ABSENT_LABELS.
+    Such a label makes the empirical bias infinite, or NaN under `released`.
     """
     probs, present, rows = group.rows["label_probs"], {*group.rows["gold"]}, []
     for label, name in enumerate(group.label_names):
         if label not in present:
-            # The sum of a list adds row after row; several threads add that of a column, and its last digit varies.
+            # As a list, whose sum is computed in row order. Threads sum a column, so that its last digit varies.
             mean = probs.list.get(label).implode().list.sum().item() / group.rows.height
             rows.append(group.key | {"label_name": name, "mean_probability": mean})
     return pl.DataFrame(rows, schema=ABSENT_LABELS).filter(pl.col("mean_probability") > 0)
 
 
 def _sums_by_query(group: PredictionGroup, columns: Floats) -> Floats:
-    """Return the number of requests of each query and the sums of the columns over them, [query, 1 + column]."""
+    """Return for each query its number of requests and the sums of the columns over them, [query, 1 + column]."""
     _, query = np.unique(group.rows["query_id"].to_numpy(), return_inverse=True)
     sums = np.zeros((query.max() + 1, 1 + columns.shape[1]))
     np.add.at(sums, query, np.insert(columns, 0, 1.0, axis=1))
@@ -143,16 +145,22 @@ def _sums_by_query(group: PredictionGroup, columns: Floats) -> Floats:
 
 
 def _means(sums: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):  # without the only query
+    with np.errstate(invalid="ignore"):  # 0 / 0 if the only query is left out
         return np.asarray(sums[..., 1:] / sums[..., :1])
 
 
 def _entropy(probs: Floats) -> Floats:
-    """Return the entropies of distributions along the last axis, nats."""
-    return np.asarray(entr(np.maximum(probs, 0.0)).sum(axis=-1) + 0.0)  # 0, never -0
+    """Return the entropies, in nats, of distributions along the last axis."""
+    return np.asarray(entr(np.maximum(probs, 0.0)).sum(axis=-1) + 0.0)  # + 0.0 makes -0.0 positive
 
 
 def _measured(value: Callable[[Floats], Floats], sums: Floats, form: IntervalForm, limits: Limits) -> Measured:
-    """Measure a function of sums over requests, over all queries and without each of them in turn."""
+    """Return the value of a function of sums over requests, with its jackknife error over queries.
+
+    Args:
+        value: function from sums [..., 1 + column] to values [...].
+        sums: as returned by _sums_by_query.
+        form, limits: form of the interval, and limits of the value.
+    """
     total = sums.sum(axis=0)
     return jackknifed(float(value(total)), value(total - sums), form, limits)

@@ -1,11 +1,11 @@
-"""Learning curve: the label distribution at every demonstration of StaICC-Normal's prompts, and at the query.
+"""Build and measure the learning curve: accuracy after 0, 1, ..., k demonstrations of StaICC-Normal's prompts.
 
-A prompt with k demonstrations is cut in front of each demonstration's label. What is left is a prompt with 0, 1, ...,
-k - 1 demonstrations whose query is the next demonstration, so that its prefix is shared with the whole prompt: the cut
-prompts cost few tokens more than the last one, which StaICC-Normal asks in any case. Their accuracy says how much each
-further demonstration helps. The examples that are classified there are of the demonstration split, those after all k
-demonstrations of the test split, and a demonstration is cut off where its label would stand, without the template's
-query prefix (StaICC's templates have none).
+A prompt with k demonstrations is cut before the label of each demonstration. The results are prompts with 0, 1, ...,
+k - 1 demonstrations whose query is the next demonstration. They are prefixes of the whole prompt, which StaICC-Normal
+scores in any case, so that they cost few further tokens. Their accuracy shows how much each demonstration helps.
+
+The queries of cut prompts are examples of the demonstration split; the queries of whole prompts are examples of the
+test split. Cut prompts lack the template's query prefix (StaICC's templates have none).
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,11 +27,12 @@ PART = "learning_curve"
 
 
 def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield StaICC-Normal's prompts, cut in front of each demonstration's label, and the uncut prompts.
+    """Yield StaICC-Normal's prompts, cut before the label of each demonstration, and the uncut prompts.
 
-    The cut prompts have the part `learning_curve`. `n_shots` is the number of demonstrations before the one whose label
-    is asked, `training_row` its row of the demonstration split and `gold` its label; `query_id` is null. Uncut
-    prompts have the part `normal`, and are left out where the run has staicc-normal, which has the same rows.
+    Cut prompts have the part `learning_curve`. The demonstration at the end of a cut prompt is its query:
+    `training_row` is its row of the demonstration split, `gold` its label, and `n_shots` the number of demonstrations
+    before it; `query_id` is null. Uncut prompts have the part `normal`. They are left out if the run has the suite
+    staicc-normal, which has the same rows.
     """
     for whole in normal_requests(dataset, n_shots=config.n_shots, n_queries=config.n_queries):
         uncut = [] if "staicc-normal" in config.suites else [whole]
@@ -66,14 +67,20 @@ def learning_curve(
 ) -> pl.DataFrame:
     """Return accuracy and true-label probability of vanilla after 0, 1, ... demonstrations, with 95% intervals.
 
-    Intervals are clustered by the example that is classified. The points of a curve share examples and prompts: whether
-    two of them differ cannot be read off their intervals.
+    Intervals are clustered by the classified example. The points of a curve share examples and prompts, so that
+    overlapping intervals do not tell whether two points differ.
+
+    Args:
+        scored: requests of the parts `learning_curve` and `whole`.
+        definitions: definitions to measure.
+        whole: part with the uncut prompts.
+        independent: whether the datasets are independent.
 
     Returns schemas.LEARNING_CURVE, sorted by its key.
     """
     rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, whole])).collect()
     rows = rows.filter(pl.col("gold").is_not_null())
-    # Several suites of a run may have the part `whole`, of the uncut prompts.
+    # Several suites of a run can have the uncut prompts.
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
     points = [point for definition in definitions for point in _points(rows, definition)]
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
@@ -83,7 +90,7 @@ def learning_curve(
 
 
 def _points(rows: pl.DataFrame, definition: Definition) -> Iterator[dict[str, object]]:
-    """Yield a row of LEARNING_CURVE before its interval for each dataset, metric and number of demonstrations."""
+    """Yield a row of LEARNING_CURVE, without its interval, for each dataset, metric and number of demonstrations."""
     metrics = {name: METRICS[name] for name in REQUEST_COLUMNS}
     score = LABEL_SCORE["paper" if DEFINITIONS[definition].predictions == "paper" else "released"]
     probs, example = softmax(pl.col(score)), pl.coalesce("training_row", "query_id")

@@ -1,13 +1,13 @@
-"""The results that the StaICC paper printed: 29 models, ten methods, four metrics and six diagnostics.
+"""Compare runs with the published results of StaICC: 29 models, ten methods, four metrics and six diagnostics.
 
 Two Parquet files hold tables 2, 3, 7 and 8 of Cho & Inoue 2025, "StaICC: Standardized Evaluation for Classification
 Task in In-context Learning" (arXiv 2501.15708), as printed, nothing corrected. The authors let anyone who cites the
-paper reuse its tables. Every value is a mean over ten datasets. Of table 8's second half the copy ends within PPL-ICL,
-so that TopK, SA-ICL, k-NN and Hidden Calibration are those of 15 models, and of six more in table 2.
+paper reuse its tables. Every value is a mean over ten datasets. The copy of table 8's second half ends within PPL-ICL.
+So TopK, SA-ICL, k-NN and Hidden Calibration have values of 15 models from table 8, and of six more from table 2.
 
-Place runs among the models that the StaICC paper published: what is usual at their size, and the nearest models.
-
-Show runs among the published models of StaICC: figures 4, 5 and 7 over numbers of parameters, and neighbours.
+For each metric, a line is fitted to the published models over the logarithm of their numbers of parameters. It says
+which values are usual at the size of a run's model (figures 4, 5 and 7 of the paper). The published models of nearest
+size are listed too.
 """
 
 import math
@@ -34,17 +34,18 @@ from evaluator.suites.base import Comparison
 from evaluator.suites.staicc.diagnostics import METRIC_TEXTS
 
 METHODS, METRICS, SHORT_NAMES = shipped_toml("evaluator.suites.staicc", "names").values()
-"""Method and measure as tables 7 and 8 print them -> names here; name in table 2 or 3 -> in tables 7 and 8."""
+"""Three maps: name of a method in tables 7 and 8 -> name in this package; name of a measure there -> name of a metric
+here; name of a method or measure in tables 2 and 3 -> name in tables 7 and 8."""
 
 NORMAL = tuple(METRICS.values())[:4]
 """The metrics of StaICC-Normal; the others are diagnostics."""
 
 PUBLISHED = declare(
-    order=pl.Int64(),  # place of the model in tables 7 and 8, from 0
+    order=pl.Int64(),  # position of the model in tables 7 and 8, from 0
     model=pl.String(),
     family=pl.String(),
-    n_parameters=pl.Int64(),  # all of them, as printed
-    is_awq=pl.Boolean(),  # 4-bit weights
+    n_parameters=pl.Int64(),  # number of all parameters, as printed
+    is_awq=pl.Boolean(),  # whether the weights have 4 bits (AWQ)
     method=pl.String(),
     metric=pl.String(),
     value=pl.Float64(),
@@ -53,15 +54,17 @@ PUBLISHED = declare(
 
 @cache
 def printed_tables() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return tables 7 and 8 (APPENDIX), and tables 2 and 3, all with the names of rows that the appendix has.
+    """Return two frames: tables 7 and 8 of the appendix, and tables 2 and 3 with methods and measures named alike.
 
-    Columns: table, model, method (null in tables 3 and 7), measure, value; of the first also order, parameters_b,
-    instruct and awq, of the second `unit` as printed behind the measure. A cell printed as "-" is null.
+    Both have the columns table, model, method (null in tables 3 and 7), measure and value. The first also has order,
+    parameters_b, instruct and awq; the second has `unit`, which is printed after the measure. A cell printed as "-" is
+    null.
     """
     assets = files("evaluator.suites.staicc").joinpath("assets")
     appendix, main = (
         pl.read_parquet(assets.joinpath(f"{name}.parquet").read_bytes()) for name in ("appendix_c", "tables_2_3")
     )
+    # Split a printed header into the measure and the unit in brackets after it.
     main = main.with_columns(
         pl.col("measure").str.extract(r"^([^\[(]*[^\[( ])"),
         unit=pl.col("measure").str.extract(r"^[^\[(]*(?:\(↓\) )?[\[(](.*)[\])]$"),
@@ -71,11 +74,12 @@ def printed_tables() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @cache
 def published_results() -> pl.DataFrame:
-    """Return PUBLISHED: the cells of the appendix, and accuracies of table 2 that the appendix lacks."""
+    """Return PUBLISHED: the values of tables 7 and 8, and the accuracies of table 2 that are not in them."""
     appendix, main = printed_tables()
     key = ["model", "method", "measure"]
     models = appendix.select("model", "order", "parameters_b", "awq").unique()
     printed = appendix.drop_nulls("value").select(*key, "value")
+    # Table 2 prints percentages.
     further = main.filter(table=2).join(printed, on=key, how="anti").select(*key, pl.col("value") / 100)
     cells = pl.concat([printed, further]).join(models, on="model")
     results = cells.with_columns(
@@ -91,8 +95,8 @@ def published_results() -> pl.DataFrame:
 def figure_points() -> pl.DataFrame:
     """Return the points of figures 4, 5 and 7: PUBLISHED, with `figure` and `x`, log10 of the number of parameters.
 
-    Figure 4 has all metrics of StaICC-Normal, of which the paper draws the true-label probability; the values of
-    figure 5 are accuracies minus those of vanilla.
+    Figure 4 has all metrics of StaICC-Normal here; the paper draws only the true-label probability. Values of figure 5
+    are the accuracy of a method minus the accuracy of vanilla.
     """
     results = published_results().with_columns(x=pl.col("n_parameters").log10())
     is_vanilla, of_normal = pl.col("method") == REFERENCE_METHOD, pl.col("metric").is_in(NORMAL)
@@ -108,13 +112,13 @@ def figure_points() -> pl.DataFrame:
 
 
 def predicted(points: pl.DataFrame, n_parameters: Sequence[int]) -> pl.DataFrame:
-    """Predict further models from the published ones, by the line over log10 of the number of parameters.
+    """Predict the values of models of other sizes, by least squares over log10 of the number of parameters.
 
     Args:
-        points: of one panel of figure_points; models are independent and have equal weight.
-        n_parameters: of the further models.
+        points: rows of figure_points for one panel. Models are taken as independent, with equal weight.
+        n_parameters: sizes to predict.
 
-    Returns n_parameters, value, low and high: the 95% interval in which a model of this size is expected.
+    Returns n_parameters, value (the fitted line), low and high (95% prediction interval of a single model).
     """
     fit = least_squares([points["x"].to_numpy()], points["value"].to_numpy())
     rows = [(size, *fit.predict(np.array([1.0, math.log10(size)]))) for size in n_parameters]
@@ -122,41 +126,41 @@ def predicted(points: pl.DataFrame, n_parameters: Sequence[int]) -> pl.DataFrame
 
 
 N_SHOTS, N_QUERIES = 4, 512
-"""Demonstrations and queries of the published results."""
+"""Number of demonstrations in a prompt and of queries per dataset in the published results."""
 
 DATA_OPTIONS = ("paths", "hub", "repositories", "labels", "instruction", "template")
-"""Options of data with which queries or prompts are not StaICC's."""
+"""Fields of DataOptions that replace the queries or prompts of StaICC."""
 
-N_NEIGHBOURS = 5
+N_NEIGHBOURS = 5  # number of published models of nearest size to list
 
 DEFINITION, DIAGNOSTICS_DEFINITION = "published", "paper"
-"""Definitions with the formulas and signs of the printed metrics and diagnostics."""
+"""Definitions that have the formulas and signs of the printed metrics, and of the printed diagnostics."""
 
 SHOWN = {"accuracy": "accuracy", "true_label_probability": "true-label probability", "gler": "GLER"}
-"""Metrics of the text about a run, and their names in it."""
+"""Metric -> its name in the text about a run."""
 
 Measured: TypeAlias = MeasuredRun | ComparedRun
 
 PRINTED_AS = {"gler_toolkit_axis": "gler"}
-"""Metric here -> metric of table 7: its GLER is over the toolkit's axis."""
+"""Metric here -> metric of table 7, where GLER is the slope over the toolkit's axis."""
 
 PANEL = ["figure", "method", "metric"]
-STANDINGS = declare(  # one row a run and panel of figures 4, 5 and 7
-    number=pl.String(),  # of the run in a comparison
+STANDINGS = declare(  # values of a run next to the published models: a row for each panel of figures 4, 5 and 7
+    number=pl.String(),  # number of the run in a comparison; "" for a single run
     model=pl.String(),
-    n_parameters=pl.Int64(),  # all of them, also of mixtures of experts, as the paper counts
+    n_parameters=pl.Int64(),  # number of all parameters, also of mixtures of experts, as in the paper
     figure=pl.Int64(),
     method=pl.String(),
     metric=pl.String(),
     **ESTIMATE,
-    expected=pl.Float64(),  # of a model of this size, by the published ones
-    low=pl.Float64(),  # the 95% interval in which such a model is expected
+    expected=pl.Float64(),  # value of the line through the published models at this size
+    low=pl.Float64(),  # 95% prediction interval of a model of this size
     high=pl.Float64(),
 )
 
 
 def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[str]:
-    """Return in which settings a run differs from the published results; none: it can be compared with them.
+    """Return descriptions of the settings in which a run differs from the published results; empty if comparable.
 
     Args:
         metrics: schemas.METRICS of the run.
@@ -180,16 +184,21 @@ def differing_settings(record: MeasuredRecord, metrics: pl.DataFrame) -> list[st
 
 
 def has_published_measures(metrics: pl.DataFrame) -> bool:
-    """Return whether a run has measures that the paper printed, of at least one of its datasets."""
+    """Return whether a run has metrics that the paper printed, for at least one dataset of StaICC."""
     is_normal = (pl.col("part") == "normal") & pl.col("metric").is_in(NORMAL)
     is_printed = is_normal | pl.col("metric").is_in([*METRICS.values()][len(NORMAL) :])
     return not metrics.filter(is_printed, pl.col("dataset").is_in([*SOURCES])).is_empty()
 
 
 def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
-    """Return STANDINGS of a run whose settings do not differ: its means over datasets, under vanilla but for figure 5.
+    """Return STANDINGS of a run: its means over datasets next to the prediction from the published models.
 
-    The interval is that of the run's own queries; `low` and `high` are the prediction interval of the published line.
+    Figures 4 and 7 have values of vanilla, figure 5 has differences of other methods to vanilla. `ci_low` and `ci_high`
+    are the interval over the queries of the run; `low` and `high` are the prediction interval of a published model.
+
+    Args:
+        run: a run without differing_settings.
+        number, model: number of the run and name of the model in a comparison.
     """
     record = run.record
     metrics = run.table("metrics").filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD)
@@ -216,10 +225,10 @@ def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
 
 
 def neighbours(n_parameters: int) -> pl.DataFrame:
-    """Return the published models nearest in size: accuracy and true-label probability of vanilla, and the best method.
+    """Return the N_NEIGHBOURS published models of nearest size, by the ratio of sizes, the nearest first.
 
-    Returns model, n_parameters, accuracy, true_label_probability, best_method, best_accuracy and n_methods, the number
-    of methods that were printed for the model; the nearest first.
+    Columns: model, n_parameters, accuracy and true_label_probability of vanilla, best_method and best_accuracy, and
+    n_methods, the number of methods that were printed for the model.
     """
     results = published_results()
     metrics = results.filter(method=REFERENCE_METHOD).pivot("metric", index=["model", "n_parameters"], values="value")
@@ -237,7 +246,7 @@ def size_text(n_parameters: int) -> str:
 
 
 def standing_lines(run: Measured) -> Iterator[str]:
-    """Yield where a run with equal settings stands among the published models; nothing for other runs."""
+    """Yield a sentence that compares the run with the published models; nothing if its settings differ from theirs."""
     metrics = run.table("metrics")
     if not has_published_measures(metrics) or differing_settings(run.record, metrics):
         return
@@ -259,7 +268,7 @@ FOLDED = {4: "Other metrics by size", 5: "Improvement of accuracy over vanilla, 
 """Figure of the paper -> title of its panels."""
 
 LINE_POINTS = 24
-"""Points of a line: the limits of prediction are curves."""
+"""Number of points from which a line and its prediction limits, which are curves, are drawn."""
 
 KEYS = {
     "one": "a published model",
@@ -272,13 +281,14 @@ RUN_KEYS = {"value": "a run, with its 95% interval", **KEYS}
 def size_panel(
     title: str, published: pl.DataFrame, runs: pl.DataFrame | None = None, *, about: str = "", is_large: bool = False
 ) -> Panel:
-    """Draw published values of a metric with their line, and runs among them.
+    """Draw the published values of a metric by size, their fitted line with its limits, and the values of runs.
 
     Args:
-        title: of the metric or method.
-        published: of one panel of published.figure_points.
-        runs: STANDINGS of this panel.
+        title: title of the metric, or name of the method.
+        published: rows of figure_points for one panel.
+        runs: STANDINGS of this panel; None for none.
         about: line below the title.
+        is_large: whether the panel is one of the large ones.
     """
     runs = STANDINGS.to_frame() if runs is None else runs
     sizes = [*published["n_parameters"], *runs["n_parameters"]]
@@ -289,10 +299,10 @@ def size_panel(
 
 
 def published_sections(runs: Iterable[tuple[Measured, str, str]]) -> Iterator[Section]:
-    """Yield the section of runs among the published models; nothing where no run has measures that were published.
+    """Yield the section that compares runs with the published models; nothing if no run has published metrics.
 
     Args:
-        runs: with the number and name of each in a comparison; for a single run, the number is "".
+        runs: each run with its number and the name of its model in a comparison; the number of a single run is "".
     """
     runs = [run for run in runs if has_published_measures(run[0].table("metrics"))]
     if not runs:
@@ -322,7 +332,7 @@ def published_sections(runs: Iterable[tuple[Measured, str, str]]) -> Iterator[Se
 
 
 def published_comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
-    """Build the section and the table of the runs of a comparison among the published models."""
+    """Compare all runs with the published models: the table among_published and its section; None without sections."""
     named = [(run, str(run.number), run.model) for run in runs]
     placed = [standings(*run) for run in named if not differing_settings(run[0].record, run[0].metrics)]
     tables = {"among_published": pl.concat(placed).sort("number", *PANEL)} if placed else {}
@@ -331,7 +341,7 @@ def published_comparison(runs: Sequence[ComparedRun]) -> Comparison | None:
 
 
 def _figures(placed: pl.DataFrame) -> Iterator[Block]:
-    """Yield the panels of the figures: two large ones, then the others, folded by figure."""
+    """Yield the panels of figures 4, 5 and 7: the large ones of SHOWN metrics, then the others, folded by figure."""
     panels: dict[int, list[Panel]] = {}
     for key, points in figure_points().group_by(PANEL, maintain_order=True):
         figure, method, metric = key
@@ -355,7 +365,7 @@ def _usual(row: Row) -> str:
 
 
 def _neighbours(record: MeasuredRecord, model: str, placed: pl.DataFrame) -> Table:
-    """Return a run and the published models nearest to it in size."""
+    """Return a table with a row for the run and rows for the published models of nearest size."""
     own = placed.filter(model=model, method=REFERENCE_METHOD).select("metric", "value").rows()
     run = {"model": model, "n_parameters": record.model.n_parameters, "run": True, **dict(own)}
     rows = pl.concat([pl.DataFrame([run]), neighbours(record.model.n_parameters or 0)], how="diagonal")

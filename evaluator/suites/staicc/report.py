@@ -1,4 +1,4 @@
-"""Build the report sections of StaICC: sections of every classification run, diagnostics and the learning curve."""
+"""Build the report sections of StaICC: classification results, diagnostics, learning curve and published models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,22 +37,21 @@ TEXTS = texts("evaluator.suites.staicc")
 STYLE = "evaluator.suites.staicc:assets/diagnostics.css"
 
 UNDEFINED = {"paper": "infinite", "released": "undefined"}
-"""Value of the empirical bias, by definition, when a label that no query has is given probability."""
+"""Definition -> value of the empirical bias if the model gives probability to a label that is no query's gold label."""
 
 STRIPS = (
     ("template", "Accuracy by template", "accuracy", "templates"),
     ("sampling", "Accuracy by demonstration set", "accuracy", "demonstration_sets"),
     *((part, f"Macro-F1 by {part}", "macro_f1", f"{part}s") for part in VARIABLES),
 )
-"""Figures of a part's values: part, title, metric, and the property that varies."""
+"""Figures of a metric at each level of a varied property: part, title, metric, and the property in the plural."""
 
 
 def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of StaICC suites.
 
     Args:
-        run: with the tables of a classification run, group_metrics, missing_classes, absent_labels and
-            the three of total error.
+        run: has the tables of a classification run, absent_labels, and the three tables of total error.
     """
     further = [*diagnostics_sections(run), *total_error_sections(run, datasets_of(run), texts=TITLES)]
     further += [*learning_curve_sections(run), *published_sections([(run, "", run.record.model.title)])]
@@ -64,7 +63,7 @@ def staicc_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield a section with the diagnostics of the first method, and a folded one for each other method."""
+    """Yield a section with the diagnostics of the first method, and a folded section with those of other methods."""
     metrics = run.table("metrics")
     methods = sorted(set(metrics.filter(pl.col("part").is_in(DIAGNOSTIC_PARTS))["method"]), key=method_order)
     if not methods:
@@ -88,7 +87,7 @@ def diagnostics_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
-    """Name the labels that no query has, and the value of the empirical bias that results.
+    """Yield a note for each dataset with labels that no query has, and the resulting value of the empirical bias.
 
     Args:
         absent: schemas.ABSENT_LABELS.
@@ -102,7 +101,7 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
 
 
 def _diagnostics(run: MeasuredRun, method: str) -> Iterator[Block]:
-    """Yield the diagnostics of the paper under each definition, then the other metrics of the altered prompts."""
+    """Yield the diagnostics of one method under each definition, then the other metrics of the altered prompts."""
     metrics, varied = (run.table(name).filter(method=method) for name in ("metrics", "group_metrics"))
     datasets, is_headline = datasets_of(run), pl.col("metric").is_in([*HEADLINES, *AS_PRINTED])
     chances = dict(metrics.filter(metric="accuracy").select("dataset", "chance").unique().iter_rows())
@@ -141,7 +140,7 @@ def _column(metric: str) -> Column:
 
 
 def _reading(metric: str, definition: Any) -> Reading:
-    """Return the unit and the direction of a headline metric."""
+    """Return the unit and direction of a diagnostic or of its form in the paper's tables."""
     return AS_PRINTED.get(metric) or HEADLINES[metric].readings[definition]
 
 
@@ -160,7 +159,7 @@ def _caption(definition: str, metrics: Sequence[str], *, has_absent: bool) -> Ma
 
 
 def _noise_figure(rows: pl.DataFrame, chance: Mapping[str, float]) -> list[str]:
-    """Return the figure of accuracies by noise rate of one dataset."""
+    """Return the figure of accuracy by noise rate for one dataset."""
     accuracy = pl.col("value").round(3)
     description = pl.format("Noise rate {}: accuracy {}, {} requests", "noise_rate", accuracy, "n_requests")
     points = rows.select("noise_rate", "n_requests", accuracy="value", description=description)
@@ -168,7 +167,12 @@ def _noise_figure(rows: pl.DataFrame, chance: Mapping[str, float]) -> list[str]:
 
 
 def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Panel]:
-    """Yield a figure of the values of each of STRIPS at every level, and their mean."""
+    """Yield a panel for each entry of STRIPS: for each dataset, a metric at every level and the mean over levels.
+
+    Args:
+        values: rows of schemas.GROUP_METRICS.
+        measured: a row for each dataset, with the means over levels as columns of structs.
+    """
     for part, title, metric, levels in STRIPS:
         mean = f"{metric}_mean_over_{levels}"
         varied = values.filter(part=part, metric=metric).sort("template", "demonstration_set")
@@ -186,7 +190,7 @@ def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Pane
 
 
 def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the section of schemas.LEARNING_CURVE, where the run has demonstrations and asks for their labels."""
+    """Yield the section of the learning curve, if the run has demonstrations and the part learning_curve."""
     prompts = run.record.prompts
     if not prompts.n_shots or not any("learning_curve" in parts for parts in prompts.parts.values()):
         return
@@ -214,7 +218,7 @@ def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
-    """Return the table of one metric, with a column for each number of demonstrations."""
+    """Return the table of one metric: a row for each dataset, a column for each number of demonstrations."""
     cell = pl.struct("n_shots", "value", "ci_low", "ci_high", "n_examples", "n_requests")
     cells = points.select("dataset", "n_shots", cell=cell)
     columns = [

@@ -1,11 +1,11 @@
 """Build the prompts of StaICC's diagnostics of robustness and of figure 2, and measure their answers.
 
-- Part `template`: the same queries in the nine templates of an orthogonal array, after two demonstration sets of each
-  query. Part `sampling`: the same queries after eight demonstration sets. Both measure how far answers agree.
-- Part `gler`: demonstrations with wrong labels, to measure whether a model uses the labels.
-- Parts of VARIABLES: one variable of figure 2 at a time, to measure how far it moves macro-F1.
-- total_errors: the total error of StaICC-Normal's accuracy, whose queries, demonstration sets and template were all
-  drawn. It tells how far accuracies move with the template, which the intervals of StaICC-Normal leave out.
+- Part `template`: the queries in the nine templates of an orthogonal array, after two demonstration sets of each query.
+  Part `sampling`: the queries after eight demonstration sets. Both measure how often the answers to a query agree.
+- Part `gler`: demonstrations with wrong labels, to measure whether a model uses the labels (GLER).
+- Parts of VARIABLES: one variable of figure 2 at a time, to measure how much macro-F1 varies with it.
+- total_errors: the total error of StaICC-Normal's accuracy, if queries, demonstration sets and the template are all
+  random samples. The intervals of StaICC-Normal treat the template as fixed.
 
 Source: Cho & Inoue 2025, sections 3.1 and 3.3, and appendix B.2.
 """
@@ -46,7 +46,7 @@ from evaluator.templates.template import ORTHOGONAL_ARRAY, Verbalizer
 logger = logging.getLogger(__name__)
 
 N_LEVELS = 8
-"""Levels of each variable of figure 2 (appendix B.2); level 0 is StaICC-Normal's."""
+"""Number of levels of each variable of figure 2 (appendix B.2); level 0 is the level of StaICC-Normal."""
 
 VARIABLES = {
     "connector": "template",
@@ -54,7 +54,7 @@ VARIABLES = {
     "order": "demonstration_set",
     "split": "demonstration_set",
 }
-"""Variable of figure 2 -> the column of the requests that has its level."""
+"""Variable of figure 2 -> column of the requests with its level."""
 
 LABEL_FORMS: tuple[Callable[[str, int], str], ...] = (
     lambda name, _: name,
@@ -66,16 +66,20 @@ LABEL_FORMS: tuple[Callable[[str, int], str], ...] = (
     lambda _, place: f"label {place + 1}",
     lambda name, _: f"it is {name}",
 )
-"""Verbalizers that suit any task: forms of a label's name and place. Other words are for --labels."""
+"""Verbalizers for any task: functions from the name and index of a label to its text. (--labels sets other texts.)"""
 
-N_SAMPLED_SETS = 8  # demonstration sets of a query in the part `sampling`
-RELEASED_TEMPLATE_QUERIES = 100  # of the part `template`, under `released`
+N_SAMPLED_SETS = 8  # number of demonstration sets of a query in the part `sampling`
+RELEASED_TEMPLATE_QUERIES = 100  # number of queries of the part `template` under `released`
 MAX_SD = math.sqrt(0.5)
-"""Largest standard deviation of numbers in [0, 1]: that of one 0 and one 1."""
+"""Largest standard deviation (n - 1 in the denominator) of two or more numbers in [0, 1]: of one 0 and one 1."""
 
 
 def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the queries in each template; under `released` the first hundred, after one demonstration set."""
+    """Yield the prompts of all queries in each template.
+
+    Under `released` only the first hundred queries, after one demonstration set, as in the toolkit. Raises
+    TemplateError for a dataset without alternative templates.
+    """
     if not dataset.alternative_templates:
         raise TemplateError(
             f"{dataset.name} has no alternative templates to compare answers over. Give it some where it is loaded "
@@ -83,7 +87,7 @@ def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
         )
     n_sets = N_DEMONSTRATION_SETS
     if config.prompt_definition == "released":
-        # Before the generator draws, which must draw for no other query.
+        # Cut the test split before demonstrations are drawn: the toolkit's generator draws for these queries alone.
         dataset, n_sets = replace(dataset, test=dataset.test.head(RELEASED_TEMPLATE_QUERIES)), 1
     n_prompts = n_sets * dataset.test.height
     for number, template in enumerate(dataset.alternative_templates):
@@ -93,9 +97,10 @@ def template_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
 
 
 def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the queries after eight demonstration sets each.
+    """Yield the prompts of all queries after eight demonstration sets.
 
-    Under `released` only the first queries, as many as give no more prompts than StaICC-Normal has.
+    Under `released` only the first quarter of the queries, so that there are no more prompts than in StaICC-Normal,
+    which has two demonstration sets.
     """
     if config.prompt_definition == "released":
         n_first = dataset.test.height * N_DEMONSTRATION_SETS // N_SAMPLED_SETS
@@ -104,13 +109,17 @@ def sampling_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
 
 
 def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield the queries after their first demonstration set at eight levels of each variable of figure 2.
+    """Yield the prompts of all queries, after one demonstration set, at the levels of each variable of figure 2.
 
-    Connectors are eight of the nine templates, verbalizers the different ones of LABEL_FORMS. An order shuffles the
-    demonstrations of each prompt, a split deals demonstration and test rows anew. A row has one id in all splits: as a
-    query its place among test and demonstration rows, as a demonstration that among demonstration and test rows.
+    - connector: the first eight of the nine templates;
+    - verbalizer: the forms of LABEL_FORMS that differ for this dataset, eight at most (fewer are logged);
+    - order: the demonstrations of each prompt, shuffled by the level as seed;
+    - split: demonstration and test rows, dealt again by the level as seed.
 
-    Raises TemplateError where there are too few templates, or more labels than letters.
+    A row keeps its number in all splits. `query_id` counts test rows first, then demonstration rows;
+    `demonstration_ids` count demonstration rows first, then test rows.
+
+    Raises TemplateError if there are fewer than eight templates, or more labels than letters.
     """
     if len(dataset.alternative_templates) < N_LEVELS or len(dataset.verbalizer.label_names) > len(ascii_lowercase):
         raise TemplateError(
@@ -122,6 +131,7 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     forms = [form for form in every_form if len({*form}) == len(names)]
     if len(forms) < N_LEVELS:
         logger.warning("%s: %d of %d verbalizers are different, and are asked.", dataset.name, len(forms), N_LEVELS)
+    # One dataset for each level of each variable.
     levels = {
         "connector": [replace(dataset, template=each) for each in dataset.alternative_templates[:N_LEVELS]],
         "verbalizer": [replace(dataset, verbalizer=Verbalizer(label_names=of_form)) for of_form in forms],
@@ -131,13 +141,14 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
     pool, n_shown = pl.concat([dataset.demonstration, dataset.test]), dataset.demonstration.height
     for part, datasets in levels.items():
         for level, varied in enumerate(datasets):
-            dealt = _dealt(dataset, pool, level if part == "split" else 0)
+            dealt = _dealt(dataset, pool, level if part == "split" else 0)  # rows of the pool, demonstrations first
             varied = replace(varied, demonstration=pool[dealt[:n_shown]], test=pool[dealt[n_shown:]])
             plan = benchmark_plan(varied, n_shots=config.n_shots, n_demonstration_sets=1)
             if part == "order" and level:
                 shuffled = np.random.default_rng(level).permuted(plan.demonstration_ids, axis=1)
                 plan = replace(plan, demonstration_ids=shuffled)
             for rows in requests(varied, plan, n_queries=config.n_queries):
+                # From rows of this level's splits to rows of the pool, counted as the docstring says.
                 asked = rows["query_id"].to_numpy()
                 yield rows.with_columns(
                     part=pl.lit(part),
@@ -149,9 +160,10 @@ def variable_requests(dataset: ClassificationDataset, config: RunConfig) -> Iter
 
 
 def _dealt(dataset: ClassificationDataset, pool: pl.DataFrame, seed: int) -> Ints:
-    """Return the rows of a pool in another order, those of one's own data within their labels; as they are for seed 0.
+    """Return the row numbers of a pool in random order; in ascending order for seed 0.
 
-    Rows with equal texts keep their places, or a demonstration could have the texts of a query.
+    Rows of a user's data (`own_demonstrations`) are permuted within their labels, so that both splits keep their label
+    frequencies. Rows with equal texts keep their places; otherwise a demonstration could have the texts of a query.
     """
     order, draw = np.arange(pool.height), np.random.default_rng(seed)
     dealt = pl.when(text_key().is_unique()).then("gold" if dataset.own_demonstrations else pl.lit(0)).otherwise(-1)
@@ -168,12 +180,12 @@ def _normal(dataset: ClassificationDataset, config: RunConfig, n_sets: int) -> I
 
 
 def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure template_consistency: the share of templates that give the most frequent label, averaged over queries and
-    their demonstration sets.
+    """Measure template_consistency: the share of templates that give the most frequent answer to a query, averaged over
+    queries and their demonstration sets.
 
-    `paper` and `released` are one formula; they read probabilities differently, which can break ties. The interval is
-    over queries, for these templates: with more templates the shares would be smaller, so the data give no interval
-    over other templates. The interval of template_accuracy covers other templates.
+    `paper` and `released` have the same formula but different predictions where probabilities tie. The interval covers
+    other queries with these templates. It does not cover other templates, because the share of the most frequent answer
+    decreases with the number of templates; the interval of template_accuracy does.
 
     Raises MetricError if queries are not answered equally often with each template.
 
@@ -183,13 +195,12 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure sampling_consistency, the share of demonstration sets that give the most frequent label, averaged over
-    queries, and accuracy_mean_over_demonstration_sets, the accuracy over all of them.
+    """Measure sampling_consistency, the share of demonstration sets that give the most frequent answer to a query,
+    averaged over queries; and accuracy_mean_over_demonstration_sets, the accuracy over all sets.
 
-    Different queries have different demonstration sets. The intervals, which are over queries, therefore cover other
-    demonstration sets as well.
+    Every query has its own demonstration sets, so that intervals over queries cover other demonstration sets as well.
 
-    Raises and sources as template_consistency.
+    Raises and sources: as for template_consistency.
     """
     accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
     consistency = _consistency(group, "demonstration_set", ["query_id"])
@@ -200,8 +211,8 @@ def _consistency(group: PredictionGroup, varied: str, prompt: list[str]) -> dict
     """Measure PART_consistency, the share of the most frequent answer to a prompt's variations, averaged over prompts.
 
     Args:
-        varied: column of the variations.
-        prompt: columns that identify a prompt.
+        varied: column that numbers the variations of a prompt.
+        prompt: columns that identify a prompt apart from its variations.
     """
     require_complete_grid(group, varied)
     counts = group.repeated_requests.group_by(*prompt, "pred").len()
@@ -213,12 +224,13 @@ def _consistency(group: PredictionGroup, varied: str, prompt: list[str]) -> dict
 def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     """Measure accuracy_mean_over_templates and accuracy_sd_over_templates.
 
-    The mean is the expected accuracy of a user without reason to prefer a template. Its interval covers other queries
-    *and* other texts of the templates' attributes (metrics.intervals.two_way_standard_error). The standard deviation is
-    that of these templates' accuracies (n - 1 in the denominator), with an interval over queries alone. Both include
-    the noise of single answers, which shrinks as the number of queries grows.
+    The mean is the expected accuracy of a user who has no reason to prefer a template. Its interval covers other
+    queries *and* other texts of the templates' attributes (metrics.intervals.two_way_standard_error). The standard
+    deviation of the templates' accuracies has n - 1 in the denominator, and its interval covers other queries alone.
+    Both include the noise of single answers, which decreases with the number of queries.
 
-    Neither is in the paper or the toolkit; `paper` and `released` differ in the predictions they read.
+    Neither metric is in the paper or the toolkit. `paper` and `released` have the same formulas, but different
+    predictions.
 
     Raises MetricError if queries are not answered equally often with each template.
     """
@@ -228,7 +240,7 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
     shares = answers.agg(pl.col("correct").mean()).sort("query_id", "template")
     cells = shares["correct"].to_numpy().reshape(-1, shares["template"].n_unique())
     error = two_way_standard_error(cells, template_attributes(cells.shape[1]))
-    # For the jackknife: the accuracies of the templates without one query, for each query, [query, template].
+    # For the jackknife: the accuracy with each template, without each query in turn, [query, template].
     without_one = (cells.sum(axis=0) - cells) / max(len(cells) - 1, 1)
     deviation = float(cells.mean(axis=0).std(ddof=1))
     mean = Measured(float(cells.mean()), *error, "score", 0.0, 1.0, over="queries and templates")
@@ -237,9 +249,9 @@ def template_accuracy(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def level_spread(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure macro_f1_mean_over_PARTs and macro_f1_sd_over_PARTs (n - 1 in the denominator), of a part of VARIABLES.
+    """Measure macro_f1_mean_over_PARTs and macro_f1_sd_over_PARTs (n - 1 in the denominator) for a part of VARIABLES.
 
-    Their intervals are over queries, for these levels. Source: Cho & Inoue 2025, figure 2, which draws macro-F1.
+    Intervals cover other queries with the same levels. Source: Cho & Inoue 2025, figure 2, which draws macro-F1.
     """
     part = group.key["part"]
     values, without_one = level_values(group, "macro_f1", VARIABLES[part])
@@ -249,10 +261,13 @@ def level_spread(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def level_values(group: PredictionGroup, metric: str, column: str) -> tuple[Floats, Floats]:
-    """Return a metric at each level of a column, [level], and the same without each query in turn, [query, level]."""
+    """Return a metric at each level of `column`: over all queries, [level], and without each query in turn,
+    [query, level].
+    """
     key, value = ["query_id", column], METRICS[metric].value(group.n_labels)
     sums = statistic_sums(group.repeated_requests, group.n_labels, {metric: METRICS[metric]}, key)
     statistics = [name for name in sums.columns if name not in key]
+    # Metrics are functions of sums over requests: the sums of a level, minus the sums of one query.
     totals = sums.group_by(column).agg(pl.col(statistics).sum()).sort(column)
     every = sums.select("query_id").unique().sort("query_id").join(totals, how="cross", maintain_order="left_right")
     joined = every.join(sums, on=key, how="left", suffix="_of_query", maintain_order="left")
@@ -262,7 +277,7 @@ def level_values(group: PredictionGroup, metric: str, column: str) -> tuple[Floa
 
 
 def template_attributes(n_templates: int) -> Sequence[Sequence[int]] | None:
-    """Return the rows of the orthogonal array where there are as many templates; None for templates of their own."""
+    """Return the rows of the orthogonal array if there are as many templates; None if templates have no attributes."""
     return ORTHOGONAL_ARRAY if n_templates == len(ORTHOGONAL_ARRAY) else None
 
 
@@ -285,7 +300,8 @@ def require_complete_grid(group: PredictionGroup, column: str) -> None:
 
 NOISE_RATES = (0.0, 0.25, 0.5, 0.75, 1.0)  # five rates, evenly spaced
 RELEASED_RATES = (1.0, 0.75, 0.25, -0.5, -1.5)
-"""Rates that the toolkit uses in place of NOISE_RATES: its loop subtracts 1/4, 2/4, 3/4 and 4/4 one after the other."""
+"""Values at which the toolkit places NOISE_RATES on the axis of its regression: its loop subtracts 1/4, 2/4, 3/4 and
+4/4 one after the other, starting from 1."""
 
 
 POINTS_PER_TENTH = 10.0
@@ -295,17 +311,19 @@ POINTS_PER_TENTH = 10.0
 def label_noise_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield the prompts of normal_requests with wrong demonstration labels at each of NOISE_RATES.
 
-    Columns are as in normal_requests; `position` continues from one rate to the next. Rate 0 has exactly the prompts
+    Columns are as in normal_requests; `position` continues from one rate to the next. The prompts of rate 0 are those
     of normal_requests.
 
-    Under `paper`, round(rate * n_shots) labels are wrong, halves rounded up, each drawn from the wrong labels
-    (falsified_labels). Under `released`, int(rate * n_shots) are wrong, each replaced by the next label of the label
-    space; the toolkit's generator chooses them (next_labels). The column `n_wrong_labels` has this
-    number. With fewer than four demonstrations some rates have the same number of wrong labels, which is logged: with
-    one, `paper` distinguishes rates below 0.5 from the others, `released` only the rate 1; with none, all rates are the
-    same and GLER is undefined.
+    The column `n_wrong_labels` is the number of wrong labels in a prompt. Under `paper` it is round(rate * n_shots),
+    halves rounded up, and each wrong label is drawn from all wrong labels (falsified_labels). Under `released` it is
+    int(rate * n_shots), the toolkit's generator chooses the demonstrations, and their labels are replaced by the next
+    label of the label space (next_labels).
 
-    Raises as normal_requests does, and TemplateError for a label space of one label, which has no wrong label.
+    With fewer than four demonstrations several rates have the same number of wrong labels, which is logged. With one
+    demonstration, `paper` distinguishes rates below 0.5 from the others, `released` only rate 1. Without demonstrations
+    all rates are the same, and GLER is undefined.
+
+    Raises the errors of normal_requests, and TemplateError for a label space of one label, which has no wrong label.
     """
     n_labels = len(dataset.verbalizer.label_names)
     if n_labels < 2:
@@ -333,7 +351,7 @@ def label_noise_requests(dataset: ClassificationDataset, config: RunConfig) -> I
 
 
 def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
-    """Return the number of wrong labels of a prompt at each of NOISE_RATES."""
+    """Return the number of wrong labels in a prompt at each of NOISE_RATES."""
     # The rates are exact in binary, so that the products are exact as well.
     return tuple(int(rate * n_shots + (0.0 if definition == "released" else 0.5)) for rate in NOISE_RATES)
 
@@ -341,19 +359,20 @@ def wrong_counts(n_shots: int, definition: Definition) -> tuple[int, ...]:
 def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) -> Ints:
     """Replace `n_wrong` labels of each row of `labels` [..., n_shots] by wrong labels, drawn uniformly.
 
-    The draws depend on the shape and the seed, not on `n_wrong`: a label that is wrong at one rate is the same wrong
-    label at every higher rate, so that accuracies at two rates differ by the noise alone.
+    The draws depend on the shape and the seed, not on `n_wrong`. So a label that is wrong at one rate is replaced by
+    the same wrong label at all higher rates, and accuracies at two rates differ by the noise alone.
     """
     random = np.random.default_rng(seed)
-    rank = random.random(labels.shape).argsort(axis=-1).argsort(axis=-1)  # in which order demonstrations turn wrong
+    rank = random.random(labels.shape).argsort(axis=-1).argsort(axis=-1)  # order in which labels become wrong
     wrong = (labels + random.integers(1, n_labels, size=labels.shape)) % n_labels
     return np.where(rank < n_wrong, wrong, labels)
 
 
 def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> list[Ints]:
-    """Replace labels of each row of `labels` [n, n_shots] by the next label, the last by the first, for each rate.
+    """Return `labels` [n, n_shots] for each number in `n_wrong`, with so many labels of each row replaced by the next
+    label of the label space (the last label by the first).
 
-    The replaced positions are drawn anew for each rate, by one toolkit generator that continues over prompts and rates.
+    The toolkit's generator draws new positions for every rate; it continues from prompt to prompt and rate to rate.
     """
     random = Lcg()
     n_prompts, n_shots = labels.shape
@@ -366,22 +385,24 @@ def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> lis
 
 
 def gler(group: PredictionGroup) -> dict[str, Measured]:
-    """Measure gler, and gler_METRIC for the other metrics of StaICC: their slopes over the noise rate.
+    """Measure gler, the loss of accuracy with wrong labels in demonstrations, and gler_METRIC for the other metrics of
+    StaICC.
 
-    paper: minus the slope of the least-squares line of accuracy over the share of labels that are wrong in the prompts,
-    n_wrong_labels / n_shots: the accuracy lost from no wrong label to only wrong ones, along the line. This share is
-    the nominal noise rate only where n_shots is a multiple of four; the line is through five points even where two
-    rates have the same share. With no demonstrations all shares are 0, and the slope is NaN. The sign is that of the
-    published tables, where a model that uses labels has a value above 0.
-    released: the slope over RELEASED_RATES, which fall as noise rises, so that the sign is the same; its unit is not
-    that of a noise rate.
+    paper: minus the slope of the least-squares line of accuracy over n_wrong_labels / n_shots, the share of wrong
+    labels in the prompts. It is the loss of accuracy, along the line, from no wrong label to only wrong labels. The
+    share equals the nominal noise rate only if n_shots is a multiple of four. The line is fitted to five points even if
+    two rates have the same share. Without demonstrations all shares are 0, and the slope is NaN. The sign is as in the
+    published tables: positive for a model that uses the labels.
+    released: the slope over RELEASED_RATES. They decrease as noise increases, so that the sign is the same; their unit
+    is not a noise rate.
 
-    Two forms as printed: gler_per_tenth, the "Slope/0.1" of table 3 in percentage points, ten times gler (its numbers
-    are ten times those of table 7); gler_toolkit_axis, the slope over RELEASED_RATES, which table 7 must have, as the
-    toolkit computed it. Under `released` the second is gler itself.
+    Two further metrics have the units of the published tables. gler_per_tenth is the "Slope/0.1" of table 3 in
+    percentage points, ten times gler (the numbers of table 3 are ten times those of table 7). gler_toolkit_axis is the
+    slope over RELEASED_RATES, which table 7 must have, because the toolkit computed it; under `released` it equals
+    gler.
 
-    Raises MetricError if queries are not answered equally often at each rate, a rate is none of NOISE_RATES, or its
-    prompts differ in their number of demonstrations or of wrong labels.
+    Raises MetricError if queries are not answered equally often at each rate, if a rate is not among NOISE_RATES, or if
+    the prompts of a rate differ in their number of demonstrations or of wrong labels.
 
     Sources: Cho & Inoue 2025, section 3.3 and table 3, after Yoo et al. 2022; StaICC 0.1.1, util/experimentor.py,
     GLER_experimentor.
@@ -390,6 +411,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
     rates = group.rows["noise_rate"].unique().sort().to_list()
     if not {*rates} <= {*NOISE_RATES}:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
+    # The axis of the slope. A larger value is less noise, so that the slope has the published sign.
     released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
     axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
 
@@ -397,7 +419,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
         weights = scale * slope_weights(axis)
         values, without_one = level_values(group, metric, "noise_rate")
-        largest = float(weights[weights > 0].sum())  # slope of values in [0, 1]
+        largest = float(weights[weights > 0].sum())  # largest slope of values in [0, 1]
         return jackknifed(float(values @ weights), without_one @ weights, "symmetric", (-largest, largest))
 
     slopes = {"gler" if name == "accuracy" else f"gler_{name}": slope(name, axis) for name in STAICC_METRICS}
@@ -408,16 +430,19 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
 
 
 def slope_weights(axis: Sequence[float]) -> Floats:
-    """Return a weight for each point of the axis, so that the weighted sum of values is their least-squares slope.
+    """Return the weights with which a weighted sum of values is their least-squares slope over the points of the axis.
 
-    NaN where all points are the same.
+    NaN if all points are equal.
     """
     centred = np.array(axis) - np.mean(axis)
     return np.asarray(centred / ((centred @ centred) or math.nan))
 
 
 def _shares_of_true_labels(group: PredictionGroup) -> list[float]:
-    """Return the share of demonstrations that show their true label at each noise rate, from the lowest rate up."""
+    """Return the share of demonstrations with their true label at each noise rate, in ascending order of rates.
+
+    Raises MetricError if the prompts of a rate differ in their number of demonstrations or of wrong labels.
+    """
     shown = group.rows.select("noise_rate", "n_wrong_labels", "n_shots").unique().sort("noise_rate")
     if shown["noise_rate"].is_duplicated().any() or shown.null_count().sum_horizontal().item():
         raise MetricError(
@@ -428,7 +453,8 @@ def _shares_of_true_labels(group: PredictionGroup) -> list[float]:
 
 
 HEADLINE, VARIED, SAMPLED = "normal", "template", "sampling"
-"""Parts: of the headline, of varied templates, and of many demonstration sets, which is decomposed for itself."""
+"""Parts of the total error: the part of the headline accuracy, the part that varies templates, and the part with eight
+demonstration sets, which has variance components but adds nothing to the total error."""
 
 NAMES = {
     VARIED: {
@@ -437,16 +463,20 @@ NAMES = {
     },
     SAMPLED: {"query": "query", "draw": "demonstration set and residual"},
 }  # fmt: skip
+"""Part -> component in statistics.variance_components -> its name in the tables."""
 ONE_DRAW = {"query": "query and demonstration set", "level": "template", "interaction": "query x template and residual"}
+"""Names of the components if a query has one demonstration set, whose effect is then part of other components."""
 
 
 def total_errors() -> TotalErrors:
-    """Return the total errors of HEADLINE's values, from the answers to prompts of VARIED and SAMPLED."""
+    """Return the collector of total errors: of values of the part HEADLINE, from answers of VARIED and SAMPLED."""
     return TotalErrors(HEADLINE, [*REQUEST_COLUMNS], {VARIED: "templates"}, _crossed_answers)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
-    """Yield the answers of a group of VARIED or SAMPLED for each metric that is a mean over requests."""
+    """Yield the answers of a group of VARIED or SAMPLED, [query, level, draw], for each metric that is a mean over
+    requests. Levels are templates, draws are demonstration sets; SAMPLED has one level.
+    """
     part = group.key["part"]
     if part not in NAMES or group.definition == "published":
         return

@@ -1,4 +1,4 @@
-"""Define the suites of StaICC, and what they share: datasets, settings, measures, report sections, terminal lines.
+"""Define the suites of StaICC. They share datasets, options, methods, tables, report sections and terminal lines.
 
 Source: Cho & Inoue 2025, sections 3.2 and 3.3.
 """
@@ -46,7 +46,7 @@ LABEL_DOMAINS: tuple[LabelDomain, ...] = get_args(LabelDomain)
 
 
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:
-    """Yield the tables of a classification run with the diagnostics, absent labels and total error."""
+    """Yield the tables of a classification run with diagnostics, absent labels, total error and learning curve."""
     absent, crossed = [ABSENT_LABELS.to_frame()], robustness.total_errors()
 
     def keep_absent(group: PredictionGroup) -> None:
@@ -61,7 +61,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
 
 
 def published() -> pl.DataFrame:
-    """Return the accuracies that the paper printed for the prompts of staicc-normal."""
+    """Return the published accuracies, as rows of the suite staicc-normal, for a board (see base.Family.published)."""
     accuracies = published_results().filter(metric="accuracy").with_columns(suite=pl.lit("staicc-normal"))
     return accuracies.select("suite", "model", "family", "n_parameters", "method", "value")
 
@@ -83,7 +83,7 @@ def _describe(config: RunConfig) -> base.Described:
 
 
 def _check_demonstrations(config: RunConfig) -> None:
-    """Raise ConfigError for choices of demonstrations where the benchmark has its own."""
+    """Raise ConfigError if options choose demonstrations for StaICC's datasets, or for a suite without that choice."""
     others = [name for name in config.suites if name not in SUITES_OF_OWN_DATA]
     if config.options_of(DemonstrationOptions) != DemonstrationOptions() and (others or not config.is_own_data):
         where = ", ".join(others) or "StaICC's datasets, whose demonstrations are those of its toolkit"
@@ -94,11 +94,16 @@ def _check_demonstrations(config: RunConfig) -> None:
 
 
 SUITES_OF_OWN_DATA = {"staicc-normal", "staicc-learning-curve"}
-"""Suites that take DemonstrationOptions."""
+"""Suites that accept DemonstrationOptions for a user's data."""
 
 
 def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataFrame]], **further: Any) -> base.Suite:
-    """Return a suite without side tables, with the given fields and those that all suites of StaICC share."""
+    """Return a suite of StaICC.
+
+    Args:
+        build: function that yields the requests for a dataset.
+        further: fields of Suite that differ from the fields that all suites of StaICC share.
+    """
     plan = base.Plan(check=_check_demonstrations)
     shared: dict[str, Any] = {"plan": plan, "take": completed, "describe": _describe}
     return base.Suite(
@@ -111,9 +116,11 @@ def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataF
 
 
 def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
-    """Yield StaICC-Normal's prompts at five rates of wrong labels, in nine templates, after eight demonstration sets.
+    """Yield StaICC-Normal's prompts with five rates of wrong labels, with nine templates, and with eight demonstration
+    sets.
 
-    The paper (section 3.3) does not mention the limits that `released` has in templates and demonstration sets.
+    Under `released`, templates and demonstration sets are tried on fewer queries, as in the toolkit. The paper (section
+    3.3) does not mention these limits.
     """
     return of_parts(
         {
