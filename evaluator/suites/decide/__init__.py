@@ -1,1 +1,1 @@
-"""The suite decide: typed questions about a table, and what should not change their answers."""
+"""Define the suite decide: typed questions about the rows of a table, and variations that should not change answers."""

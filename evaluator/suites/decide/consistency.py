@@ -1,8 +1,9 @@
-"""Measure what should not matter: how far answers change with the order of options, wording, negation and more.
+"""Measure how much answers change with the order of options, the wording, negation and more, and compute baselines.
 
-A query is answered as it is (template 0) and in variations. No measure but the accuracies needs true options.
+These variations should not change an answer. Each query is answered with the question unchanged (template 0) and in
+variations. Only accuracies need true options.
 
-Compare accuracies with cheap baselines: a classifier of words, and the question without demonstrations.
+Accuracies are compared with two cheap baselines: a classifier of words, and the question without demonstrations.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,21 +25,26 @@ from evaluator.statistics.selective import share_interval
 from evaluator.suites.decide.prompts import INPUTS, MAX_ORDERS, ZERO_SHOT, default_order
 
 FLIPS, DISTANCE, ACCURACY, FIRST = "flips", "distance", "accuracy", "first"
-"""Measures, in the names of metrics after the part: `order_flips`."""
+"""Measures of a variation. The name of a metric is PART_MEASURE, such as `order_flips`."""
 
 
 def variation_effect(group: PredictionGroup, kinds: Mapping[str, QuestionKind]) -> dict[str, Measured]:
-    """Measure a part of VARIED, with intervals over queries; `kinds` are those of questions whose kind is known.
+    """Measure the effect of the variations of one part of VARIED, with intervals over queries.
 
-    PART_flips is the share of variations with another answer than the question as it is, PART_distance the mean total
-    variation distance between their probabilities; both are in [0, 1]. PART_accuracy is the accuracy over all
-    variations, of queries with true options. order_first is the share of answers that name the option shown first:
-    1/k for k options where order does not matter.
+    PART_flips is the share of variations whose answer differs from the answer to the unchanged question. PART_distance
+    is the mean total variation distance between the label probabilities of the two; both are in [0, 1]. PART_accuracy
+    is the accuracy over the unchanged question and all variations, for queries with a true option. order_first is the
+    share of answers that are the first option in the prompt: 1/k for k options if order has no effect.
+
+    Args:
+        group: predictions of the part, where `template` numbers the variations.
+        kinds: question (dataset) -> its kind, if the kind is known.
     """
     part, varied, pred = group.key["part"], changes(group.rows), pl.col("pred")
     measures = {FLIPS: (varied, pl.col("flips")), DISTANCE: (varied, pl.col("distance"))}
     if (known := group.rows.drop_nulls("gold")).height:
         measures[ACCURACY] = (known, pred == pl.col("gold"))
+    # order_first needs a known order: only rotations have one, in which variation k begins with option first[k].
     is_rotation = group.rows["template"].is_between(0, group.n_labels - 1).all()
     if part == ORDER and group.n_labels <= MAX_ORDERS and is_rotation:
         first = default_order(kinds.get(group.key["dataset"], "choice"), group.n_labels)
@@ -53,10 +59,12 @@ def variation_effect(group: PredictionGroup, kinds: Mapping[str, QuestionKind]) 
 
 
 def changes(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return query_id, template, flips (0 or 1) and distance of each variation against template 0 of its query.
+    """Compare each variation with the unchanged question (template 0) of its query.
 
     Args:
         rows: query_id, template, pred and label_probs.
+
+    Returns query_id, template, flips (0.0 or 1.0) and distance (total variation, in [0, 1]), one row a variation.
     """
     plain = rows.filter(template=0).select("query_id", plain="label_probs", plain_pred="pred")
     varied = rows.filter(pl.col("template") > 0).join(plain, on="query_id", maintain_order="left")
@@ -78,11 +86,11 @@ TITLES = {
     AMONG: "Other questions before it",
     REPEAT: "Repetition",
 }
-"""Part -> the property of prompts that changes in it."""
+"""Part -> the property of prompts that its variations change."""
 
 
 def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
-    """Make a diagnostic of each part that should change no answer, for questions (datasets) of these kinds."""
+    """Return a diagnostic for each part of TITLES; `kinds` as for variation_effect."""
     return tuple(
         Diagnostic(
             part=part,
@@ -101,12 +109,17 @@ def diagnostics(kinds: Mapping[str, QuestionKind]) -> tuple[Diagnostic, ...]:
 
 
 def total_errors(main_part: str, independent: bool) -> TotalErrors:
-    """Return the total errors of accuracies in the form of the variations: ways to ask are samples, as queries are."""
+    """Return the collector of total errors of the accuracy, if queries and variations are both random samples.
+
+    Args:
+        main_part: part with the accuracies, in the form of prompts that variations have.
+        independent: whether the questions are independent.
+    """
     return TotalErrors(main_part, (ACCURACY,), {part: part for part in VARIED}, _crossed_answers, independent)
 
 
 def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
-    """Yield the answers of a group of a part in VARIED to queries with true options."""
+    """Yield whether answers of a group of VARIED are right, [query, variation, 1], for queries with a true option."""
     part, rows = group.key["part"], group.rows.filter(pl.col("gold").is_not_null())
     if part in VARIED and rows.height:
         answers = rows.select("query_id", "template", right=pl.col("pred") == pl.col("gold"))
@@ -117,10 +130,14 @@ def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
 
 
 def total_error_of_accuracies(errors: TotalErrors, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study, by name.
+    """Return the tables variance_components, total_error and design_study by name.
 
-    Rows of variance_components of the main part have the variance of an accuracy instead of an answer's: over
-    queries, and of each part of VARIED, with shares of their sum, the squared total error.
+    Args:
+        errors: with the answers of all groups.
+        definitions: definitions of the run.
+
+    In variance_components, rows of a part of VARIED are components of a single answer's variance. Rows of the main part
+    split the squared total error of an accuracy: over queries, and what each part of VARIED adds, with their shares.
     """
     tables = errors.tables(definitions)
     components = [tables["variance_components"], *map(_shares, errors.headlines(definitions))]
@@ -128,7 +145,9 @@ def total_error_of_accuracies(errors: TotalErrors, definitions: Collection[str])
 
 
 def _shares(accuracy: Headline) -> pl.DataFrame:
-    """Return the rows of VARIANCE_COMPONENTS of an accuracy."""
+    """Return rows of VARIANCE_COMPONENTS that split the squared total error of an accuracy."""
+    # Errors are cumulative: over queries, then with each factor added. Differences of squares are the factors'
+    # variances.
     squares = [(error or 0.0) ** 2 for error, _ in accuracy.errors]
     parts = zip(["queries", *accuracy.factors], [squares[0], *np.diff(squares)], strict=True)
     rows = [
@@ -138,21 +157,21 @@ def _shares(accuracy: Headline) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=VARIANCE_COMPONENTS)
 
 
-N_FOLDS = 5
-WORDS = "TF-IDF with logistic regression"
+N_FOLDS = 5  # of the cross-validation
+WORDS = "TF-IDF with logistic regression"  # name of the baseline in the tables
 
 
 def words_right(rows: pl.DataFrame, seed: int) -> pl.DataFrame | None:
-    """Return whether logistic regression on TF-IDF of words, fitted on the other folds, predicts each gold option.
+    """Return whether a logistic regression on TF-IDF of words predicts each gold option, by cross-validation.
 
     Args:
-        rows: query_id, gold, and `input` and `group` of INPUTS; rows of a group are in the same fold.
-        seed: of the folds.
+        rows: query_id, gold, and `input` and `group` of INPUTS. Rows of a group are in the same fold.
+        seed: seed of the folds.
 
-    Returns query_id and `right`; None for fewer than N_FOLDS groups, and where scikit-learn (extra `sklearn`) is
-    missing.
+    Returns query_id and `right`; None for fewer than N_FOLDS groups, or if scikit-learn (extra `sklearn`) is not
+    installed.
     """
-    alone = pl.format("row {}", "query_id")  # a row without a group is a group of its own
+    alone = pl.format("row {}", "query_id")  # a row without a group is a group by itself
     named = rows.select(pl.coalesce(pl.format("group {}", "group"), alone)).to_series()
     if named.n_unique() < N_FOLDS or find_spec("sklearn") is None:
         return None
@@ -169,7 +188,7 @@ def words_right(rows: pl.DataFrame, seed: int) -> pl.DataFrame | None:
             pred[test] = gold[train][0]
             continue
         words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]")
-        with catch_warnings():  # that many options for few rows look like a regression
+        with catch_warnings():  # scikit-learn warns of many options in few rows: that may be a regression
             simplefilter("ignore", UserWarning)
             model = make_pipeline(words, LogisticRegression(max_iter=1000)).fit(inputs[train], gold[train])
         pred[test] = model.predict(inputs[test])
@@ -177,17 +196,23 @@ def words_right(rows: pl.DataFrame, seed: int) -> pl.DataFrame | None:
 
 
 class Baselines:
-    """Accuracies of cheap classifiers on the queries of each question, with the paired differences of methods."""
+    """Collect the answers of methods, and compare their accuracies with cheap baselines on the same queries.
+
+    Args:
+        inputs: prompts.INPUTS.
+        seed: seed of the folds of the word classifier.
+        parts: parts whose answers are compared with baselines.
+    """
 
     def __init__(self, inputs: pl.LazyFrame, seed: int, parts: tuple[str, ...]) -> None:
         self._inputs, self._seed, self._parts = inputs.cast(INPUTS).collect(), seed, parts
-        self._groups: list[tuple[dict[str, str], pl.DataFrame]] = []  # key; query_id, gold and right
+        self._groups: list[tuple[dict[str, str], pl.DataFrame]] = []  # key of a group; its query_id, gold and right
 
     def add(self, group: PredictionGroup) -> None:
-        """Keep which answers of a group are right."""
+        """Keep the right and wrong answers of a group of one of the parts, or of the zero-shot baseline."""
         rows = group.rows.filter(pl.col("gold").is_not_null())
         if group.key["part"] in (ZERO_SHOT, *self._parts) and rows.height:
-            # Of several demonstration sets, the share of right answers to the query.
+            # With several demonstration sets, `right` is the share of right answers to the query.
             is_right = (pl.col("pred") == pl.col("gold")).mean()
             by_query = rows.group_by("query_id", maintain_order=True)
             self._groups.append((group.key, by_query.agg(pl.col("gold").first(), right=is_right)))
@@ -196,7 +221,7 @@ class Baselines:
         """Return BASELINES, sorted by its key."""
         zero_shot = {(key["dataset"], key["method"]): right for key, right in self._groups if key["part"] == ZERO_SHOT}
         answered = [(key, right) for key, right in self._groups if key["part"] != ZERO_SHOT]
-        # The first answers to a question name its queries, which all methods answer.
+        # The queries of a question, and their gold labels, from its first group: all methods answer the same queries.
         first = {key["dataset"]: right for key, right in reversed(answered)}
         inputs = {
             dataset: right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
@@ -204,6 +229,7 @@ class Baselines:
         }
         words = {dataset: words_right(rows, self._seed) for dataset, rows in inputs.items()}
         found = []
+        # The accuracy of each baseline on the queries of a method, and the paired difference of the method.
         for key, right in answered:
             others = {WORDS: words[key["dataset"]], ZERO_SHOT: zero_shot.get((key["dataset"], key["method"]))}
             for name, other in others.items():

@@ -1,4 +1,4 @@
-"""Build the requests of the suite decide: each question in its form, and variants that should not change the answer."""
+"""Build the requests of the suite decide: questions in their forms, and variations that should not change answers."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from evaluator.suites.staicc.learning_curve import PART
 
 @dataclass(frozen=True, kw_only=True)
 class DecideOptions(Options):
-    """How typed questions are asked."""
+    """Options of the prompts of typed questions."""
 
     form: Literal["letters", "names", "both", "vllm", "vllm-decisions"] = option(
         "letters",
@@ -54,48 +54,49 @@ class DecideOptions(Options):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """Return the forms that the questions are asked in, the main one first."""
+        """Return the forms of the questions in prompts; the first is the main form."""
         return ("letters", "names") if self.form == "both" else (self.form,)
 
 
 YES_NO = [questions.NO, questions.YES]
-"""Options of a yes-or-no question."""
+"""Names of the options of a yes-or-no question, in label-space order."""
 
 ORDER_AVERAGED, ONE_BY_ONE = "order_averaged", "one_by_one"
-"""Methods of the suite, and the parts of the requests that they add."""
+"""Names of the suite's own methods, and of the parts of the requests that they add."""
 
 MAX_ORDERS = 6
-"""Most orders of options that are asked: all rotations of so many options, else drawn ones."""
+"""Largest number of orders of options: all rotations of up to so many options, for more options random orders."""
 
 ZERO_SHOT = "zero-shot"
-"""Part of runs with demonstrations: the questions without any."""
+"""Part of the questions without demonstrations, in a run that has demonstrations."""
 
 INPUTS = declare(dataset=pl.String(), query_id=pl.Int64(), input=pl.String(), group=pl.String())
-"""Side table: inputs of queries; `group` is null without --group-column."""
+"""Side table with the inputs of queries; `group` is null without --group-column."""
 
 QUESTION_KINDS = declare(dataset=pl.String(), kind=pl.String(), table=pl.String())
-"""Side table: QuestionKind, and the table whose rows are asked about."""
+"""Side table with the kind of each question (QuestionKind) and the path of the table with its rows."""
 
 SOFT_GOLD = declare(dataset=pl.String(), query_id=pl.Int64(), soft_gold=pl.List(pl.Float64()))
-"""Side table: queries whose gold is a distribution."""
+"""Side table with the queries whose true answer is a distribution over the options."""
 
 
 class Variation(NamedTuple):
-    """A way to ask a question."""
+    """The properties of a prompt for a question: unchanged, or with something changed that should not matter."""
 
     instructions: str
-    order: Sequence[int] | None = None  # of the options; None: as they are written
-    inputs: str = ""  # change of the inputs: "spaces" or "lower case"
-    is_negated: bool = False  # yes answers no
+    order: Sequence[int] | None = None  # order of the options in the prompt; None: default_order
+    inputs: str = ""  # change of the inputs: "spaces" or "lower case"; empty for none
+    is_negated: bool = False  # whether the instructions mean the opposite, so that "yes" is the answer "no"
     before: str = ""  # text between the input and the question
-    form: Form | None = None  # None: the main one
-    option: int | None = None  # a yes-or-no question whether this option is the answer; None: the question itself
+    form: Form | None = None  # form of the question; None: the main form
+    option: int | None = None  # ask whether this option is the answer, yes or no; None: ask the question itself
 
 
 def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
-    """Build a request for each row in each form, and for each variation of the parts of VARIED.
+    """Build the requests and side tables of a question: for each row in each form, and in each variation of VARIED.
 
-    Raises ConfigError for more queries than rows, DatasetError for too few demonstrations and too many options.
+    Raises ConfigError for more queries than rows; DatasetError for too few demonstrations, or more options than a form
+    has.
     """
     options = config.options_of(DecideOptions)
     for form in options.forms:
@@ -120,7 +121,7 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
 
 
 def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str | None) -> pl.DataFrame:
-    """Return INPUTS. Raises DatasetError for a table without the column of groups."""
+    """Return INPUTS of the queries. Raises DatasetError for a table without the column of groups."""
     inputs = queries.select("input", query_id="row", dataset=pl.lit(dataset.name))
     if group_column is None:
         return inputs.with_columns(group=pl.lit(None, pl.String)).select(INPUTS.names())
@@ -130,9 +131,12 @@ def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str |
 
 
 def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list[DecisionDataset]:
-    """Return the dataset with each set of n_shots demonstrations: of its training rows, else rows that are no queries.
+    """Return a copy of the dataset for each demonstration set, with its demonstrations and the remaining queries.
 
-    Raises DatasetError for too few rows with a gold option, and where no row is left as a query.
+    Demonstrations are drawn from the training rows. Without training rows they are drawn from all rows; then the rows
+    of all sets, and rows with equal inputs, are no queries.
+
+    Raises DatasetError for too few rows with a gold option, or if no row is left as a query.
     """
     pool = dataset.examples if dataset.demonstrations.is_empty() else dataset.demonstrations
     n_shots = options.shots[0]
@@ -144,7 +148,7 @@ def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list
         )
     queries = dataset.examples
     if dataset.demonstrations.is_empty():
-        # Neither a row that is shown nor one with the same input is asked.
+        # Neither a demonstration nor a row with the same input is a query.
         shown = pool[[row for rows in sets for row in rows]]
         queries = queries.filter(~pl.col("input").is_in(shown["input"].implode()))
     if queries.is_empty():
@@ -155,7 +159,8 @@ def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list
 
 
 def _all_rows(sets: Sequence[DecisionDataset], queries: pl.DataFrame, options: DecideOptions) -> Iterator[pl.DataFrame]:
-    """Yield the requests of each part; those of variations and methods have the first set of demonstrations."""
+    """Yield the requests of all parts. Requests of variations and of ZERO_SHOT use the first demonstration set only:
+    its demonstrations, or none."""
     dataset, main = sets[0], options.forms[0]
     plain = Variation(dataset.question.instructions)
     for number, of_set in enumerate(sets):
@@ -170,7 +175,7 @@ def _all_rows(sets: Sequence[DecisionDataset], queries: pl.DataFrame, options: D
 
 
 def varied(dataset: DecisionDataset, forms: Sequence[Form], seed: int) -> dict[str, list[Variation]]:
-    """Return the variations of each part that the question has, without the question as it is."""
+    """Return part -> variations, for all parts that the question of a run has. The unchanged question is left out."""
     plain, parts = Variation(dataset.question.instructions), dict[str, list[Variation]]()
     if len(forms) > 1:
         parts[questions.FORM] = [plain._replace(form=form) for form in forms[1:]]
@@ -180,7 +185,7 @@ def varied(dataset: DecisionDataset, forms: Sequence[Form], seed: int) -> dict[s
 
 
 def variations(question: questions.Question, n_options: int, seed: int) -> dict[str, list[Variation]]:
-    """Return the variations of each part that a question by itself has, without the question as it is."""
+    """Return part -> variations, for the parts that need only the question. The unchanged question is left out."""
     plain = Variation(question.instructions)
     parts = {
         questions.ORDER: [plain._replace(order=order) for order in orders(question, n_options, seed)[1:]],
@@ -192,7 +197,11 @@ def variations(question: questions.Question, n_options: int, seed: int) -> dict[
 
 
 def orders(question: questions.Question, n_options: int, seed: int) -> list[list[int]]:
-    """Return the orders of options to ask: all rotations of up to MAX_ORDERS options, else as many drawn orders."""
+    """Return the orders of options in prompts, the default order first.
+
+    They are all rotations of up to MAX_ORDERS options; for more options, MAX_ORDERS orders, of which all but the first
+    are random.
+    """
     first = default_order(question.kind, n_options)
     if n_options <= MAX_ORDERS:
         return [first[start:] + first[:start] for start in range(n_options)]
@@ -201,12 +210,12 @@ def orders(question: questions.Question, n_options: int, seed: int) -> list[list
 
 
 def default_order(kind: questions.QuestionKind, n_options: int) -> list[int]:
-    """Return the order of a question's options in a prompt: yes before no, others as they are written."""
+    """Return the default order of options in a prompt: yes before no, other options in label-space order."""
     return [1, 0] if kind == "yes-no" else list(range(n_options))
 
 
 def _others(others: Sequence[questions.Question], form: Form) -> str:
-    """Return the other questions about the same rows, as text before a question."""
+    """Return the text of the other questions about the same rows, to put before a question."""
     texts = []
     for question in others:
         names, descriptions = zip(*question.options, strict=True)
@@ -216,7 +225,13 @@ def _others(others: Sequence[questions.Question], form: Form) -> str:
 
 
 def _curve_rows(dataset: DecisionDataset, form: Form, number: int) -> Iterator[pl.DataFrame]:
-    """Yield a set of demonstrations cut before each answer: a prompt for each, whose tokens all queries have."""
+    """Yield the requests of the learning curve: one for each demonstration, whose prompt ends before its answer.
+
+    The prompts are prefixes of the prompts of all queries, so that they cost few further tokens.
+
+    Args:
+        number: number of the demonstration set.
+    """
     plain, n_shots = [Variation(dataset.question.instructions)], dataset.demonstrations.height
     for place in range(n_shots):
         before = replace(dataset, demonstrations=dataset.demonstrations.head(place))
@@ -237,9 +252,17 @@ def request_rows(
     variations: Sequence[Variation],
     demonstration_set: int = 0,
 ) -> Iterator[pl.DataFrame]:
-    """Yield requests of queries (DECISION_EXAMPLES) in each variation, at most ROWS_PER_FRAME together."""
+    """Yield the requests of all queries in each variation, at most ROWS_PER_FRAME in a frame.
+
+    Args:
+        queries: DECISION_EXAMPLES.
+        form: form of questions in variations that have none.
+        variations: `template` is the index of a variation; 0 is the unchanged question.
+        demonstration_set: number of the set.
+    """
     kind, plain = dataset.question.kind, Variation(dataset.question.instructions)
     for number, variation in enumerate(variations):
+        # Demonstrations are asked in the form of the variation, but otherwise unchanged.
         as_form = variation.form or form
         shown_rows = [(row, _put(kind, as_form, plain, row)) for row in dataset.demonstrations.iter_rows(named=True)]
         shown = pl.DataFrame(
@@ -271,7 +294,10 @@ def request_rows(
 
 
 def _put(kind: questions.QuestionKind, form: Form, variation: Variation, row: Mapping[str, Any]) -> Asked:
-    """Return the question about a row of DECISION_EXAMPLES, after its input. Yes to a negated question answers no."""
+    """Return the text of a prompt, input and question, for a row of DECISION_EXAMPLES, and the texts of its answers.
+
+    The two answers of a negated question are swapped.
+    """
     instructions, names, descriptions = variation.instructions, row["options"], row["descriptions"]
     if variation.option is not None:
         means = " - ".join(filter(None, (names[variation.option], descriptions[variation.option])))
@@ -285,14 +311,14 @@ def _put(kind: questions.QuestionKind, form: Form, variation: Variation, row: Ma
 
 
 def changed_input(text: str, variation: Variation) -> str:
-    """Return an input with its spaces doubled, or in lower case, where the variation asks so."""
+    """Return the input as the variation changes it: with spaces doubled and added at both ends, or in lower case."""
     if variation.inputs == "spaces":
         return f" {text.replace(' ', '  ')} "
     return text.lower() if variation.inputs else text
 
 
 def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield the queries of a part with their options in every order."""
+    """Yield the requests of the method order_averaged: the queries of a part with their options in every order."""
     dataset, seed = _decision(context), context.config.options_of(DecideOptions).seed
     every = orders(dataset.question, len(dataset.examples["options"][0]), seed)
     variations = [Variation(dataset.question.instructions, order) for order in every]
@@ -300,7 +326,10 @@ def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
 
 
 def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield a yes-or-no question for each option of each query: whether it is the answer; `label_tried` numbers it."""
+    """Yield the requests of the method one_by_one: for each option of a query, the question whether it is the answer.
+
+    `label_tried` is the index of the option. A yes-or-no question has no further requests.
+    """
     dataset = _decision(context)
     n_options = len(dataset.examples["options"][0])
     every = [Variation(dataset.question.instructions, option=option) for option in range(n_options)]
@@ -311,7 +340,7 @@ def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:
 
 
 def _added_rows(context: MethodContext, part: str, variations: Sequence[Variation]) -> Iterator[pl.DataFrame]:
-    """Yield the queries of the part that a method answers, after each demonstration set in each variation."""
+    """Yield requests of a method: the queries of a part after each demonstration set, in each variation."""
     dataset, options = _decision(context), context.config.options_of(DecideOptions)
     form = next((form for form in options.forms if form == context.part), options.forms[0])
     for number, of_set in enumerate(demonstration_sets(dataset, options)):

@@ -1,4 +1,4 @@
-"""Build the report sections of typed questions: the answers, what should not change them, and graded scores."""
+"""Build the report sections of typed questions: answers, effects of variations, baselines and graded scores."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +29,10 @@ def decide_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterator[Section]:
-    """Yield the sections of answers to typed questions, wherever they come from, with `further` ones in between."""
+    """Yield the sections of answers to typed questions, from a run of decide or imported.
+
+    `further` sections follow the section of effects.
+    """
     more = [*effects_sections(run), *further]
     if not (graded := run.table("graded")).is_empty():
         graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
@@ -41,23 +44,26 @@ def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterat
 def _section(
     anchor: str, title: str, short: str, notes: list[str], rows: pl.DataFrame, columns: Sequence[Column], name: str = ""
 ) -> Section:
-    """Return a section with a table; a part and a method that all rows have are the subtitle instead of columns."""
+    """Return a section with one table. A part or method that is the same in all rows is in the subtitle, not in a
+    column."""
     alike = {each: rows[each][0] for each in ("part", "method") if each in rows.columns and rows[each].n_unique() == 1}
     table = Table(rows, [each for each in columns if each.value not in alike], data={"table": name or anchor})
     return Section(anchor, title, [*notes, table], navigation=short, subtitle=", ".join(alike.values()))
 
 
 def effects_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield a section on the parts VARIED and on the total error; nothing for a run without these parts."""
+    """Yield the sections of the effects of variations (parts VARIED) and of the total error; nothing without them."""
     metrics = run.table("metrics").filter(pl.col("part").is_in(VARIED))
     if metrics.is_empty():
         return
+    # Noise of repeated calls: in the part `repeat` of the run if there is one, otherwise in its receipts.
     effects = effects_table(metrics, run.table("variance_components"))
     floor, noise = repeat_noise([*run.record.receipts.values()])
     if REPEAT in metrics["part"]:
         floor, noise = None, TEXTS["repeated"]
     repeated = effects.filter(what=TITLES[REPEAT]).select("dataset", "method", floor=pl.col(FLIPS).struct["ci_high"])
     rows = effects.join(repeated, on=["dataset", "method"], how="left", maintain_order="left")
+    # A variation is above the noise if the interval of its changed answers is above the noise's upper limit.
     least = pl.coalesce("floor", pl.lit(floor, pl.Float64))
     is_above = pl.col(FLIPS).struct["ci_low"] > least
     told = pl.when(is_above).then(pl.lit("yes")).when(~is_above).then(pl.lit("no")).otherwise(pl.lit("not known"))
@@ -68,10 +74,10 @@ def effects_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float | None, str]:
-    """Return the largest share of answers that a repetition of the call may change, and a sentence about it.
+    """Return the largest share of answers that repeated scoring may change, and a sentence about it.
 
-    The share is the upper end of the 95% interval of the prompts whose answer changed when they were scored again; None
-    where none was.
+    The share is the upper end of the 95% interval for the share of prompts whose answer changed when a receipt scored
+    them again; of several receipts, the largest. None without receipts.
     """
     floors = [float(proportion_interval(one.flipped, one.predictions)[1]) for one in receipts]
     if not floors:
@@ -81,17 +87,20 @@ def repeat_noise(receipts: Sequence[ReceiptRecord]) -> tuple[float | None, str]:
 
 
 def effects_table(metrics: pl.DataFrame, components: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each question, part and method, with a column of structs for each measure, and `share`.
+    """Return a row for each question, part and method: `dataset`, `what` (title of the part), `method`, a struct of
+    value and interval for each of FLIPS, DISTANCE, ACCURACY and FIRST, and `share` in the variance of the accuracy.
 
     Args:
-        metrics: schemas.METRICS, of the parts VARIED.
+        metrics: rows of schemas.METRICS for the parts VARIED.
         components: schemas.VARIANCE_COMPONENTS.
     """
     rows = metrics.filter(pl.col("metric").str.starts_with(pl.col("part") + "_"))
+    # The name of a metric is PART_MEASURE: one column for each measure.
     measure, key = pl.col("metric").str.strip_prefix(pl.col("part") + pl.lit("_")), ["dataset", "what", "method"]
     named = rows.filter(pl.col("dataset") != "mean").with_columns(what=pl.col("part").replace(TITLES))
     cells = named.select(*key, measure=measure, cell=pl.struct("value", "ci_low", "ci_high"))
     wide = cells.pivot(on="measure", on_columns=(FLIPS, DISTANCE, ACCURACY, FIRST), index=key, values="cell")
+    # Components of the main part, each named by the part whose variation it is.
     of_accuracy = components.filter(~pl.col("part").is_in(VARIED))
     shares = of_accuracy.select("dataset", "method", "share", what=pl.col("component").replace(TITLES))
     return wide.join(shares, on=key, how="left", maintain_order="left")

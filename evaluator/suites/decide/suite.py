@@ -1,6 +1,7 @@
-"""Define the suite decide: typed questions about a table, by any model that answers with label probabilities.
+"""Define the suite decide: typed questions about the rows of a table, answered with label probabilities.
 
-Measure and show answers from elsewhere: as classification, and where they are there, what should not matter.
+Answers that were imported from a file are measured and reported here too, by the family IMPORTED_ANSWERS: as
+classification, and with the effects of variations if the file has variations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,17 +33,20 @@ _QUERY = ["suite", "dataset", "query_id", "demonstration_set"]
 
 
 def order_averaged_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the geometric mean, normalised, of the probabilities over all orders of the options."""
+    """Return the queries with `label_probs`: the geometric mean of the probabilities over all orders of the options,
+    normalised."""
     score = label_score(definition)
     probs = {"label": pl.int_ranges(score.list.len()), "score": softmax(score)}
-    # In order and as lists, which are summed in order: the order of terms decides the last digit of a mean.
+    # Mean log-probability of each label over orders. Lists of sorted rows are summed in a fixed order, so that the last
+    # digit of a mean does not vary between runs.
     own = scored.rows.filter(part=prompts.ORDER_AVERAGED).sort(*_QUERY, "template").select(*_QUERY, **probs)
     by_label = own.explode("label", "score").group_by(*_QUERY, "label", maintain_order=True).agg(pl.col("score").log())
     return _with_softmax(scored.queries, by_label.with_columns(pl.col("score").list.mean()))
 
 
 def one_by_one_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return P(yes) of each option's own question, normalised over the options; of a yes-or-no question its softmax."""
+    """Return the queries with `label_probs`: P(yes) for the question whether an option is the answer, normalised over
+    the options. A yes-or-no question keeps its own probabilities, as vanilla has them."""
     yes = softmax(label_score(definition)).list.get(1)
     own = scored.rows.filter(part=prompts.ONE_BY_ONE).select(*_QUERY, "label_tried", score=yes.log())
     queries = _with_softmax(scored.queries, own.sort(*_QUERY, "label_tried"))
@@ -50,7 +54,7 @@ def one_by_one_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyF
 
 
 def _with_softmax(queries: pl.LazyFrame, scores: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `label_probs` to queries: the softmax over the rows of each query in `scores`, in their order."""
+    """Add `label_probs` to queries: the softmax of the query's rows in `scores`, which are in label-space order."""
     lists = scores.group_by(_QUERY, maintain_order=True).agg("score")
     probs = lists.select(*_QUERY, label_probs=softmax(pl.col("score")))
     return queries.join(probs, on=_QUERY, how="left", maintain_order="left")
@@ -72,11 +76,11 @@ _ALONE = replace(
 OWN_METHODS = {prompts.ORDER_AVERAGED: _AVERAGED, prompts.ONE_BY_ONE: _ALONE}
 
 METHODS = ("vanilla", *OWN_METHODS, "batch_calibration", "temperature_scaling")
-"""Methods for typed questions: the others write prompts from a label space that all rows share."""
+"""Methods of the suite. Other methods build prompts from one label space, and here options can differ between rows."""
 
 
 def check(config: RunConfig) -> None:
-    """Raise ConfigError for a run without questions, and for options and methods that do not fit them."""
+    """Raise ConfigError for a run without questions, or with options or methods that typed questions do not have."""
     if REPEAT in (config.parts or ()):
         raise ConfigError(
             "decide scores equal prompts once and has no part repeat. `evaluator receipt DIR` scores prompts of its "
@@ -111,7 +115,7 @@ def describe(config: RunConfig) -> base.Described:
 
 
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:
-    """Yield the tables of classification, what should not matter, and scores of levels, distributions and labels."""
+    """Yield the tables of classification, graded scores, effects of variations, baselines and the learning curve."""
     options = run.config.options_of(prompts.DecideOptions)
     graded = GradedAnswers(run, options.forms)
     errors = consistency.total_errors(options.forms[0], graded.independent)
@@ -127,26 +131,33 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
 
 
 class GradedAnswers:
-    """Scores of levels, of answers whose gold is a distribution, and of all yes-or-no questions about a table."""
+    """Collect graded scores: of levels, of answers whose gold is a distribution, and of several yes-or-no questions
+    about one table, which are labels of its rows.
+
+    Args:
+        run: has the side tables question_kinds and soft_gold.
+        parts: parts to score; their prompts are unchanged questions.
+    """
 
     def __init__(self, run: base.ScoredRun, parts: Sequence[str]) -> None:
         kinds = run.store.table("question_kinds", prompts.QUESTION_KINDS).collect()
         self._asked = {dataset: (kind, table) for dataset, kind, table in kinds.iter_rows()}
         self.inputs, self.independent = dict(kinds["dataset", "table"].iter_rows()), kinds["table"].is_unique().all()
         self.diagnostics = consistency.diagnostics({name: kind for name, (kind, _) in self._asked.items() if kind})
-        self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # groups of yes-or-no questions asked alike
+        self._labels: dict[tuple[str, ...], list[PredictionGroup]] = {}  # table and key -> yes-or-no questions
         self._soft = run.store.table("soft_gold", prompts.SOFT_GOLD).collect()
         self._parts, self._found = parts, [GRADED.to_frame()]
 
     def add(self, group: PredictionGroup) -> None:
-        """Score a group of a part that is no variation."""
+        """Score a group of predictions if it belongs to one of the parts."""
         if group.key["part"] not in self._parts or group.definition != "paper":
             return
-        rows = group.rows.filter(demonstration_set=0)  # requests of a query are not independent
+        rows = group.rows.filter(demonstration_set=0)  # requests of one query are not independent
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()
         kind, table = self._asked.get(group.key["dataset"], ("", ""))
         if kind == "score":
             self._keep(group.key, ordered_scores(probs, rows["gold"].to_numpy()))
+        # Yes-or-no questions are scored together by `table`, when all questions about a table have been added.
         if kind == "yes-no":
             slim = replace(group, rows=rows.select("query_id", "gold", yes=pl.col("label_probs").list.get(1)))
             self._labels.setdefault((table, *(v for k, v in group.key.items() if k != "dataset")), []).append(slim)
@@ -162,7 +173,7 @@ class GradedAnswers:
         self._found.append(scores.with_columns(**key).select(GRADED.names()).cast(GRADED))
 
     def _score_labels(self, groups: Sequence[PredictionGroup]) -> None:
-        """Score the yes-or-no questions about a table as labels of the rows that have every true answer."""
+        """Score the yes-or-no questions about a table as labels of its rows, for rows with all true answers."""
         rows = pl.concat(group.rows.with_columns(question=n) for n, group in enumerate(groups))
         yes, gold = (crossed_cells(rows, name, "question", None)[0][:, :, 0] for name in ("yes", "gold"))
         if len(groups) > 1 and len(gold):
@@ -179,7 +190,7 @@ class GradedAnswers:
 
 
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield how many answers of vanilla change, for each part that should not matter, over all questions."""
+    """Yield a line for each part of variations: the share of changed answers of vanilla, as a mean over questions."""
     metrics = run.table("metrics").filter(method=REFERENCE_METHOD)
     for part, title in consistency.TITLES.items():
         rows = metrics.filter(part=part, metric=f"{part}_{consistency.FLIPS}")
@@ -200,7 +211,7 @@ SUITES = {
         summary="Typed questions about your table: how often right, how sure, and what changes the answers.",
         parts={form: base.Part() for form in FORMS}
         | {PART: base.Part(kind="null")}
-        # Without a part for repetitions: equal prompts are scored once.
+        # There is no part REPEAT, because equal prompts are scored once.
         | {part: base.Part(kind="diagnostic") for part in (prompts.ZERO_SHOT, *VARIED) if part != REPEAT},
         methods=METHODS,
         own_methods=OWN_METHODS,
@@ -223,16 +234,17 @@ SUITES = {
 }
 
 ANSWERED_METRICS = ("accuracy", "macro_f1")
-"""Metrics of predicted labels alone, without probabilities."""
+"""Metrics of predicted labels, which need no probabilities."""
 
 OF_PROBABILITIES = ("reliability", "coverage", "risk_coverage", "thresholds")
-"""Tables that mean nothing where labels alone are known."""
+"""Tables that are defined only for probabilities."""
 
 
 def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
-    """Yield the tables of imported answers, without metrics that the imported numbers say nothing about."""
+    """Yield the tables of imported answers, without metrics that need more than the imported numbers."""
     imported = run.store.table(IMPORTED, NUMBERS).collect()
     numbers = imported["numbers"][0]
+    # Metrics by the kind of numbers. With refusals counted as wrong, only metrics of labels are defined.
     kept = {
         "log-likelihoods": pl.lit(True),
         "probabilities": ~pl.col("metric").str.starts_with("label_mass"),
@@ -255,7 +267,11 @@ def imported_tables(run: base.ScoredRun) -> Iterator[base.Table]:
 
 
 def _with_floored(predictions: pl.LazyFrame, imported: pl.DataFrame) -> pl.LazyFrame:
-    """Add predictions under the definition `floored`, if a dataset has a reported zero: none is below the floor."""
+    """Add predictions under the definition `floored`, if a dataset has a reported probability of zero.
+
+    Under `floored`, probabilities below the floor of a dataset are raised to it and normalised again. Datasets without
+    reported zeros have the floor 0, so that their probabilities are unchanged. Parts of variations are left out.
+    """
     floored = imported.filter(~pl.col("part").is_in(VARIED)).with_columns(pl.col("floor").fill_null(0.0))
     floors = floored.partition_by("floor", as_dict=True)
     if not {*floors} - {(0.0,)}:
@@ -275,4 +291,4 @@ IMPORTED_ANSWERS = base.Family(
     summary_lines=summary_lines,
     metric_texts=METRIC_TEXTS,
 )
-"""How answers that were read are measured and shown."""
+"""Measures, report sections and terminal lines of imported answers."""

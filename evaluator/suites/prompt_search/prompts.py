@@ -1,8 +1,6 @@
-"""Build the requests of a prompt search: every candidate prompt with every query.
+"""Define the options of a prompt search, read candidates from a file, and build a request for every prompt and query.
 
-Queries are drawn once by the seed and are the same for every prompt; no query is also a demonstration.
-
-Define the options of the suite prompt-search, and read the file of candidates that one of them names.
+Queries are drawn once by the seed and are the same for every prompt. No query is a demonstration of any prompt.
 """
 
 import math
@@ -30,7 +28,7 @@ from evaluator.suites.prompt_search.schema import SEARCH_EXAMPLES, TRIED_PROMPTS
 from evaluator.templates.template import ChoiceTemplate, continuations
 
 SearchPart = Literal["demonstrations", "instructions", "templates"]
-"""What a prompt search varies: the `part` of its requests."""
+"""The element that differs between the prompts of a search; also the `part` of its requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +62,17 @@ class _Candidates:
 
 
 def read_candidates(path: Path, template: ChoiceTemplate) -> dict[SearchPart, list[ChoiceTemplate]]:
-    """Read the candidates in a file, and return the templates to search with a dataset, by the part of the search.
+    """Read the candidates in a file; return part of the search -> templates to try.
 
-    The file holds a JSON object with a list of texts under `instructions`, of objects under `templates`, or both. An
-    object under `templates` may state instruction, input_prefix, output_prefix, choice_prefix (null: choices are
-    not listed) and separator; a field that it leaves out is taken from `template`, the dataset's.
+    The file has a JSON object with `instructions`, a list of texts, or `templates`, a list of objects, or both. The
+    keys of a template are instruction, input_prefix, output_prefix, choice_prefix (null: choices are not listed) and
+    separator; a missing key has the value of `template`.
 
-    Raises TemplateError, which names the place in the file.
+    Args:
+        path: the file.
+        template: template of the dataset.
+
+    Raises TemplateError, with the position in the file, for content of another form.
     """
     try:
         content = parse_json(read_bytes(path))
@@ -92,18 +94,18 @@ def read_candidates(path: Path, template: ChoiceTemplate) -> dict[SearchPart, li
 
 
 MAX_QUERIES = 200
-"""Largest default number of queries of a dataset (Yauney & Mimno 2024, section 5.1)."""
+"""Largest number of queries of a dataset in a run without --queries (Yauney & Mimno 2024, section 5.1)."""
 
 DEMONSTRATION_SHARE = 0.25
-"""Share of the examples reserved for demonstrations if the number of queries is not given. In the paper the
-demonstrations of a small dataset are queries for other prompts; here all prompts have the same queries."""
+"""Share of the examples that are reserved for demonstrations in a run without --queries. In the paper, demonstrations
+of a small dataset are queries of other prompts; here all prompts have the same queries."""
 
 
 class Split(NamedTuple):
     """Row numbers of the queries, and of the examples that can be demonstrations."""
 
-    queries: Ints  # in the order of the search
-    pool: Ints  # that demonstrations are drawn from
+    queries: Ints  # rows of MultipleChoiceDataset.examples, in the order of the search
+    pool: Ints  # rows of MultipleChoiceDataset.shown from which demonstrations are drawn
 
 
 class Tries(NamedTuple):
@@ -111,23 +113,23 @@ class Tries(NamedTuple):
 
     part: SearchPart
     n_shots: int
-    template_number: int  # within the instructions or templates; 0 if the part is demonstrations
+    template_number: int  # index among the instructions or templates; 0 in the part demonstrations
     template: ChoiceTemplate
     demonstrations: Ints  # [n_tries, n_shots], rows of MultipleChoiceDataset.shown
     first_set: int = 0  # number of the first demonstration set
 
 
 def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Requests:
-    """Build a request for every query with every candidate prompt, at most ROWS_PER_FRAME rows or one prompt together.
+    """Build a request for every query with every candidate prompt, and side tables of the queries and the prompts.
 
-    Columns are schemas.REQUESTS without suite and prompt_id, and schemas.PROMPTS without prompt_id.
-    `part` says what differs between prompts. If it is demonstrations, `demonstration_set` is the number of the prompt
-    within its number of shots and `template` is 0; otherwise the reverse. `position` enumerates numbers of shots, then
-    prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first correct
-    choice. The side tables are SEARCH_EXAMPLES and TRIED_PROMPTS: the queries and the candidate prompts.
+    A frame has at most ROWS_PER_FRAME rows, or the rows of one prompt. In the part demonstrations,
+    `demonstration_set` is the number of the prompt within its number of shots, and `template` is 0. In the other parts
+    `template` is the number of the prompt, and `demonstration_set` is 0. `position` counts, within a part, numbers of
+    shots, then prompts, then queries. `query_id` and `demonstration_ids` are rows of the dataset; `gold` is the first
+    correct choice. The side tables are SEARCH_EXAMPLES and TRIED_PROMPTS.
 
-    Raises ConfigError for more queries than the dataset allows and for more candidates than tries, DatasetError for too
-    few examples, TemplateError for a file of candidates that cannot be read.
+    Raises ConfigError for more queries than the dataset allows, or more candidates than tries; DatasetError for too few
+    examples; TemplateError for a file of candidates that cannot be read.
     """
     split = split_examples(dataset, search, n_queries)
     planned = list(planned_tries(dataset, search, split))
@@ -136,7 +138,7 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_que
 
 def _request_rows(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> Iterator[pl.DataFrame]:
     n_rows: dict[SearchPart, int] = defaultdict(int)
-    n_sets = max(ROWS_PER_FRAME // len(queries), 1)  # demonstration sets whose rows are built together
+    n_sets = max(ROWS_PER_FRAME // len(queries), 1)  # number of demonstration sets in a frame
     for tries in planned:
         for first in range(0, len(tries.demonstrations), n_sets):
             some = tries._replace(demonstrations=tries.demonstrations[first : first + n_sets], first_set=first)
@@ -165,10 +167,12 @@ def _search_tables(dataset: MultipleChoiceDataset, queries: Ints, planned: Seque
 
 
 def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Split:
-    """Draw the queries and the pool of demonstrations by the seed.
+    """Draw the queries and the pool of demonstrations by the seed of the search.
 
-    By default there are MAX_QUERIES queries, or as many as leave DEMONSTRATION_SHARE of the examples to demonstrations.
-    A smaller `n_queries` takes the first of these queries and does not change the pool.
+    Without `n_queries` there are MAX_QUERIES queries, or fewer, so that DEMONSTRATION_SHARE of the examples remain for
+    demonstrations. With a smaller `n_queries`, the queries are the first of these, and the pool is the same.
+
+    Raises DatasetError for too few examples, ConfigError if `n_queries` leaves too few demonstrations.
     """
     n_examples, max_shots = dataset.examples.height, max(search.shots)
     order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
@@ -191,7 +195,10 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
 
 
 def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
-    """Yield the candidate prompts for each number of shots. Instructions and templates share one demonstration set."""
+    """Yield the candidate prompts for each number of shots. All instructions and templates have one demonstration set.
+
+    Raises ConfigError for more candidates in the file than tries.
+    """
     candidates: dict[SearchPart, list[ChoiceTemplate]] = {"demonstrations": [dataset.template]}
     if search.candidates:
         candidates = read_candidates(search.candidates, dataset.template)
@@ -236,9 +243,14 @@ def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.Dat
 def _prompts(
     dataset: MultipleChoiceDataset, tries: Tries, number: Ints, queries: pl.Series
 ) -> tuple[pl.Series, pl.Series]:
-    """Return `prompt` and `spans` of the queries, rendered, after the demonstration sets `number`."""
+    """Return `prompt` and `spans` of schemas.PROMPTS.
+
+    Args:
+        number: [n], index of the demonstration set of each prompt.
+        queries: [n], rendered queries.
+    """
     template, first_correct = tries.template, pl.col("choices").list.get(pl.col("correct").list.first())
-    # A demonstration is rendered again for every set that contains it, because few are in more than one.
+    # A demonstration is rendered again for every set that contains it, because few demonstrations are in several sets.
     shown = dataset.shown[tries.demonstrations.ravel()].select(
         text=template.demonstration(pl.col("input"), pl.col("shown_choices"), first_correct),
         label=template.inputs(pl.col("input"), pl.col("shown_choices")).str.len_chars(),
@@ -249,7 +261,7 @@ def _prompts(
 
 
 def _tried_prompts(dataset: MultipleChoiceDataset, tries: Tries) -> pl.DataFrame:
-    """Return the candidate prompts with placeholders in place of a query's input and choices."""
+    """Return rows of TRIED_PROMPTS: the candidate prompts, with placeholders for the input and choices of a query."""
     number, ids = np.arange(len(tries.demonstrations)), dataset.shown["example_id"].to_numpy()[tries.demonstrations]
     query = pl.select(tries.template.inputs(pl.lit("{input}"), pl.lit(["{choices}"]))).to_series()
     return pl.DataFrame(

@@ -1,4 +1,4 @@
-"""Build the report sections of a prompt search from its tables. Nothing is computed here."""
+"""Build the report sections of a prompt search from its tables."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ VARIED = {
     "instructions": "Instructions were tried, with one set of demonstrations.",
     "templates": "Templates were tried, with one set of demonstrations.",
 }
-"""Part of a search -> the element that differs between its prompts."""
+"""Part of a search -> sentence about the element that differs between its prompts."""
 
 TAILS = {"standard_tail": "tail of chance", "max_tail": "tail of max random"}
 """Column of SEARCH_CURVES -> title of its axis."""
@@ -53,10 +53,10 @@ CURVE, TAIL = (Size(260, height, left=54, right=54, top=12, bottom=38) for heigh
 DRAWN = {"paper": "drawn with replacement", "distinct": "different prompts"}
 Lines = Literal["n_shots", "number"]
 LINE_NAMES: dict[Lines, str] = {"n_shots": "{}-shot", "number": "model {}"}
-"""Column whose values have a line each -> the name of a line."""
+"""Column with a line for each of its values -> format of the name of a line."""
 
 ENDS = ("tries", "expected_maximum", "max_random", "max_tail", "chance", "standard_tail")
-"""Columns whose values at the end of a line are in its description."""
+"""Columns whose last values, at the most tries, are in the description of a line."""
 
 CAPTION = TEXTS["caption"].format(100 * ASSURANCE, POWER)
 
@@ -117,10 +117,11 @@ TOTALS = [
 
 
 def search_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield a section for each part of the search and method, and one for held-out prediction.
+    """Yield a section for each part and method of the search, then the sections of total error and held-out queries.
 
     Args:
-        run: with the tables search_prompts, search_results, search_curves and search_held_out_prediction.
+        run: has the tables search_prompts, search_results, search_curves, search_held_out_prediction, and the three
+            tables of total error.
     """
     prompts, results, all_curves = (run.table(f"search_{name}") for name in ("prompts", "results", "curves"))
     order = dataset_order(results, run.record.prompts.datasets)
@@ -153,7 +154,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def comparison(runs: Sequence[ComparedRun]) -> Comparison:
-    """Compare the searches of several models: the tables search_models and search_totals, and their section."""
+    """Compare the searches of several models; return the tables search_models and search_totals, and their section."""
     compared = search_comparison(runs)
     tables = {"search_models": compared.models, "search_totals": compared.totals}
     return Comparison(tables, [comparison_section(compared, [run.model for run in runs])])
@@ -164,7 +165,7 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
 
     Args:
         compared: as returned by search_comparison.
-        models: names, in the order of columns.
+        models: names of the models, in the order of columns.
     """
     cell = pl.struct("best_accuracy", "best_low", "best_high", "verdict", "log10_tail")
     search = [*SEARCH_GROUP, "n_queries", "tries", "chance", "max_random"]
@@ -198,7 +199,7 @@ def comparison_section(compared: SearchComparison, models: Sequence[str]) -> Sec
 
 
 def right_answers(run: MeasuredRun) -> QueryNumbers:
-    """Return `is_right` of every answer: any of the correct choices of a query is right."""
+    """Return `is_right` for every answer: whether it is one of the correct choices of the query."""
     query = ["dataset", "query_id"]
     correct = run.side_table("search_examples", SEARCH_EXAMPLES).lazy().select(*query, "correct")
     answers = run.scan("predictions").join(correct, on=query, how="left", maintain_order="left")
@@ -207,11 +208,11 @@ def right_answers(run: MeasuredRun) -> QueryNumbers:
 
 
 def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
-    """Return the first of the best prompts of each search, folded.
+    """Return a folded group for each search, with the text of its best prompt (the first, if several are equally good).
 
     Args:
         prompts: SEARCH_PROMPTS.
-        results: rows of SEARCH_RESULTS.
+        results: SEARCH_RESULTS of the searches.
     """
     groups = []
     for row in results.iter_rows(named=True):
@@ -228,16 +229,18 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
 
 
 def _curve_figures(rows: pl.DataFrame) -> list[Drawing]:
-    """Return the curve of one dataset, and the tails below it."""
+    """Return the figures of one dataset: the curve of accuracies, and the two curves of tails."""
     return [curve_figure(rows), *(tail_figure(rows, column, title) for column, title in TAILS.items())]
 
 
 def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
-    """Draw the expected maximum accuracy by tries, a line for each definition and `by`, and both random baselines.
+    """Draw the expected maximum accuracy by number of tries, and both random baselines.
+
+    There is a line for each definition and each value of the column `by`.
 
     Args:
-        rows: SEARCH_CURVES of one dataset, part and method.
-        by: column of the lines: n_shots, or `number` of a model, which is then a column too.
+        rows: SEARCH_CURVES of one dataset, part and method; with `number`, if that is `by`.
+        by: n_shots, or `number`, the number of a model in a comparison.
     """
     values = rows.select("expected_maximum", "max_random", "chance").unpivot()["value"].to_numpy()
     margin = 0.05 * (values.max() - values.min() or 0.1)
@@ -256,20 +259,20 @@ def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
         size=CURVE,
         data=rows,
         lines=_drawn(rows, by).with_columns(y="expected_maximum"),
-        # The baselines at a number of tries are equal for all lines, so that one row of each is drawn.
+        # All lines have the same baselines: draw them once, with one row for each number of tries.
         baselines=rows.unique("tries", maintain_order=True),
-        # A name is about 7% of the axis high.
+        # The height of a name is about 7% of the axis.
         names=_line_names(paper, by, min_distance=0.07 * (limits[1] - limits[0])),
     )
 
 
 def tail_figure(rows: pl.DataFrame, column: str, title: str) -> Drawing:
-    """Draw the probability that guessing reaches the expected maximum accuracy, as in figure 3 of Yauney & Mimno 2024.
+    """Draw the probability that guessing reaches the expected maximum accuracy (Yauney & Mimno 2024, figure 3).
 
     Args:
-        rows: as of curve_figure.
+        rows: as for curve_figure.
         column: standard_tail or max_tail.
-        title: of the axis.
+        title: title of the axis.
     """
     lines = _drawn(rows.filter(definition="paper"), "n_shots").with_columns(y=column)
     y = Axis(title=title, domain=(0, 1), ticks=2, form=".1f")
@@ -277,7 +280,7 @@ def tail_figure(rows: pl.DataFrame, column: str, title: str) -> Drawing:
 
 
 def _drawn(rows: pl.DataFrame, by: Lines) -> pl.DataFrame:
-    """Add `x`, the colour of each definition, the dashes of each line, and its description."""
+    """Add the columns of a line: `x`, its colour by definition, its dashes by the column `by`, and its description."""
     dashes = dict(zip(rows[by].unique().sort(), cycle(DASHES), strict=False))
     end = [pl.col(name).sort_by("tries").last().over(by, "definition") for name in ENDS]
     return rows.with_columns(
@@ -295,14 +298,16 @@ def _drawn(rows: pl.DataFrame, by: Lines) -> pl.DataFrame:
 
 
 def _tries_axis(rows: pl.DataFrame) -> Axis:
-    """Return a logarithmic axis: on a linear one the first tries, which gain most, would be one pixel wide."""
+    """Return the axis of tries. It is logarithmic, because on a linear axis the first tries, whose gains are largest,
+    would be one pixel wide."""
     max_tries = max(int(rows["tries"].to_numpy().max()), 2)
     ticks = tuple(tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000) if tick <= max_tries)
     return Axis(title="prompts tried", domain=(1, max_tries), ticks=ticks, form="~s", is_logarithmic=True)
 
 
 def _line_names(rows: pl.DataFrame, by: Lines, min_distance: float) -> pl.DataFrame:
-    """Return the end and the name of each line; lines whose ends are closer than `min_distance` share one name."""
+    """Return the position and text of the names at the ends of lines; lines with ends closer than `min_distance` share
+    a name."""
     ends = rows.sort("tries").group_by(by).last().sort("expected_maximum", by)
     apart = (pl.col("expected_maximum").diff() >= min_distance).fill_null(True)
     return (

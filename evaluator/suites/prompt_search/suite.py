@@ -1,10 +1,11 @@
 """Define the suite prompt-search: find the best of many prompts on one set of queries.
 
-With halving, all prompts are scored on a few queries, the better half on twice as many, and so on. A stopped prompt
-still counts as a try. Most stopped prompts could in principle have won: the column `could_have_won` of SEARCH_PROMPTS
-says whether a prompt would have reached the best accuracy with all its remaining queries right.
+With the option --halving, all prompts are scored on a few queries, then the better half of the prompts on twice as many
+queries, and so on. A prompt that is stopped still counts as a try. The column `could_have_won` of SEARCH_PROMPTS says
+whether a stopped prompt would have reached the best accuracy with right answers to all its remaining queries, which is
+so for most stopped prompts.
 
-Ties among choices are broken by a seeded draw before answers are marked as right or wrong.
+If several choices are equally probable, a seeded draw decides between them before answers are marked as right or wrong.
 
 Source: Yauney & Mimno 2024, section 5.1.
 """
@@ -35,23 +36,25 @@ from evaluator.templates.template import LABEL_SPACE
 ANSWERS = declare(
     **schema.SEARCH,
     prompt_number=pl.Int64(),
-    place=pl.Int64(),  # of the query in the search, from 0; the same order for every prompt
+    place=pl.Int64(),  # position of the query in the search, from 0; the same for every prompt
     prompt_id=pl.String(),
-    is_correct=pl.Boolean(),  # the predicted choice is one of the correct choices
-    is_tied=pl.Boolean(),  # the prediction was drawn among several equally probable choices
+    is_correct=pl.Boolean(),  # whether the predicted choice is one of the correct choices
+    is_tied=pl.Boolean(),  # whether the prediction was drawn among several equally probable choices
 )
 
 _GAMMA, _FIRST, _SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+"""Constants of SplitMix64."""
 
 
 def planned(requests: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Return every request of a search as TRIED_PROMPTS_KEY, place, prompt_id and position, sorted by prompt and place.
+    """Return all requests of a search with TRIED_PROMPTS_KEY, place, prompt_id and position, sorted by prompt and
+    place.
 
     Args:
-        requests, examples: schemas.REQUESTS and SEARCH_EXAMPLES of one store. Requests that methods add are left out,
-            because they belong to no query.
+        requests, examples: schemas.REQUESTS and SEARCH_EXAMPLES of one store. Requests without a query, which methods
+            add, are left out.
     """
-    # The number of a prompt within its part and number of shots is in the column that differs between prompts.
+    # The number of a prompt is in the column that differs between the prompts of a part.
     prompt_number = pl.when(part="demonstrations").then("demonstration_set").otherwise("template")
     rows = requests.filter(pl.col("query_id").is_not_null()).with_columns(prompt_number=prompt_number)
     with_places = rows.join(examples.select("dataset", "query_id", "place"), on=["dataset", "query_id"])
@@ -64,7 +67,7 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
 
     Args:
         predictions: schemas.PREDICTIONS with `n_tied`, as returned by break_ties.
-        plan: as returned by planned(); a request without a prediction has no row in the result.
+        plan: as returned by planned(). Requests without a prediction have no row in the result.
         examples: SEARCH_EXAMPLES.
     """
     key = ["part", "dataset", "position"]
@@ -76,10 +79,10 @@ def answers(predictions: pl.DataFrame, plan: pl.DataFrame, examples: pl.LazyFram
 
 
 def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """Return the frame with `pred` drawn among the most probable choices of each row, and `n_tied`, their number.
+    """Draw `pred` among the most probable choices of each row, and add `n_tied`, the number of these choices.
 
-    The draw depends only on the seed and the row's `position`, not on the other rows. A classifier that ties everywhere
-    then has the accuracy of chance, whatever the order of the choices.
+    The draw depends only on the seed and the row's `position`, not on other rows. A classifier with equal probabilities
+    for all choices then has the accuracy of chance, whatever the order of the choices.
     """
     most_probable = pl.col("label_probs").list.eval((pl.element() == pl.element().max()).arg_true())
     draw = pl.lit(pl.Series(uniform(predictions["position"].to_numpy(), seed)))
@@ -89,7 +92,7 @@ def break_ties(predictions: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 
 def uniform(keys: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
-    """Return a pseudo-random number in [0, 1) for each key, by the mixing steps of SplitMix64."""
+    """Return a pseudo-random number in [0, 1) for each key, computed with the mixing steps of SplitMix64."""
     mixed = _mix(_mix(keys.astype(np.uint64) * _GAMMA) + np.uint64(seed % 2**64))
     return (mixed >> np.uint64(11)) / 2.0**53  # the upper 53 bits, as many as a float holds exactly
 
@@ -101,11 +104,11 @@ def _mix(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 MIN_QUERIES = 16
-"""Smallest number of queries of the first round: with fewer, a good prompt is too often in the worse half."""
+"""Smallest number of queries in the first round. With fewer, a good prompt is too often in the worse half."""
 
 
 def round_sizes(n_queries: int) -> list[int]:
-    """Return the number of queries a prompt is scored on up to each round: half of the next number, rounded up."""
+    """Return the number of scored queries after each round: in every round half of the next number, rounded up."""
     sizes = [n_queries]
     while (half := math.ceil(sizes[0] / 2)) >= MIN_QUERIES:
         sizes.insert(0, half)
@@ -113,7 +116,7 @@ def round_sizes(n_queries: int) -> list[int]:
 
 
 def rounds(run: base.ScoredRun) -> Iterator[pl.DataFrame]:
-    """Yield prompt_id of the requests of each round, given the scores of earlier rounds.
+    """Yield, for each round, the prompt_id of the requests to score (see base.Family.rounds).
 
     Without halving there is one round with all requests. Requests that methods add belong to the first round.
     """
@@ -131,14 +134,14 @@ def rounds(run: base.ScoredRun) -> Iterator[pl.DataFrame]:
 
 
 def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the rows of `plan` of each round, without rows of prompts that earlier rounds stopped.
+    """Yield the rows of `plan` for each round, without rows of prompts that were stopped after earlier rounds.
 
-    The rows of a round depend only on the answers of earlier rounds, so that an interrupted run chooses the same
+    The rows of a round depend only on the answers of earlier rounds. So a run that was interrupted chooses the same
     prompts when it is resumed.
 
     Args:
-        plan: as returned by planned, with the `round` in which each query is first scored.
-        answers_so_far: ANSWERS of one method, with all rows of the rounds before the yielded round.
+        plan: as returned by planned, with `round`, the round in which each query is first scored.
+        answers_so_far: ANSWERS of one method, with all rows of earlier rounds when a round is requested.
     """
     n_queries = plan.group_by("dataset").agg(n_queries=pl.col("place").n_unique())
     remaining = plan.select(schema.TRIED_PROMPTS_KEY).unique()
@@ -150,22 +153,22 @@ def rows_of_rounds(plan: pl.DataFrame, answers_so_far: pl.DataFrame) -> Iterator
 
 
 def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.DataFrame:
-    """Keep the better half of each search (rounded up, ties included), minus prompts that can no longer be the best.
+    """Keep the better half of the prompts of each search (rounded up, ties included) that can still be the best.
 
-    A prompt can no longer be the best if it would have fewer right answers than the currently best one even with all
-    its remaining answers right.
+    A prompt can no longer be the best if it would have fewer right answers than the best prompt has now, even with
+    right answers to all its remaining queries.
 
     Args:
-        answers_so_far: ANSWERS of the prompts that were not stopped, all with equally many queries.
-        n_queries: `dataset` and `n_queries`, the number of queries of the full search.
+        answers_so_far: ANSWERS of the prompts that were not stopped, all for equally many queries.
+        n_queries: `dataset` and `n_queries`, the number of queries of the whole search.
 
-    Returns TRIED_PROMPTS_KEY of the prompts that are kept.
+    Returns TRIED_PROMPTS_KEY of the kept prompts.
     """
     search = schema.TRIED_PROMPTS_KEY[:-1]
     sums = {"n_correct": pl.col("is_correct").sum(), "n_answered": pl.len()}
     counts = answers_so_far.group_by(schema.TRIED_PROMPTS_KEY).agg(**sums)
     half = (pl.len() + 1) // 2
-    # The count of the last prompt in the better half; others with the same count are kept as well.
+    # Right answers of the last prompt in the better half; prompts that tie with it are kept.
     threshold = pl.col("n_correct").sort(descending=True).get(half - 1).over(search)
     highest_count = pl.col("n_correct") + pl.col("n_queries") - pl.col("n_answered")
     is_kept = (pl.col("n_correct") >= threshold) & (highest_count >= pl.col("n_correct").max().over(search))
@@ -173,7 +176,7 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
 
 
 def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
-    """Add `round`, in which each query is first scored, to the rows of planned."""
+    """Add `round`, the round in which each query is first scored, to the rows of planned()."""
     frames = []
     for rows in plan.partition_by("dataset", maintain_order=True):
         places = rows["place"].to_numpy()
@@ -197,7 +200,7 @@ def check(config: RunConfig) -> None:
 
 
 def explain(error: LabelError, store: PromptStore) -> LabelError:
-    """Return the error with the file and row of the first query that has its labels as choices, if any."""
+    """Add to the error the file and row of the first query with its labels as choices, if there is such a query."""
     choices = [label.removeprefix(LABEL_SPACE) for label in error.labels]
     rows = store.requests().filter(pl.col("label_names") == pl.lit(choices, pl.List(pl.String)))
     examples = store.table("search_examples", schema.SEARCH_EXAMPLES)
@@ -208,10 +211,10 @@ def explain(error: LabelError, store: PromptStore) -> LabelError:
 
 
 def measure(run: base.ScoredRun) -> Iterator[base.Table]:
-    """Yield the tables of a search; with halving, of the requests that were scored in its rounds.
+    """Yield the tables of a search, from the requests that were scored.
 
-    Choices differ from query to query, so `metrics` has no rows. search_held_out has one
-    row a trial, search_held_out_prediction four predictors over all trials of the run, for each number of tries.
+    `metrics` has no rows, because choices differ between queries. search_held_out has a row for each trial.
+    search_held_out_prediction has rows for four predictors at each number of tries, over all trials of the run.
     """
     seed = run.config.options_of(SearchOptions).seed
     examples = run.store.table("search_examples", schema.SEARCH_EXAMPLES)
@@ -233,10 +236,10 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
 
 
 def summary_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield a line for each dataset, number of shots and method: the best prompt's accuracy, baselines and verdict.
+    """Yield a line for each search: the accuracy of the best prompt, its baselines, and the verdict of both tests.
 
     Args:
-        run: with the table search_results.
+        run: has the table search_results.
     """
     for row in run.table("search_results").iter_rows(named=True):
         p_values = [p_text(row[name]) for name in ("p_holm", "p_majority_holm")]

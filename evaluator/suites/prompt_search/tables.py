@@ -1,6 +1,7 @@
 """Build the tables of a prompt search from its answers: prompts, best prompts, curves, held-out trials, total error.
 
-Compare the searches of several models with the same prompts and queries, and count disagreements of the baselines.
+`search_comparison` combines the searches of several models with the same prompts and queries, and counts the searches
+in which the two random baselines disagree.
 
 Source: Yauney & Mimno 2024, section 5.1, table 1 and figure 4; section 5.2, table 3.
 """
@@ -32,33 +33,33 @@ from evaluator.suites.base import declared
 from evaluator.suites.prompt_search import schema
 
 MAX_CURVE_POINTS = 200
-"""Largest number of points of a curve; with more prompts, points are evenly spaced on a logarithmic scale."""
+"""Largest number of points of a curve. With more prompts, the points are evenly spaced on a logarithmic scale."""
 
 CHANCE = pl.col("correct").list.len() / pl.col("n_choices")
-"""Probability that a random choice is right, from the columns of SEARCH_EXAMPLES; any correct choice counts."""
+"""Probability that a random choice is one of the correct choices, from the columns of SEARCH_EXAMPLES."""
 
 IS_FIRST = pl.col("prompt_number") == pl.col("first_alike")
-"""Keeps the first of the prompts with the same text, from the columns of schema.SEARCH_PROMPTS."""
+"""Whether a prompt is the representative of the prompts with its text, from the columns of schema.SEARCH_PROMPTS."""
 
 
 EXPECTED_MAXIMA = {"paper": expected_maximum_of_draws, "distinct": expected_maximum}
-"""Definition of a curve -> the expected best of some of the prompts."""
+"""Definition of a curve -> function that computes the expected best value of some of the prompts."""
 
 HELD_OUT_TRIES = (1, 2, 5, 10, 20, 50, 100, 200)
-"""Numbers of tried prompts of the held-out searches, besides all (Yauney & Mimno 2024, figure 8)."""
+"""Numbers of tried prompts in held-out searches; a search with all prompts is added (Yauney & Mimno 2024, figure 8)."""
 
 
 class Search(NamedTuple):
-    """The prompts of one schema.SEARCH_GROUP and the chance of each query."""
+    """The prompts of one search and the chance of each query."""
 
-    key: dict[str, Any]
-    prompts: pl.DataFrame  # schema.SEARCH_PROMPTS of the group
-    distinct: pl.DataFrame  # the first prompt with each text
-    chances: Floats  # [n_queries]
+    key: dict[str, Any]  # values of schema.SEARCH_GROUP
+    prompts: pl.DataFrame  # schema.SEARCH_PROMPTS of the search
+    distinct: pl.DataFrame  # rows of `prompts` with different texts
+    chances: Floats  # [n_queries], probability that a random choice is right
 
 
 def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyFrame) -> pl.DataFrame:
-    """Return schema.SEARCH_PROMPTS: a row for each candidate prompt and method, with its number of scored queries.
+    """Return schema.SEARCH_PROMPTS: a row for each candidate prompt and method, with its right answers.
 
     Args:
         answers: as returned by suite.answers.
@@ -69,13 +70,14 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     sizes = examples.group_by("dataset").agg(n_all=pl.len().cast(pl.Int64))
     n_unscored = pl.col("n_all") - pl.col("n_queries")
     alike = [*schema.SEARCH_GROUP, "text"]
-    # The best count of prompts that were scored on all queries.
+    # The highest number of right answers of a prompt that was scored on all queries.
     best = pl.when(n_unscored == 0).then(pl.col("n_correct")).max().over(schema.SEARCH_GROUP)
     rows = (
         counts.join(tried, on=schema.TRIED_PROMPTS_KEY)
         .join(sizes, on="dataset")
         .with_columns(
-            # One that was scored on all queries, if any was: ties can stop one of two equal prompts.
+            # Of prompts with the same text, the one that was scored on most queries: a seeded draw breaks ties of
+            # choices, so that halving can stop one of two equal prompts.
             first_alike=pl.col("prompt_number").sort_by(n_unscored, "prompt_number").first().over(*alike),
             accuracy=pl.col("n_correct") / pl.col("n_queries"),
             is_stopped=n_unscored > 0,
@@ -86,11 +88,13 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
 
 
 def constant_answers(requests: pl.LazyFrame, examples: pl.DataFrame) -> pl.DataFrame:
-    """Return dataset, answer and place of every query to which a constant answer, the text of a choice, is correct.
+    """List the constant answers (texts of choices) and the queries for which they are correct.
 
     Args:
         requests: REQUESTS of the store.
         examples: SEARCH_EXAMPLES.
+
+    Returns dataset, answer and place (of the query), sorted.
     """
     choices = requests.select("dataset", "query_id", "label_names").unique().collect()
     rows = examples.select("dataset", "query_id", "place", "correct").join(choices, on=["dataset", "query_id"])
@@ -108,11 +112,11 @@ def results_table(
         examples: SEARCH_EXAMPLES.
         answers: as returned by suite.answers.
         constants: as returned by constant_answers.
-        total: schemas.TOTAL_ERROR of the mean accuracies, whose queries and prompts are both samples.
+        total: schemas.TOTAL_ERROR of the mean accuracies, with queries and prompts as random samples.
 
-    The chance of a query is its number of correct choices over its number of choices. Tries are the different prompts,
-    stopped ones included, by the rule of metrics/guessing.py. The best prompts of all searches of the run are tested
-    together, against uniform guessing and against the best constant answer.
+    The chance of a query is its number of correct choices divided by its number of choices. `tries` is the number of
+    different prompts, including stopped prompts (metrics/guessing.py has the rule). The best prompts of all searches of
+    the run are tested against uniform guessing and against the best constant answer, with one correction for all tests.
 
     Source: Yauney & Mimno 2024, equations 8 to 11.
     """
@@ -122,7 +126,7 @@ def results_table(
     )
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
     tested = with_both_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
-    # Where prompts were stopped, there is no total error and no interval of the mean.
+    # Searches with stopped prompts have no total error, and so no interval of the mean.
     limits = total.select(*schema.SEARCH_GROUP, mean_low="total_low", mean_high="total_high")
     joined = tested.join(limits, on=schema.SEARCH_GROUP, how="left")
     return declared(joined, schema.SEARCH_RESULTS, schema.SEARCH_RESULTS_KEY)
@@ -165,7 +169,7 @@ def _result(search: Search) -> dict[str, Any]:
         "best_high": high,
         "best_correct": best,
         "best_prompt_numbers": complete.filter(n_correct=best)["prompt_number"].to_list(),
-        # An exact sum, so that an accuracy equal to chance compares as equal.
+        # An exact sum, so that an accuracy that equals chance is not above it by a rounding error.
         "chance": math.fsum(search.chances) / n_queries,
         "max_random": float(max_random_accuracy(n_queries, search.chances, tries)),
         "log10_standard_tail": float(max_random_tail(best, n_queries, search.chances, log10=True)),
@@ -174,7 +178,7 @@ def _result(search: Search) -> dict[str, Any]:
 
 
 def _majority(search: Search, answers: pl.DataFrame, constants: pl.DataFrame) -> dict[str, float]:
-    """Test the first of the best prompts of a search against the best constant answer."""
+    """Test the best prompt of a search (the first, if several are equally good) against the best constant answer."""
     best = search.distinct.filter(~pl.col("is_stopped")).sort("n_correct", "prompt_number", descending=[True, False])
     is_right = answers.filter(**search.key, prompt_number=best["prompt_number"][0]).sort("place")["is_correct"]
     of_dataset = constants.filter(dataset=search.key["dataset"])
@@ -183,10 +187,10 @@ def _majority(search: Search, answers: pl.DataFrame, constants: pl.DataFrame) ->
 
 
 def simultaneous_limits(n_correct: int, n_queries: int, tries: int) -> tuple[float, float]:
-    """Return limits of an accuracy that hold for all of `tries` prompts at once with a probability of 95% or more.
+    """Return limits of a prompt's true accuracy, of at least 95% for all `tries` prompts of a search at once.
 
-    They are exact binomial limits (Clopper & Pearson 1934), each of which may fail with probability 0.025 / tries
-    (Bonferroni). The lower one is what the winner of a search keeps of its accuracy.
+    They are exact binomial limits (Clopper & Pearson 1934) with an error probability of 0.025 / tries for each limit
+    (Bonferroni). So they also hold for a prompt that was chosen because its accuracy is the highest.
     """
     low, high = proportion_interval(n_correct, n_queries, 0.025 / tries)
     return float(low), float(high)
@@ -205,17 +209,17 @@ def _curve(search: Search, definition: str) -> pl.DataFrame:
 
 
 def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """Test whether a prompt that beats a baseline in a search is also accurate on queries that the search did not see.
+    """Test whether a prompt that is above a baseline in a search is also accurate on queries outside the search.
 
-    In each of 100 splits, the best of HELD_OUT_TRIES distinct prompts, and of all, on 75% of the queries is evaluated
-    on the other 25%, as described in held_out_trials.
+    The queries are split 100 times. In each split the search has 75% of the queries and tries some of the distinct
+    prompts (HELD_OUT_TRIES) or all; its best prompt is evaluated on the other 25%. held_out_trials has the details.
 
     Args:
         answers, prompts: as returned by suite.answers and prompts_table.
         examples: SEARCH_EXAMPLES.
-        seed: draws the splits.
+        seed: seed of the splits.
 
-    Returns HELD_OUT_TRIALS of every search in which no prompt was stopped; `experiment` is part/dataset/n_shots/method.
+    Returns HELD_OUT_TRIALS for every search without stopped prompts; `experiment` is part/dataset/n_shots/method.
     """
     distinct = _complete_searches(prompts).filter(pl.col("n_queries") > 1)
     if distinct.is_empty():
@@ -235,10 +239,10 @@ def search_held_out(answers: pl.DataFrame, prompts: pl.DataFrame, examples: pl.D
 
 
 def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study, with the columns of schemas, of the mean accuracy.
+    """Return the tables variance_components, total_error and design_study of the mean accuracy over prompts.
 
-    Queries and prompts are both samples. Searches in which a prompt was stopped are left out, because the remaining
-    prompts were chosen by their answers.
+    Queries and prompts are both taken as random samples. Searches with stopped prompts are left out, because their
+    remaining prompts are no random sample: they were chosen by their answers.
 
     Args:
         answers, prompts: as returned by suite.answers and prompts_table.
@@ -252,7 +256,7 @@ def search_total_error(answers: pl.DataFrame, prompts: pl.DataFrame) -> dict[str
 
 
 def _complete_searches(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return the different prompts of every search in which none was stopped."""
+    """Return the different prompts of every search without stopped prompts."""
     return prompts.filter(~pl.col("is_stopped").any().over(schema.SEARCH_GROUP)).filter(IS_FIRST)
 
 
@@ -269,12 +273,16 @@ class SearchComparison(NamedTuple):
     models: pl.DataFrame  # schema.SEARCH_MODELS
     totals: pl.DataFrame  # schema.SEARCH_TOTALS
     curves: pl.DataFrame  # schema.SEARCH_CURVES and `model`, under the definition paper
-    # `model`, `tries` and HELD_OUT_PREDICTION, of all prompts; without searches that one stopped:
+    # number, model, tries and HELD_OUT_PREDICTION, for held-out searches that tried all prompts. Searches with stopped
+    # prompts have no trials.
     held_out: pl.DataFrame
 
 
 def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
-    """Combine the searches that all runs have. Raises ConfigError for different prompts, queries, or none in common."""
+    """Combine the searches that all runs have.
+
+    Raises ConfigError if the runs have no search in common, or different prompts or queries in one.
+    """
     results = _of_all(runs, "search_results", schema.SEARCH_GROUP)
     if results.is_empty():
         raise ConfigError(
@@ -290,19 +298,20 @@ def search_comparison(runs: Sequence[ComparedRun]) -> SearchComparison:
                 "equal --seed, --tries, --queries, --candidates and data."
             )
     models = declared(results, schema.SEARCH_MODELS, schema.SEARCH_MODELS_KEY)
-    # For each model, at each number of shots and at all together (null).
+    # Count the searches of each model at each number of shots, and at all numbers of shots (null).
     by_shots = pl.concat([models, models.with_columns(n_shots=pl.lit(None, pl.Int64))])
     counted = by_shots.group_by(schema.SEARCH_TOTALS_KEY).agg(n_searches=pl.len(), **verdict_counts())
     totals = declared(counted, schema.SEARCH_TOTALS, schema.SEARCH_TOTALS_KEY)
     curves, trials = _of_all(runs, "search_curves", []), _of_all(runs, "search_held_out", ["experiment"])
     curves = curves.join(results, on=schema.SEARCH_GROUP, how="semi").filter(definition="paper")
+    # The trials with the highest number of tries searched all prompts.
     of_all_prompts = trials.filter(pl.col("tries") == pl.col("tries").max().over("number"))
     held_out = of_all_prompts.with_columns(tries=pl.col("n_prompts").max())
     return SearchComparison(models, totals, curves, held_out_prediction(held_out, ["number", "model", "tries"]))
 
 
 def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame) -> bool:
-    """Return whether two runs tried the same prompts on the same queries, texts included."""
+    """Return whether two runs tried the same prompts on the same queries; texts of queries are compared by digest."""
     both = (first, run)
     tried = [prompts.filter(number=each.number).select(PROMPT).sort(schema.SEARCH_PROMPTS_KEY) for each in both]
     answered = (each.table("predictions").join(prompts, on="dataset", how="semi") for each in both)
@@ -313,7 +322,12 @@ def _is_same_search(first: ComparedRun, run: ComparedRun, prompts: pl.DataFrame)
 
 
 def _of_all(runs: Sequence[ComparedRun], table: str, search: Sequence[str]) -> pl.DataFrame:
-    """Return a table of all runs; with columns that identify a search, of the searches that all runs have."""
+    """Join a table of all runs, with number, model and n_parameters of each run.
+
+    Args:
+        table: name of the table.
+        search: columns that identify a search. Only rows of searches that all runs have are kept; all rows, if empty.
+    """
     rows = pl.concat(
         run.table(table).with_columns(
             number=pl.lit(run.number, pl.Int64),
