@@ -257,7 +257,7 @@ def request_rows(
     Args:
         queries: DECISION_EXAMPLES.
         form: form of questions in variations that have none.
-        variations: `template` is the index of a variation; 0 is the unchanged question.
+        variations: the column `template` is the index of a request's variation.
         demonstration_set: number of the set.
     """
     kind, plain = dataset.question.kind, Variation(dataset.question.instructions)

@@ -1,1 +1,1 @@
-"""Measure in-context PVI (Lu et al. 2023): how many bits each input gives a model about its label."""
+"""Measure in-context PVI (Lu et al. 2023): the bits of information that an input gives a model about its label."""

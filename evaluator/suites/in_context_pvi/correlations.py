@@ -1,15 +1,15 @@
-"""Correlate PVI across demonstration sets, numbers of shots and models, and test whether it differs between sets.
+"""Correlate PVI between demonstration sets, numbers of shots and models, and with the agreement of human annotators.
 
-Lu et al. 2023, section 5.1: Pearson correlations, then over all cases their mean, median and the shares of strong and
-weak ones (table 2, figure 3). Spearman's correlation is computed too, because a few queries of very low PVI can
-determine Pearson's. Section 5.2: analysis of variance (tables 3 and 15).
+Agreement of PVI (Lu et al. 2023, section 5.1): Pearson correlations of two runs, and their mean, their median and the
+shares of strong and weak correlations over all cases (table 2, figure 3). Spearman's correlation is computed too,
+because a few queries of very low PVI can determine Pearson's. Section 5.2 tests by analysis of variance whether PVI
+differs between demonstration sets (tables 3 and 15).
 
-Correlate PVI with how much human annotators agree about the same queries, and with PVI that was computed elsewhere.
-
-Lu et al. 2023, section 5.4. Files are matched with queries by text, whatever its spaces. Their layouts are those of
-ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human Opinions on Natural Language Inference Data?"), as
-Parquet or as released; of SNLI and MultiNLI as released, with five annotators a pair; and any table with the column
-`text`.
+Annotators (section 5.4): PVI is correlated with the agreement of annotators on the same queries, and with PVI that was
+computed by another program. The rows of annotation files are matched with queries by text, ignoring white space. A file
+has the layout of ChaosNLI (Nie et al. 2020, "What Can We Learn from Collective Human Opinions on Natural Language
+Inference Data?") as released or as Parquet, of SNLI and MultiNLI as released, with five annotators per pair, or it is a
+table with the column `text`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,32 +28,34 @@ from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY, PVI_RUN
 
 STRONG, WEAK = 0.6, 0.3
-"""A correlation above the first is strong, one below the second is weak (table 2)."""
+"""Correlations above STRONG are strong, correlations below WEAK are weak (table 2)."""
 
 COEFFICIENTS = ("pearson", "spearman")
 _RUN = ["n_shots", "demonstration_set"]
 
 
 def correlations(rows: pl.DataFrame, *, across: str, by: Sequence[str], value: str = "pvi_bits") -> pl.DataFrame:
-    """Correlate every two levels of `across` over the queries they share, within each group `by`.
+    """Correlate the values of every two levels of `across` over the queries that both have, within each group.
 
     Args:
-        rows: `by`, `across`, query_id and `value`, a float, with one row for each `by`, `across` and query. Values
-            that are not finite are left out.
-        across: column of levels, as "demonstration_set", "n_shots" or "model".
+        rows: columns `by`, `across`, query_id and `value`, with one row for each group, level and query. Rows whose
+            value is not finite are left out.
+        across: column of levels, such as "demonstration_set", "n_shots" or "model".
+        by: columns of a group.
+        value: column of floats.
 
-    Returns the columns `by` and the columns of schema.PVI_CORRELATIONS, sorted by group and levels. In Spearman's, ties
-    get the mean of their ranks. Raises MetricError if a query is in one group and level twice.
+    Returns the columns `by` and schema.PVI_CORRELATIONS, sorted by group and levels. For Spearman's correlation, ties
+    have the mean of their ranks. Raises MetricError if a query has two rows in one group and level.
     """
     key = [*by, across, "query_id"]
     require_one_each(rows, key)
     finite = rows.select(*key, value).filter(pl.col(value).is_finite()).sort(key)
     other = pl.col(f"{value}_other")
-    # Join the rows of one query and group to each other, and keep each pair of levels once.
+    # Join rows of the same query and group, and keep each pair of levels once.
     joined = finite.join(finite, on=[*by, "query_id"], suffix="_other", maintain_order="left")
     pairs = joined.filter(pl.col(across) < pl.col(f"{across}_other"))
     groups = [*by, across, f"{across}_other"]
-    # Of equal values, whose mean is rounded, pl.corr returns a small number.
+    # For equal values pl.corr returns a small number instead of NaN, because their mean is rounded.
     varies = (pl.col(value).n_unique() > 1) & (other.n_unique() > 1)
     columns = {
         "n": pl.len().cast(pl.Int64),
@@ -67,9 +69,14 @@ def correlations(rows: pl.DataFrame, *, across: str, by: Sequence[str], value: s
 
 
 def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str]) -> pl.DataFrame:
-    """Summarise the correlations `r` of many cases (Lu et al. 2023, table 2).
+    """Summarise the correlations of many cases (Lu et al. 2023, table 2).
 
-    Returns one row a group, sorted: the columns `by` and the columns of schema.PVI_STRENGTHS.
+    Args:
+        cases: a row for each case.
+        r: column of correlations; NaN if undefined.
+        by: columns of a group of cases.
+
+    Returns the columns `by` and schema.PVI_STRENGTHS: a row for each group, sorted.
     """
     defined = pl.col(r).fill_nan(None)
     columns = {
@@ -87,32 +94,32 @@ def strengths(cases: pl.DataFrame, *, r: str = "r", by: Sequence[str]) -> pl.Dat
 def case_strengths(pairs: pl.DataFrame, case: Sequence[str], *, by: Sequence[str]) -> pl.DataFrame:
     """Average the correlations over the pairs of each case, and summarise the cases of each group.
 
-    In the first row of table 2 a case has three pairs, those of three demonstration sets. The mean is NaN if a
-    correlation is, so that the case is undefined.
+    In the first row of table 2, for example, a case has three pairs: every two of three demonstration sets. If a
+    correlation is NaN, the mean is NaN and the case is undefined.
 
     Args:
-        pairs: schema.PVI_CORRELATIONS after the columns `case`.
-        case: columns of a case.
+        pairs: the columns `case`, and schema.PVI_CORRELATIONS.
+        case: columns that identify a case.
         by: columns of a group of cases.
 
-    Returns the columns `by`, `coefficient` and the columns of schema.PVI_STRENGTHS, sorted by coefficient and group.
+    Returns the columns `by`, `coefficient` and schema.PVI_STRENGTHS, sorted by coefficient and group.
     """
     cases = pairs.group_by(case, maintain_order=True).agg(pl.col(COEFFICIENTS).mean()).sort(case)
     return pl.concat(strengths(cases, r=name, by=by).with_columns(coefficient=pl.lit(name)) for name in COEFFICIENTS)
 
 
 def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """Correlate every two runs of a dataset, source of demonstrations and definition: schema.PVI_PAIRS, sorted by key.
+    """Return schema.PVI_PAIRS, sorted by key: correlations of every two runs that share dataset, source and definition.
 
     Args:
         pvi: schema.PVI.
     """
     runs = pvi.select(_RUN).unique().sort(_RUN).with_row_index("run")
     numbered = pvi.join(runs, on=_RUN)
-    # One case at a time, because pairs of rows take many times the memory of rows.
+    # One case at a time, because all pairs of rows would take many times the memory of the rows.
     cases = numbered.partition_by(schema.PVI_CASE, maintain_order=True)
     pairs = pl.concat(correlations(rows, across="run", by=schema.PVI_CASE) for rows in cases)
-    # From the numbers of the two runs back to their shots and sets.
+    # Replace the numbers of the two runs by their shots and sets.
     for end in ("first", "second"):
         named = {"run": end} | {name: f"{end}_{name}" for name in _RUN}
         pairs = pairs.join(runs.with_columns(pl.col("run").cast(pl.String)).rename(named), on=end)
@@ -123,13 +130,13 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
 
 
 def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Correlate every two models over the queries they share, run by run: schema.PVI_MODELS, sorted by its key.
+    """Return schema.PVI_MODELS, sorted by key: correlations of every two models in each run.
 
-    Only runs that all models have are compared, so that means of all pairs are over the same runs.
+    Only runs that all models have are compared, so that the means of all pairs of models are over the same runs.
 
     Args:
-        pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all must
-            come from equal stores. Demonstrations chosen by PVI differ between models.
+        pvi_of: model -> schema.PVI. Queries and demonstration sets are matched by their numbers, so that all frames
+            must come from equal stores. Sets chosen by PVI have the same numbers, but differ between models.
     """
     columns = [*schema.PVI_RUN, "query_id", "pvi_bits"]
     rows = pl.concat(pvi.select(*columns, model=pl.lit(name)) for name, pvi in pvi_of.items())
@@ -138,14 +145,14 @@ def models_table(pvi_of: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 
 def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Summarise the correlations over all cases of one source of demonstrations: schema.PVI_CONSISTENCY, sorted by key.
+    """Return schema.PVI_CONSISTENCY, sorted by key: the strength of correlations for each source of demonstrations.
 
-    As in table 2 a case is a dataset and a number of shots across demonstration sets, a dataset and a set across
-    numbers of shots, or a run across models; its pairs are averaged before cases are counted.
+    As in table 2, a case is a dataset and a number of shots for correlations across demonstration sets, a dataset and a
+    set across numbers of shots, and a run across models. The pairs of a case are averaged first.
 
     Args:
         pairs: schema.PVI_PAIRS.
-        models: schema.PVI_MODELS, where several were compared.
+        models: schema.PVI_MODELS, if several models are compared.
     """
     compared = {
         "sets": (pairs.filter(across="sets"), [*schema.PVI_CASE, "first_n_shots"]),
@@ -161,23 +168,26 @@ def consistency_table(pairs: pl.DataFrame, models: pl.DataFrame | None = None) -
 
 
 def one_way_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """Test, as published, whether mean PVIs of right predictions, one for each run, differ between demonstration sets.
+    """Test whether the mean PVI of right predictions differs between demonstration sets, by one-way analysis of
+    variance.
 
-    Returns dataset, demonstrations, definition and ONE_WAY. A dataset without such means has no row.
+    This is the published analysis: every run has one value, its mean. A dataset without such means has no row.
 
     Args:
         summary: schema.PVI_SUMMARY.
+
+    Returns schema.PVI_ONE_WAY.
     """
     return one_way_by(summary, by=schema.PVI_CASE, condition="demonstration_set", value="right_pvi")
 
 
 def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
-    """Test whether the PVIs of the same queries differ between demonstration sets.
-
-    Returns dataset, demonstrations, n_shots, definition and REPEATED_MEASURES.
+    """Test whether the PVIs of the same queries differ between demonstration sets, with repeated measures.
 
     Args:
         pvi: schema.PVI.
+
+    Returns schema.PVI_REPEATED_MEASURES.
     """
     by = ["dataset", "demonstrations", "n_shots", "definition"]
     return repeated_measures_by(pvi, by=by, condition="demonstration_set", value="pvi_bits")
@@ -188,17 +198,18 @@ class PviAgreement(NamedTuple):
 
     models: pl.DataFrame  # schema.PVI_MODELS
     consistency: pl.DataFrame  # schema.PVI_CONSISTENCY, across models only
-    # The next three only have the suite's demonstration sets, because sets chosen by PVI differ between models.
-    by_pair: pl.DataFrame  # definition, first, second, schema.PVI_STRENGTHS of Pearson's; a case is a run
+    # The next three have only the suite's demonstration sets, because sets chosen by PVI differ between models.
+    by_pair: pl.DataFrame  # definition, first, second, schema.PVI_STRENGTHS (Pearson); a case is a run
     by_dataset: pl.DataFrame  # definition, dataset, coefficient, schema.PVI_STRENGTHS; cases as in `consistency`
     over_all: pl.DataFrame  # rows of `consistency`
 
 
 def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
-    """Correlate every two models on the datasets, shots, sets and definitions that all runs have: do they agree about
-    which queries are hard (Lu et al. 2023, section 5.1)?
+    """Correlate the PVI of every two models: do they agree on which queries are hard (Lu et al. 2023, section 5.1)?
 
-    All runs are of the suite pvi and have the same queries (require_equal_queries).
+    Args:
+        runs: runs of the suite pvi with equal queries (require_equal_queries). Only datasets, shots, sets and
+            definitions that all runs have are compared.
     """
     models = models_table({run.model: run.table("pvi") for run in runs})
     consistency = consistency_table(schema.PVI_PAIRS.to_frame(), models)
@@ -210,28 +221,34 @@ def pvi_agreement(runs: Sequence[ComparedRun]) -> PviAgreement:
 
 
 TEXTS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text",))
-"""Columns with the texts of a query, a line each: of ChaosNLI, of SNLI and MultiNLI, of other data."""
+"""Columns that are joined to the text of a query: in ChaosNLI, in SNLI and MultiNLI, in other tables."""
 
 ANNOTATIONS = ("old_labels", "annotator_labels", "label_count")
-"""Columns of annotations: lists of labels, or the counts of each label (`label_count`)."""
+"""Columns of annotations: lists of labels, or lists of the counts of labels (`label_count`)."""
 
 ANNOTATORS = [f"label{number}" for number in range(1, 6)]
-"""Columns of single annotators, in tables of SNLI and MultiNLI: the same as annotator_labels."""
+"""Columns of single annotators in tables of SNLI and MultiNLI; together they are annotator_labels."""
 
 FOREIGN, FOREIGN_PVI = "pvi", "foreign_pvi"
-"""Column, and measure, of PVI that another program computed, such as that of a fine-tuned model (tables 4 and 5)."""
+"""Column and measure of PVI that another program computed, for example with a fine-tuned model (tables 4 and 5)."""
 
 MATCHED = pl.col("text").str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
-"""The form of texts that is equal in all releases: spaces, line ends and the composition of accents differ."""
+"""Text in a normal form. Spaces, line ends and the composition of accents differ between releases of the same data."""
 
 
 def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
-    """Read annotation files and measure how much annotators agree about each query.
+    """Read annotation files and measure the agreement of annotators on each text.
 
-    Returns `text`, `annotations` (a column of the files; of FOREIGN the file's stem), `measure` and `value`. With c the
-    counts of labels and N their sum, measures are `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
-    `variation_ratio` = 1 - max c / N (Freeman 1965), so that its correlations have the other sign; `entropy` =
-    -sum c/N log2 c/N, in bits; and `foreign_pvi`, as it is. Equal rows count once, whatever their spaces.
+    With c the counts of a text's labels and N their sum, the measures are
+
+    - `agreement` = max c / N, which Lu et al. 2023 correlate with PVI;
+    - `variation_ratio` = 1 - max c / N (Freeman 1965), whose correlations have the opposite sign;
+    - `entropy` = -sum c/N log2 c/N, in bits;
+    - `foreign_pvi`, the PVI in the file.
+
+    Rows that are equal but for white space are kept once.
+
+    Returns `text`, `annotations` (column of the file; for FOREIGN the stem of the file's name), `measure` and `value`.
 
     Raises:
         DatasetError: a file that cannot be read or lacks columns, or a text with different annotations.
@@ -248,14 +265,15 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
 
 
 def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.DataFrame) -> pl.DataFrame:
-    """Correlate PVI with each measure of agreement, for runs of datasets that have annotated queries.
+    """Correlate PVI with each measure of agreement, for all runs with annotated queries.
 
-    PVI of other programs is correlated with the measures too, as a run whose `demonstrations` are the file's stem.
+    PVI of another program is correlated with the measures too. It is a run whose `demonstrations` is the stem of the
+    file's name.
 
     Args:
         pvi: schema.PVI.
-        queries: schema.PVI_QUERIES, whose text is its fields, a line each.
-        annotations: read_annotations.
+        queries: schema.PVI_QUERIES.
+        annotations: as returned by read_annotations.
 
     Returns:
         schema.PVI_ANNOTATORS, sorted by its key.
@@ -268,7 +286,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     foreign = foreign.with_columns(demonstrations="annotations", n_shots=0, demonstration_set=0)
     columns = [*PVI_RUN, "query_id", "pvi_bits"]
     runs = pl.concat([pvi.select(columns), foreign.select(columns).cast(pvi.select(columns).schema)])
-    # A foreign PVI is not correlated with itself; its runs have no shots.
+    # Foreign PVI is not correlated with itself. Only its runs have 0 shots.
     is_itself = (pl.col("n_shots") == 0) & (pl.col("demonstrations") == pl.col("annotations"))
     rows = runs.join(measures, on=PVI_QUERIES_KEY).filter(~is_itself)
     if rows.is_empty():
@@ -277,7 +295,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
             f"{', '.join(sorted(set(queries['dataset'])))}. Give annotations of the same split: ChaosNLI has pairs of "
             "snli_dev and multinli, and none of snli, which is SNLI's test set."
         )
-    # `correlations` compares levels within one column: PVI and the measure become two levels of `source`.
+    # `correlations` compares two levels of a column, so PVI and the measure become two levels of `source`.
     key = [*PVI_ANNOTATORS_KEY, "query_id"]
     both = pl.concat(rows.select(*key, source=pl.lit(name), value=name) for name in ("pvi_bits", "value"))
     tested = correlations(both, across="source", by=PVI_ANNOTATORS_KEY, value="value")
@@ -289,7 +307,7 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
 
 
 def _annotated(path: Path) -> pl.DataFrame:
-    """Return the rows of read_annotations of one file."""
+    """Return the rows of read_annotations for one file."""
     rows = read_table(path)
     if isinstance(rows.schema.get("example"), pl.Struct):  # ChaosNLI as released
         rows = rows.drop("uid", strict=False).unnest("example")
@@ -300,7 +318,7 @@ def _annotated(path: Path) -> pl.DataFrame:
     if texts is None or not present:
         wanted = " or ".join(map(" and ".join, TEXTS)) if texts is None else ", ".join((*ANNOTATIONS, FOREIGN))
         raise DatasetError(f"{path} has no columns {wanted}. It has: {', '.join(rows.columns)}.")
-    # A cast would take a text, such as "e,e,n" of a CSV, for the list of a single label.
+    # Refuse texts, such as "e,e,n" in a CSV: a cast would make a list with a single label of them.
     lists = [name for name in present if name != FOREIGN]
     if flat := [name for name in lists if rows[name].count() and not rows.schema[name].is_nested()]:
         raise DatasetError(
@@ -316,7 +334,7 @@ def _annotated(path: Path) -> pl.DataFrame:
 
 
 def _measured(rows: pl.DataFrame, name: str, stem: str) -> pl.DataFrame:
-    """Compute the measures from one column; a text without annotations has no row."""
+    """Compute the measures from the column `name`; a text without annotations has no row."""
     if name == FOREIGN:
         about = {"annotations": pl.lit(stem), "measure": pl.lit(FOREIGN_PVI)}
         return rows.select("text", **about, value=pl.col(name).cast(float)).filter(pl.col("value").is_finite())
@@ -324,7 +342,7 @@ def _measured(rows: pl.DataFrame, name: str, stem: str) -> pl.DataFrame:
     if name != "label_count":
         labels = counts.cast(pl.List(pl.String)).list.eval(pl.element().filter(pl.element().str.len_chars() > 0))
         counts = labels.list.eval(pl.element().value_counts().struct.field("count"))
-    # Sorted, so that the last digit of a sum does not depend on the order of labels.
+    # Counts are sorted, so that the last digit of a sum does not depend on the order of labels.
     counts = counts.cast(pl.List(pl.Float64)).list.eval(pl.element().filter(pl.element() > 0).sort())
     shares = counts.list.eval(pl.element() / pl.element().sum())
     terms = pl.col("shares").list.eval(-pl.element() * pl.element().log(2))

@@ -1,10 +1,12 @@
 """Choose demonstrations by the PVI of training rows, and compare them with the demonstration sets of the suite pvi.
 
-Lu et al. 2023, section 5.6 and table 7, compare the hardest training instances with random demonstrations by accuracy:
-"based on in-context PVI estimates obtained using one set of randomly selected exemplars, we selected the most
-challenging training instance from each category". Here training rows are scored after set 0 of the suite for each
-number of shots. Then as many sets are chosen by these scores as the suite has for that number of shots, of the hardest,
-easiest or middle rows, and the queries are scored after the chosen sets. Sets are made of blocks, as in prompts.py.
+Lu et al. 2023, section 5.6 and table 7, compare the accuracy after the hardest training instances with the accuracy
+after random demonstrations: "based on in-context PVI estimates obtained using one set of randomly selected exemplars,
+we selected the most challenging training instance from each category".
+
+Here training rows are scored after set 0 of the suite, for each number of shots. By these scores, as many sets are
+chosen as the suite has, from the hardest, easiest or middle rows. Then the queries are scored after the chosen sets.
+Sets consist of blocks, as in prompts.py.
 """
 
 import math
@@ -32,7 +34,7 @@ from evaluator.suites.in_context_pvi.pvi import gain_nats
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_CANDIDATES, PviOrder
 
 TRAINING = "pvi_training"
-"""The part with the prompts of training rows, numbered by `training_row`; it has no queries."""
+"""Part with the prompts of training rows; `training_row` is the row, and `query_id` is null."""
 
 _GROUP = ["dataset", "n_shots"]
 
@@ -44,11 +46,11 @@ _DESCRIPTIONS: dict[PviOrder, str] = {
 
 
 def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Build prompts of the candidate training rows after set 0 of each number of shots; equal for every order.
+    """Build the requests of candidate training rows after set 0 of each number of shots; the same for all rules.
 
     `position` enumerates numbers of shots, then all training rows.
 
-    Raises TemplateError or DatasetError, before anything is scored, where there are too few candidates.
+    Raises TemplateError or DatasetError if there are too few candidates, before anything is scored.
     """
     dataset, pvi = context.classification, prompts.resolved_options(context.config)
     n_rows = dataset.demonstration.height
@@ -61,13 +63,12 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
 
 
 def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
-    """Compute the PVI of training rows after set 0, over the whole vocabulary.
+    """Compute the PVI of training rows after set 0, from log-likelihoods over the whole vocabulary.
 
-    Returns dataset, n_shots, training_row, gold and pvi_bits, which is null where it is not finite; sorted by the first
-    three.
+    Returns dataset, n_shots, training_row, gold and pvi_bits (null if not finite), sorted by the first three.
     """
     scores, gold = pl.col("label_log_likelihoods"), pl.col("gold")
-    # Each number of shots has one null prompt after set 0.
+    # Set 0 of each number of shots has one null prompt.
     nulls = scored.rows.filter(part=prompts.NULL, demonstration_set=0).select(*_GROUP, null_scores=scores)
     bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
     return (
@@ -80,15 +81,15 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
 
 
 def first_sets(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> list[prompts.DemonstrationSet]:
-    """Return set 0 of each number of shots, for training rows. Raises the errors of demonstration_sets."""
+    """Return set 0 of each number of shots. Raises the errors of demonstration_sets."""
     return [drawn for drawn in prompts.demonstration_sets(dataset, pvi) if drawn.number == 0]
 
 
 def candidates(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> pl.DataFrame:
     """Return the training rows from which demonstrations are chosen, as rows of as_queries.
 
-    Candidates are the first `training_queries` rows of the demonstration split, minus rows with the same inputs as a
-    query, which must not be its own demonstration. Raises DatasetError if the dataset has no training rows.
+    Candidates are the first `training_queries` rows of the demonstration split, without rows that have the inputs of a
+    test row: a query must not be its own demonstration. Raises DatasetError if the dataset has no training rows.
     """
     if dataset.demonstration.is_empty():
         raise DatasetError(
@@ -111,9 +112,9 @@ def pvi_candidates(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> p
 def candidates_for_set(
     dataset: ClassificationDataset, pvi: prompts.PviOptions, first: prompts.DemonstrationSet
 ) -> pl.DataFrame:
-    """Return the candidates that are not among the set's demonstrations.
+    """Return the candidates that are not demonstrations of the set `first`.
 
-    Raises TemplateError, naming the label, where there are too few for all sets of this many shots; DatasetError where
+    Raises TemplateError, with the name of the label, if a label has too few candidates for all sets; DatasetError if
     the dataset has no training rows.
     """
     rows = candidates(dataset, pvi).filter(~prompts.shown_by(dataset, [first]))
@@ -125,19 +126,22 @@ def candidates_for_set(
 def ranked_sets(
     dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: prompts.PviOptions
 ) -> list[prompts.DemonstrationSet]:
-    """Build set 0 of the first rows of each label in `order`, set 1 of the next ones, and so on.
+    """Build the demonstration sets of a rule: set 0 has the first rows of each label in `order`, set 1 the next rows,
+    ...
 
-    The paper has only set 0 of the hardest.
+    The paper has only set 0 of the hardest rows.
 
     Args:
-        measured: as for demonstrations_by_pvi, with PVIs after one set of `n_shots`.
+        measured: as for demonstrations_by_pvi, with PVIs after one set of `n_shots` demonstrations.
+        order: the rule.
 
-    Raises TemplateError, naming the label, where too few rows have a finite PVI.
+    Raises TemplateError, with the name of the label, if too few of its rows have a finite PVI.
     """
     ranked = demonstrations_by_pvi(measured, order=order, n_labels=len(dataset.verbalizer.label_names))
     per_label = _require_enough(dataset, ranked, pvi, n_shots)
     sets = []
     for number in range(pvi.sets):
+        # The rows of each label that belong to this set.
         window = [rows[number * per_label : (number + 1) * per_label] for rows in ranked]
         draw = random.Random(f"demonstrations by PVI, set {number}, seed {pvi.seed}")
         sets.append(prompts.with_texts(dataset, number, prompts.in_blocks(window, n_shots, draw)))
@@ -145,17 +149,21 @@ def ranked_sets(
 
 
 def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) -> list[list[int]]:
-    """Return the rows of each label in the order in which they are chosen.
+    """Return for each label its rows in the order in which a rule chooses them, [label][row].
 
-    Hardest is the lowest PVI; `middle` begins at the median of the label and goes outwards, the harder of two first.
-    Rows of equal PVI are in order of their numbers. Rows without a finite PVI cannot be ranked and are left out.
+    `hardest` begins at the lowest PVI, `easiest` at the highest. `middle` begins at the median of the label and
+    continues outwards; of two rows at the same distance in rank, the harder row is first. Rows of equal PVI are sorted
+    by number. Rows without a finite PVI are left out.
 
     Args:
-        pvi: columns query_id (rows of the demonstration split), gold and pvi_bits.
+        pvi: columns query_id (row of the demonstration split), gold and pvi_bits.
+        order: the rule.
+        n_labels: size of the label space.
     """
     bits = pl.col("pvi_bits")
     ranked = pvi.filter(bits.is_finite()).sort(-bits if order == "easiest" else bits, "query_id")
     if order == "middle":
+        # Ranks from 0 to n - 1 have the median (n - 1) / 2; twice the distance to it is a whole number.
         place, n_rows = pl.int_range(pl.len()).over("gold"), pl.len().over("gold")
         ranked = ranked.sort((2 * place - (n_rows - 1)).abs(), maintain_order=True)
     return [ranked.filter(gold=label)["query_id"].to_list() for label in range(n_labels)]
@@ -164,7 +172,12 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
 def _require_enough(
     dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: prompts.PviOptions, n_shots: int
 ) -> int:
-    """Count the rows of each label that a set needs; raise TemplateError if a label has too few for all sets."""
+    """Return the number of rows of each label that a set needs; raise TemplateError if a label has too few for all
+    sets.
+
+    Args:
+        by_label: available rows of each label.
+    """
     names = dataset.verbalizer.label_names
     per_label = -(-n_shots // len(names))
     for name, rows in zip(names, by_label, strict=True):
@@ -180,7 +193,11 @@ def _require_enough(
 def _follow_up(
     context: MethodContext, scored: ScoredRequests, *, method: str, order: PviOrder
 ) -> Iterator[pl.DataFrame]:
-    """Build prompts of the suite's queries after the chosen sets, and one null prompt for each set.
+    """Build the requests of the suite's queries after the chosen sets, and of a null prompt for each set.
+
+    Args:
+        method: name of the method, and of the part with the queries.
+        order: rule of the method.
 
     Raises TemplateError if too few training rows of a label have a PVI.
     """
@@ -189,7 +206,7 @@ def _follow_up(
     sets = []
     for (n_shots,), rows in measured.group_by("n_shots", maintain_order=True):
         sets += ranked_sets(dataset, rows, order, int(n_shots), pvi)
-    # Only the queries of the suite, which leaves out queries that are demonstrations.
+    # The same queries as in the suite's requests, without test rows that are demonstrations of the suite's sets.
     asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
     queries = prompts.as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
     inputs = prompts.queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
@@ -211,33 +228,35 @@ CHOSEN_METHODS = {
 
 
 DEFINITION = "paper"
-"""The definition of the PVI by which demonstrations are chosen and compared."""
+"""Definition of the PVI by which demonstrations are chosen and compared."""
 
 _LIMITS: dict[str, Limits] = {"accuracy": (-1.0, 1.0), "v_information": (-math.inf, math.inf)}
 
 
 def difference_from_draws(chosen: Floats, drawn: Floats, limits: Limits = (-math.inf, math.inf)) -> list[Measured]:
-    """Return mean(chosen) - mean(drawn) with two standard errors: over queries, and over queries and sets.
+    """Return mean(chosen) - mean(drawn) twice: with its standard error over queries, and over queries and sets.
 
     Args:
-        chosen: [Q, C], a value of each query after each chosen set.
-        drawn: [Q, S], the same queries after sets that were drawn at random.
-        limits: of the difference.
+        chosen: [Q, C], a value for each query after each chosen set.
+        drawn: [Q, S], values for the same queries after each random set.
+        limits: limits of the difference.
 
     The first standard error is over queries, for these sets. The difference of a query is d[q] = mean chosen[q, .] -
-    mean drawn[q, .], and the standard error is that of a mean, SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to
+    mean drawn[q, .], and the standard error of the mean of d is SD(d) / sqrt(Q) (Miller 2024, "Adding Error Bars to
     Evals", paired differences).
 
-    The second is over queries and sets, because other sets would give another difference. d[q, s] = mean chosen[q, .] -
-    drawn[q, s] is a complete table with two random factors and the same mean; metrics.intervals.two_way_standard_error
-    has the formula and its sources. The choice was made once, by PVI after drawn set 0, and another draw would have led
-    to other chosen sets. A single choice does not tell by how much, so it counts as one more drawn set: the interval
-    holds at least as often as it says if choices vary no more than drawn sets do (docs/coverage.md).
+    The second standard error is over queries and sets, because other sets would give another difference. The table
+    d[q, s] = mean chosen[q, .] - drawn[q, s] is complete, has two random factors, and has the same mean;
+    metrics.intervals.two_way_standard_error has the formula and its sources. The sets were chosen once, by PVI after
+    random set 0; another set 0 would have led to other chosen sets. A single choice does not show how much choices
+    vary, so the choice counts as one more random set. The coverage of the interval is at least nominal if choices vary
+    no more than random sets do (docs/coverage.md).
     """
     chosen_means = chosen.mean(axis=1)
     d = chosen_means - drawn.mean(axis=1)
     n_queries = len(d)
     over_queries = float(d.std(ddof=1)) / float(np.sqrt(n_queries)) if n_queries > 1 else None
+    # The variance of the mean of S sets is v / S. Times 1 + S it is v / S + v: one more set, the choice, is added.
     two_way = two_way_standard_error(chosen_means[:, None] - drawn, template_weight=1 + drawn.shape[1])
     errors = ((over_queries, n_queries - 1), two_way)
     return [Measured(float(d.mean()), error, degrees, "symmetric", *limits) for error, degrees in errors]
@@ -246,17 +265,16 @@ def difference_from_draws(chosen: Floats, drawn: Floats, limits: Limits = (-math
 def demonstrations_table(
     pvi: pl.DataFrame, n_labels: Mapping[str, int], training: pl.DataFrame, tries: pl.DataFrame
 ) -> pl.DataFrame:
-    """Compare every source of demonstrations with the suite's sets: schema.PVI_DEMONSTRATIONS, sorted by its key.
+    """Return schema.PVI_DEMONSTRATIONS, sorted by key: every source of demonstrations, compared with the suite's sets.
 
-    The best set is compared with guessing: the maximum random baseline is for as many tries as there are different sets
-    (Yauney & Mimno 2024, section 3), and with the majority label of the same queries. The best sets of all rows are
-    tested together.
+    The best set is compared with the best of as many random classifiers as there are different sets (Yauney & Mimno
+    2024, section 3), and with the majority label of the same queries. The tests of all rows have one correction.
 
     Args:
         pvi: schema.PVI.
         n_labels: dataset -> size of its label space.
-        training: the result of training_counts.
-        tries: the result of tries_by_source.
+        training: as returned by training_counts.
+        tries: as returned by tries_by_source.
     """
     cases = pvi.filter(definition=DEFINITION).sort(*_GROUP).group_by(_GROUP, maintain_order=True)
     records = [
@@ -270,7 +288,7 @@ def demonstrations_table(
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types)
     rows = rows.with_columns(definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first())
     rows = rows.join(tries, on=[*_GROUP, "demonstrations"], how="left")
-    # with_baselines judges the column `value` over `n_requests` queries.
+    # with_baselines reads the accuracy from the column `value`, and the number of queries from `n_requests`.
     judged = with_baselines(rows.with_columns(value="best_accuracy", n_requests="n_queries")).drop("value")
     tested = with_both_tests(judged.with_columns(n_chosen_from="tries"))
     table = tested.join(training, on=["dataset", "demonstrations", "n_shots"], how="left")
@@ -278,11 +296,13 @@ def demonstrations_table(
 
 
 def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
-    """Count the different prompts of a query: dataset, n_shots, demonstrations and tries of schema.PVI_DEMONSTRATIONS.
+    """Count the different prompts of a query for each source of demonstrations.
 
     Args:
-        scored: of the suite pvi.
-        source: where the suite's own demonstration sets come from.
+        scored: requests of the suite pvi.
+        source: source of the suite's demonstration sets.
+
+    Returns dataset, n_shots, demonstrations and tries.
     """
     names = {prompts.INPUT: source, **schema.CHOSEN}
     answered, name = scored.rows.filter(pl.col("part").is_in([*names])), pl.col("part").replace_strict(names)
@@ -291,11 +311,13 @@ def tries_by_source(scored: ScoredRequests, source: str) -> pl.DataFrame:
 
 
 def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Count training rows: dataset, demonstrations, n_shots, n_candidates and n_training of schema.PVI_DEMONSTRATIONS.
+    """Count the training rows with a PVI, n_candidates, and all training rows, n_training.
 
     Args:
-        measured: the result of training_pvi.
+        measured: as returned by training_pvi.
         candidates: schema.PVI_CANDIDATES.
+
+    Returns dataset, n_shots, n_candidates, n_training and demonstrations: a row for each rule (PviOrder).
     """
     counts = measured.group_by(_GROUP, maintain_order=True).agg(n_candidates=pl.col("pvi_bits").count())
     orders = pl.DataFrame({"demonstrations": schema.PVI_ORDERS})
@@ -303,16 +325,16 @@ def training_counts(measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.Data
 
 
 def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """List the demonstrations of every set that was chosen by PVI: schema.PVI_CHOSEN, sorted by its key.
+    """Return schema.PVI_CHOSEN, sorted by key: the demonstrations of every set that was chosen by PVI.
 
     Args:
-        scored: of the suite pvi.
-        measured: the result of training_pvi.
-        candidates: schema.PVI_CANDIDATES; if empty, nothing was chosen.
+        scored: requests of the suite pvi.
+        measured: as returned by training_pvi.
+        candidates: schema.PVI_CANDIDATES; empty if nothing was chosen.
     """
     if candidates.is_empty():
         return schema.PVI_CHOSEN.to_frame()
-    # Null prompts: one row for each chosen set, with the demonstrations of all its queries.
+    # Read the sets from their null prompts, which are one row for each set.
     orders = {prompts.null_part(method): order for method, order in schema.CHOSEN.items()}
     sets = scored.rows.filter(pl.col("part").is_in([*orders])).select(
         *_GROUP,
@@ -328,9 +350,14 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
 
 
 def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a record for each source of one dataset and number of shots, without intervals and baselines."""
+    """Yield a record for each source of demonstrations, for one dataset and number of shots; without baselines.
+
+    Args:
+        rows: schema.PVI of the dataset and number of shots.
+    """
     right, bits = (_values_by_set(rows, value) for value in ("correct", "pvi_bits"))
     (reference,) = right.keys() - {*schema.PVI_ORDERS}  # the source of the suite's sets
+    # The queries with a prediction after all sets of all sources, as in the tables of `right`.
     answered = rows.filter(pl.col("correct").is_not_null().all().over("query_id"))
     gold = answered.unique("query_id").sort("query_id")["gold"].to_numpy()
     n_rows = rows["query_id"].n_unique()
@@ -351,7 +378,12 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _best(right: Floats, gold: Ints) -> dict[str, float | None]:
-    """Return the accuracy of the best set of [query, set], and its test against the majority label."""
+    """Return the accuracy of the best set, and its test against the majority label.
+
+    Args:
+        right: [query, set], 1 for a right answer, else 0.
+        gold: [query].
+    """
     if not len(right):
         return dict.fromkeys(("n_correct", "best_accuracy", "majority", "p_majority"))
     n_right = right.sum(axis=0)
@@ -360,9 +392,13 @@ def _best(right: Floats, gold: Ints) -> dict[str, float | None]:
 
 
 def _difference(name: str, chosen: Floats, reference: Floats) -> dict[str, float | None]:
-    """Return a difference from the suite's sets and both its intervals; all None for these sets, and without queries.
+    """Return the difference to the suite's sets with both intervals; None for the suite's sets, or without queries.
 
-    The interval over queries of an accuracy is that of all paired differences of accuracies.
+    The interval of a difference of accuracies over queries is paired_interval, as elsewhere in the package.
+
+    Args:
+        name: "accuracy" or "v_information".
+        chosen, reference: values [query, set] of the source and of the suite's sets.
     """
     columns = [f"{name}_{end}" for end in ("difference", "low", "high", "two_way_low", "two_way_high")]
     if chosen is reference or not len(reference):
@@ -379,7 +415,8 @@ def _difference(name: str, chosen: Floats, reference: Floats) -> dict[str, float
 
 
 def _values_by_set(rows: pl.DataFrame, value: str) -> dict[str, Floats]:
-    """Return source -> [query, set] of the queries that have the value after every set of every source."""
+    """Return source -> values [query, set], for the queries that have a value after every set of every source."""
+    # Number the sets of all sources as levels of one factor, so that all sources have the same queries.
     run = ["demonstrations", "demonstration_set"]
     runs = rows.select(run).unique().sort(run).with_row_index("run")
     cells, _ = crossed_cells(rows.join(runs, on=run), value, "run", None)

@@ -1,13 +1,13 @@
-"""Define the options of the suite pvi, choose its demonstration sets, and build its prompts with and without inputs.
+"""Define the options of the suite pvi, draw its demonstration sets, and build its prompts with and without inputs.
 
-Demonstrations are the same for all queries of a dataset: drawn at random, or as published. Drawn sets consist of blocks
-with one demonstration of each label, in an order drawn by the seed. So labels are equally frequent if the number of
-shots is a multiple of the number of labels. The published sets begin with such a block too. Sets chosen by PVI are in
-demonstration_choice.py.
+All queries of a dataset have the same demonstrations: random ones, or the published ones. Random sets consist of blocks
+with one demonstration of each label, in random order. So labels are equally frequent if the number of shots is a
+multiple of the number of labels. The published sets begin with such a block too. demonstration_choice.py chooses sets
+by PVI.
 
-Lu et al. 2023, section 3: p' = (x1, y1, ..., xn, yn, x) and p = (0, y1, ..., 0, yn, 0) with 0 the empty string. A null
-prompt does not depend on a query, so there is one for each set. Prompts end without a space, as the published ones do;
-the space belongs to the label.
+Lu et al. 2023, section 3: the input prompt is p' = (x1, y1, ..., xn, yn, x), the null prompt is p = (0, y1, ..., 0, yn,
+0), where 0 is the empty string. A null prompt does not depend on a query, so there is one for each set. Prompts end
+without a space, like the published prompts; the space belongs to the label.
 """
 
 import random
@@ -40,12 +40,12 @@ from evaluator.suites.in_context_pvi.schema import PVI_QUERIES
 from evaluator.templates.template import LABEL_SPACE, continuations
 
 PviSource = Literal["random", "published"]
-"""Where the demonstrations of in-context PVI come from."""
+"""Source of the suite's demonstration sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PviOptions(Options):
-    """Options of the demonstrations before the queries."""
+    """Options of the suite pvi."""
 
     shots: tuple[int, ...] | None = option(
         None, "Numbers of demonstrations. Default: the number of labels, and twice that."
@@ -73,7 +73,7 @@ class PviOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class PviMeasureOptions(Options):
-    """Options of `evaluator measure`: data that PVI is compared with."""
+    """Options of `evaluator measure`: data to correlate PVI with."""
 
     annotations: tuple[Path, ...] = option(
         (),
@@ -85,9 +85,9 @@ class PviMeasureOptions(Options):
 
 
 def resolved_options(config: RunConfig) -> PviOptions:
-    """Return the suite's options in a run, with the file of published demonstrations if the run uses it.
+    """Return the suite's options of a run, with the path of the published demonstrations if the run uses them.
 
-    Raises DatasetError if the file is missing.
+    Raises DatasetError if their file is missing.
     """
     options = config.options_of(PviOptions)
     if options.source != "published":
@@ -104,29 +104,30 @@ def resolved_options(config: RunConfig) -> PviOptions:
 
 
 MIN_SHOTS = {"cola": 4, "cola_out_of_domain": 4}
-"""Dataset -> lower number of shots, if it is not the number of labels: "since CoLA contains only 2 labels and the
-input sentences are short, we tried 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote 2)."""
+"""Dataset -> lower default number of shots, for datasets where it is not the number of labels: "since CoLA contains
+only 2 labels and the input sentences are short, we tried 4- and 8-shot for it" (Lu et al. 2023, section 4, footnote
+2)."""
 
 _PROMPT_COLUMNS = ("prompt_set", "dataset", "kind", "shots", "text")
-_MAX_DRAWS = 1_000  # after so many draws a dataset counts as having too few different sets
+_MAX_DRAWS = 1_000  # after so many draws without enough different sets, random_sets raises an error
 
 
 class DemonstrationSet(NamedTuple):
     """The demonstrations before every query, as rows and as text."""
 
     n_shots: int
-    number: int  # within the number of shots, from 0
-    rows: list[int]  # of the demonstration split, in prompt order; empty for published texts, whose rows are unknown
+    number: int  # number of the set within its number of shots, from 0
+    rows: list[int]  # rows of the demonstration split, in prompt order; empty for published texts (rows are not known)
     text: str
-    null_text: str  # the same with every input removed
-    spans: list[dict[str, int]]  # as in schemas.PROMPTS, of the demonstrations in the text; empty for published texts
-    null_spans: list[dict[str, int]]  # the same in the null text
+    null_text: str  # text without any input
+    spans: list[dict[str, int]]  # spans of the demonstrations in the text (schemas.PROMPTS); empty for published texts
+    null_spans: list[dict[str, int]]  # spans of the demonstrations in the null text
 
 
 def demonstration_sets(dataset: ClassificationDataset, pvi: PviOptions) -> list[DemonstrationSet]:
-    """Return all sets, by number of shots and then by number.
+    """Return the suite's demonstration sets, sorted by number of shots and number.
 
-    Raises TemplateError for too few demonstrations, DatasetError and ConfigError for published texts that are missing
+    Raises TemplateError for too few demonstrations; DatasetError and ConfigError for published texts that are missing
     or do not fit the options.
     """
     if pvi.source == "published":
@@ -145,16 +146,16 @@ def numbers_of_shots(dataset: ClassificationDataset, pvi: PviOptions) -> tuple[i
 
 
 def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, seed: int) -> list[list[int]]:
-    """Draw different sequences of rows of the demonstration split, without a repeated row.
+    """Draw `n_sets` different sequences of `n_shots` rows of the demonstration split, each without a repeated row.
 
-    With the same seed, fewer sets are the first of more sets, and fewer shots the first of more shots, unless a
-    repeated set was left out. Raises TemplateError if there are too few demonstrations of a label, or too
-    few different sets.
+    With the same seed, a smaller number of sets gives the first sets of a larger number, and a smaller number of shots
+    the first rows of a larger number, unless a set was drawn twice and skipped. Raises TemplateError if there are too
+    few demonstrations of a label, or too few different sets.
     """
     by_label = _rows_by_label(dataset, -(-n_shots // len(dataset.verbalizer.label_names)))
-    sets: dict[tuple[int, ...], None] = {}  # a dict, because it keeps the order and drops repeated sets
+    sets: dict[tuple[int, ...], None] = {}  # a dict keeps the order and drops repeated sets
     for number in range(_MAX_DRAWS):
-        # A generator for each set, so that sets do not depend on those drawn before.
+        # A new generator for each set, so that a set does not depend on the sets before it.
         draw = random.Random(f"demonstrations of PVI, set {number}, seed {seed}")
         shuffled = [draw.sample(rows, len(rows)) for rows in by_label]
         sets[tuple(in_blocks(shuffled, n_shots, draw))] = None
@@ -167,10 +168,10 @@ def random_sets(dataset: ClassificationDataset, *, n_shots: int, n_sets: int, se
 
 
 def published_sets(name: str, pvi: PviOptions) -> Iterator[DemonstrationSet]:
-    """Yield the published texts of a dataset, byte for byte, with and without inputs.
+    """Yield the published demonstration sets of a dataset: their texts, unchanged, with and without inputs.
 
-    Raises ConfigError if the dataset has none, fewer sets than the options or other numbers of shots; DatasetError
-    for a file that is missing or lacks columns.
+    Raises ConfigError if the file has no demonstrations for the dataset, fewer sets than the options ask for, or other
+    numbers of shots; DatasetError if the file is missing or lacks columns.
     """
     assert pvi.prompts is not None, "resolved_options names the file"
     path = pvi.prompts
@@ -205,14 +206,19 @@ def _rows_by_label(dataset: ClassificationDataset, minimum: int) -> list[list[in
 
 
 def in_blocks(by_label: Sequence[Sequence[int]], n_shots: int, draw: random.Random) -> list[int]:
-    """Return the first row of each label, then the second of each, and so on, in a random order within each block."""
+    """Return `n_shots` rows in blocks: a block has the next row of each label, in random order.
+
+    Args:
+        by_label: rows of each label, in the order in which they are used.
+    """
     labels = range(len(by_label))
     n_blocks = -(-n_shots // len(by_label))
     return [by_label[label][block] for block in range(n_blocks) for label in draw.sample(labels, len(labels))][:n_shots]
 
 
 def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> DemonstrationSet:
-    """Return a demonstration set: rows of the demonstration split, rendered in the given order."""
+    """Render rows of the demonstration split, in the given order, as a demonstration set."""
+    # Once with the inputs before the labels, once without.
     template, rendered = dataset.template, list[pl.DataFrame]()
     for before_label in (template.before_label(pl.col("texts")), pl.lit(template.label_prefix)):
         parts = (before_label, dataset.verbalizer.text(pl.col("gold")), pl.lit(template.label_affix))
@@ -225,7 +231,7 @@ def with_texts(dataset: ClassificationDataset, number: int, rows: list[int]) -> 
 
 
 INPUT, NULL = "input", "null"
-"""Parts: queries after demonstrations, and the same without any input."""
+"""Parts of the suite: input prompts, and null prompts."""
 
 
 def null_part(method: str) -> str:
@@ -234,14 +240,15 @@ def null_part(method: str) -> str:
 
 
 def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int | None) -> Requests:
-    """Build request rows: every query after every set, and one null prompt for each set. The side table is pvi_queries.
+    """Build the requests for every query after every set and for a null prompt of every set; the side table
+    pvi_queries.
 
     A query whose texts are among the demonstrations of any set is left out for all sets. `position` enumerates numbers
-    of shots, then sets, then all rows of the test split; for null prompts, whose query and gold are null, numbers of
-    shots, then sets.
+    of shots, then sets, then all rows of the test split. For null prompts, which have no query and no gold label, it
+    enumerates numbers of shots, then sets.
 
-    Raises ConfigError for more queries than there are, DatasetError where no query is left, and what demonstration_sets
-    raises.
+    Raises ConfigError for more queries than test rows, DatasetError if no query is left, and the errors of
+    demonstration_sets.
     """
     sets = demonstration_sets(dataset, pvi)
     n_rows = dataset.test.height
@@ -262,11 +269,12 @@ def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int 
 def queries_after(
     dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
 ) -> Iterator[pl.DataFrame]:
-    """Build request rows of every query after every set, set by set.
+    """Yield the requests for every query after every set, set by set.
 
     Args:
         queries: rows of as_queries.
-        n_rows: number of rows of their split; `position` is (index of the set) * n_rows + (row of the query).
+        part: part of the requests.
+        n_rows: number of rows of the queries' split; `position` is (index of the set) * n_rows + (row of the query).
     """
     for place, shown in enumerate(sets):
         for some in queries.iter_slices(ROWS_PER_FRAME):
@@ -274,7 +282,7 @@ def queries_after(
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:
-    """Build request rows of the prompt without any input of each set; `position` numbers the sets."""
+    """Build a request for the null prompt of each set; `position` is the index of the set."""
     end = dataset.template.query_prefix + dataset.template.label_prefix.removesuffix(LABEL_SPACE)
     types = {"query_id": pl.Int64(), "gold": pl.Int64(), "query": pl.String()}
     no_query = pl.DataFrame([(None, None, end)], schema=types, orient="row")
@@ -285,7 +293,7 @@ def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet
 def _after(
     dataset: ClassificationDataset, shown: DemonstrationSet, queries: pl.DataFrame, part: str, first: int
 ) -> pl.DataFrame:
-    """Build request rows of queries after a set of demonstrations; positions of rows of the split begin at `first`."""
+    """Build the requests for queries after a demonstration set; `position` is `first` + row of the query."""
     before, prompt, labels = pl.lit(shown.text), pl.lit(shown.text) + pl.col("query"), asks_labels(dataset)
     return queries.select(
         "query_id",
@@ -302,10 +310,10 @@ def _after(
 
 
 def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFrame:
-    """Render the rows of a split as queries and as demonstrations.
+    """Render the rows of a split as queries.
 
-    Returns dataset, query_id, row, text and gold of PVI_QUERIES; `query`, the end of a prompt that asks for the label;
-    and `inputs`, the text before the label of a demonstration.
+    Returns dataset, query_id, row, text and gold as in PVI_QUERIES; `query`, the text of the query at the end of a
+    prompt; and `inputs`, the rendered inputs, which are the same in a query and in a demonstration.
     """
     template = dataset.template
     assert template.label_prefix.endswith(LABEL_SPACE), "templates of these datasets have a space before labels"
@@ -322,9 +330,9 @@ def as_queries(dataset: ClassificationDataset, split: pl.DataFrame) -> pl.DataFr
 
 
 def shown_by(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet]) -> pl.Expr:
-    """Return whether the `inputs` of a query are among the demonstrations of any of the sets.
+    """Return an expression: whether the `inputs` of a query are the inputs of a demonstration in any of the sets.
 
-    The rows of published demonstrations are not known: there, whether the inputs are a part of their text.
+    The rows of published demonstrations are not known. For them it is whether the inputs occur in the text of a set.
     """
     if rows := sorted({row for shown in sets for row in shown.rows}):
         return pl.col("inputs").is_in(as_queries(dataset, dataset.demonstration[rows])["inputs"].implode())

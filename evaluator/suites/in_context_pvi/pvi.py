@@ -1,18 +1,21 @@
-"""Compute in-context pointwise V-information, one PVI for each query and run, from scores of input and null prompts.
+"""Compute in-context pointwise V-information (PVI) of every query in every run, from scores of input and null prompts.
 
-Lu et al. 2023, equation 1: C(x, y) = -log2 G[p](y) + log2 G[p'](y), where p' has the input after its demonstrations
-and p is the same prompt with every input removed, also the inputs of demonstrations.
+Lu et al. 2023, equation 1: C(x, y) = -log2 G[p](y) + log2 G[p'](y). The prompt p' has demonstrations and the input; the
+null prompt p is the same prompt without any input, neither of the query nor of demonstrations.
 
-Compute label scores from hidden states as the notebook of Lu et al. 2023 does: filtered log-probabilities.
+The method `pvi_released` computes the label scores of the definition `released` from hidden states, as the notebook of
+Lu et al. 2023 does: log-probabilities after a filter.
 
 Source: https://github.com/UKPLab/in-context-pvi, in_context_pvi.ipynb and `predict` in utils.py. The notebook reads the
-scores that `generate` samples from: logits divided by 0.8, logits below the 20th highest removed, then log-softmax. A
-removed label would have minus infinity; lines that are commented out there, but must have run for the released results,
-which are all finite, give it the log-probability of the least probable token that was kept. We do the same for PVI.
+scores that `generate` samples from: logits are divided by 0.8, logits below the 20th highest are removed, and a
+log-softmax follows. The score of a removed label would be minus infinity. Some lines of the notebook, which are
+commented out, replace it by the log-probability of the least probable token that was kept. These lines must have run
+for the released results, which are all finite. We replace it too when PVI is computed.
 
-The notebook's accuracy is that of a sampled text, not of the most probable label. Here a token is drawn from the same
-filtered distribution, by a seed. The notebook draws two and is right only if the second adds nothing but white space to
-the label, so that our accuracy is at least as high on average. Its generator is CUDA's, whose draws are not repeated.
+In the notebook a prediction is a sampled text, not the most probable label. Here a token is drawn from the same
+filtered distribution, with a seed. The notebook draws two tokens and counts the text as right only if the second token
+adds nothing but white space to the label; so our accuracy is at least as high on average. It samples with CUDA's
+generator, whose draws cannot be repeated here.
 """
 
 import math
@@ -39,26 +42,26 @@ if TYPE_CHECKING:
 
 NAME = "pvi_released"
 DRAWN = "pvi_released_drawn"
-"""Value of `method` in schemas.LABEL_DISTANCES for the log-probability that a label's token is drawn: -inf where the
-token is removed."""
+"""Values of `method` in schemas.LABEL_DISTANCES: NAME for scores of PVI, DRAWN for the log-probability that the token
+of a label is drawn. They differ for a removed token, whose log-probability is -inf under DRAWN."""
 STATES = {INPUT: "input_states", NULL: "null_states"}
-"""Part of the suite pvi -> the part with hidden states of the same prompts."""
+"""Part of the suite pvi -> part with the hidden states of the same prompts."""
 
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 
 TEMPERATURE, N_KEPT = 0.8, 20
-_MAX_PROMPTS = 256  # in memory at a time, each with logits over the vocabulary
-_MAX_VOCABULARY_ROWS = 16_384  # of the LM head, in float32 at a time
+_MAX_PROMPTS = 256  # number of prompts whose logits over the vocabulary are in memory together
+_MAX_VOCABULARY_ROWS = 16_384  # number of rows of the LM head that are in float32 together
 
 
 def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Build a request for the hidden state after every input and null prompt."""
+    """Build a request for the hidden state at the end of every input prompt and null prompt."""
     for rows in context.frames():
         yield rows.with_columns(part=pl.col("part").replace_strict(STATES), **ASKS_STATE).select(context.columns)
 
 
 def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame:
-    """Return the part input with probabilities: the softmax over the label space of the filtered log-likelihoods."""
+    """Return the requests of the part input with `label_probs`: the softmax of filtered log-likelihoods over labels."""
     probs = filtered_log_likelihoods(scored, INPUT).select(*ROW, label_probs=softmax(pl.col("filtered")))
     return scored.rows.filter(part=INPUT).join(probs, on=ROW, how="left", maintain_order="left")
 
@@ -66,23 +69,26 @@ def label_probs(scored: ScoredRequests, _definition: Definition) -> pl.LazyFrame
 def filtered_log_likelihoods(scored: ScoredRequests, part: str, method: str = NAME) -> pl.LazyFrame:
     """Return the requests of `part` with `filtered`: List[f64], nats, in label-space order.
 
-    No rows where the method did not run.
+    There are no rows if the method pvi_released did not run.
 
     Args:
-        method: NAME, or DRAWN for minus infinity where a label's token is removed.
+        part: INPUT or NULL.
+        method: NAME, or DRAWN, which has minus infinity for labels whose token was removed.
     """
     scores = scored.distances.filter(method=method).select("prompt_id", filtered="distances")
     rows = scored.states.filter(part=STATES[part]).drop("hidden_state").join(scores, on="prompt_id", how="left")
-    # A prompt that several datasets share was scored for the longest of their label spaces.
+    # A prompt that several datasets share has scores for the longest of their label spaces.
     return rows.with_columns(pl.col("filtered").list.head(pl.col("label_names").list.len()))
 
 
 def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
     """Draw the next token after every prompt of `part` from the filtered distribution.
 
+    The draw of a query depends on the seed, the dataset, the number of shots, the demonstration set and the query_id,
+    not on the number of queries.
+
     Returns dataset, n_shots, demonstration_set, query_id, `drawn` (Int64, index of the label whose token is drawn; null
-    where it is another token) and `can_be_drawn` (false where a prompt has no scores). A query's draw depends on the
-    seed, the dataset, the shots, the set and its number, not on how many queries there are.
+    if another token is drawn) and `can_be_drawn` (false if a prompt has no scores).
     """
     rows = filtered_log_likelihoods(scored, part, DRAWN).select(*_RUN, "query_id", "filtered").collect()
     frames = [rows.clear().with_columns(uniform=pl.lit(0.0))]
@@ -91,7 +97,8 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
         query_ids = queries["query_id"].to_numpy()
         uniforms = generator.random(int(query_ids.max()) + 1)[query_ids]
         frames.append(queries.with_columns(uniform=pl.Series(uniforms)))
-    # The first label up to which probabilities add up to more than the uniform number is drawn.
+    # Invert the distribution function: draw the first label at which the cumulative probability exceeds the uniform
+    # number. If it exceeds none, the remaining probability, of other tokens, is drawn.
     up_to = pl.col("filtered").list.eval(pl.element().exp().cum_sum())
     n_passed = (up_to - pl.col("uniform")).list.eval(pl.element() <= 0).list.sum().cast(pl.Int64)
     drawn = pl.when(n_passed < pl.col("filtered").list.len()).then(n_passed)
@@ -100,17 +107,17 @@ def drawn_labels(scored: ScoredRequests, part: str, seed: int) -> pl.LazyFrame:
 
 
 def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
-    """Compute schemas.LABEL_DISTANCES with the log-probabilities of labels as `distances`, in nats.
+    """Compute schemas.LABEL_DISTANCES, where `distances` are log-probabilities of labels, in nats.
 
-    Rows of method NAME are for PVI, rows of method DRAWN for drawing a token.
+    Rows of method NAME are scores for PVI; rows of method DRAWN are for the draw of a token.
 
     Args:
-        scored: has the tokens of prompts and labels.
+        scored: has hidden states, and the tokens of prompts and labels.
         head: LM head [vocabulary, hidden size]; logits are computed on its device, in float32.
 
     Raises:
-        LabelError: a label of several tokens, one that does not begin where the prompt without a label ends, or one
-            whose token the head does not have.
+        LabelError: a label has several tokens, is merged with the end of the prompt, or has a token that is not in the
+            head.
     """
     import torch
 
@@ -132,40 +139,43 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
 
 
 class Filtered(NamedTuple):
-    """Log-probabilities of labels among the most probable next tokens; float64 [rows, labels]."""
+    """Log-probabilities of labels after the filter; float64 [rows, labels]."""
 
-    replaced: "torch.Tensor"  # a label that is not kept has the lowest log-probability of the kept tokens
-    drawn: "torch.Tensor"  # a label that is not kept has minus infinity
+    replaced: "torch.Tensor"  # a removed label has the lowest log-probability of the kept tokens
+    drawn: "torch.Tensor"  # a removed label has minus infinity
 
 
 def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor") -> Filtered:
-    """Compute log-probabilities of labels among the N_KEPT most probable next tokens.
+    """Compute log-probabilities of labels at TEMPERATURE among the N_KEPT most probable next tokens.
 
-    Probabilities are at TEMPERATURE. Tokens that tie with the least probable kept token are kept too, as in `generate`.
+    Tokens that tie with the least probable kept token are kept too, as in `generate`.
 
     Args:
-        hidden: float32 [rows, hidden size].
+        hidden: float32 [rows, hidden size], hidden states at the ends of prompts.
         head: [vocabulary, hidden size].
         labels: int64 [rows, labels], token ids.
     """
     import torch
 
-    # In slices of the head, because all of it in float32 may not fit in memory.
+    # Convert the head in slices, because the whole head in float32 may not fit into memory.
     scores = torch.cat([hidden @ rows.float().T for rows in head.split(_MAX_VOCABULARY_ROWS)], dim=1) / TEMPERATURE
     top = scores.topk(min(N_KEPT, len(head)), dim=1).values
     last = top[:, -1:]
     n_ties_outside = (scores == last).sum(1, keepdim=True) - (top == last).sum(1, keepdim=True)
     highest, lowest, label_scores = top[:, :1].double(), last.double(), scores.gather(1, labels).double()
-    # Log-softmax over the kept tokens and their ties, relative to the highest score so that exp does not overflow.
+    # Log-softmax over the kept tokens and their ties. Scores are relative to the highest, so that exp cannot overflow.
     total = (top.double() - highest).exp().sum(1, keepdim=True) + n_ties_outside * (lowest - highest).exp()
     replaced = torch.maximum(label_scores, lowest) - highest - total.log()
     return Filtered(replaced, torch.where(label_scores < lowest, -torch.inf, replaced))
 
 
 def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
-    """Return prompt_id of every requested hidden state, and `labels`: List[i32], the token of each label."""
+    """Return prompt_id of every requested hidden state, and `labels`: List[i32], the token of each label.
+
+    Raises LabelError for a label that is not one token after the prompt, or a prompt with labels in two orders.
+    """
     tokens = scored.tokens.select("prompt_id", "continuations", n_context=pl.col("context").list.len())
-    # Prompts with labels, and the same prompts without, which have hidden states; matched by part and row.
+    # Match each request for labels with the request for the hidden state of the same prompt, by part and row.
     requests = scored.rows.filter(pl.col("part").is_in([*STATES])).join(tokens, on="prompt_id")
     part = pl.col("part").replace_strict(STATES)
     with_labels = requests.select(*ROW, "label_names", "continuations", "n_context", part=part)
@@ -174,7 +184,7 @@ def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:
     rows = bare.join(with_labels, on=["part", *ROW]).collect()
     _require_one_token(rows)
     labels = rows.select("prompt_id", labels=pl.col("continuations").list.eval(pl.element().list.first())).unique()
-    # Of datasets that share a prompt, the longest label space counts; shorter ones must be its beginnings.
+    # If several datasets share a prompt, use the longest label space. Others must be equal to its first labels.
     size = pl.col("labels").list.len()
     longest = labels.with_columns(longest=pl.col("labels").sort_by(size).last().over("prompt_id"))
     if longest.select((pl.col("longest").list.head(size) != pl.col("labels")).any()).item():
@@ -220,25 +230,26 @@ PVI_RELEASED = Method(
 
 
 def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int = 0) -> pl.DataFrame:
-    """Compute the PVI of every query after every demonstration set, drawn, published or chosen by PVI.
+    """Compute the PVI of every query after every demonstration set: sets of the suite, and sets chosen by PVI.
 
-    Under `paper` log-likelihoods of the gold label are over the whole vocabulary, under `label_space` normalised over
-    the labels, under `released` filtered as in the released code; the latter has no rows for chosen sets, and none at
-    all unless the method pvi_released ran. PVI is the difference of two log-likelihoods, in nats, and divided by ln 2
-    in bits. It is null if one of them is missing, NaN or infinite; both keep their values, and no row is dropped. The
-    prediction is the most probable label, but under `released` the label whose token is drawn, as the notebook judges
-    sampled texts.
+    PVI is the log-likelihood of the gold label after the input prompt minus that after the null prompt, in nats;
+    divided by ln 2 it is in bits. It is null if one of the two is missing, NaN or infinite. No row is dropped.
+
+    Log-likelihoods are over the whole vocabulary under `paper`, normalised over the labels under `label_space`, and
+    filtered as in the released code under `released`. The latter has no rows for chosen sets, and no rows at all if the
+    method pvi_released did not run. The prediction is the most probable label. Under `released` it is the label whose
+    token is drawn, because the notebook judges sampled texts.
 
     Args:
-        scored: of the suite pvi.
-        source: where the suite's demonstration sets come from.
-        seed: of the predictions under `released`.
+        scored: requests of the suite pvi.
+        source: source of the suite's demonstration sets.
+        seed: seed of the predictions under `released`.
 
     Returns:
         schema.PVI, sorted by its key.
 
     Raises:
-        MetricError: a label space of one label, or gold labels outside it.
+        MetricError: a label space of one label, or gold labels outside the label space.
     """
     _require_labels(scored)
     parts = {source: (INPUT, NULL)} | {order: (method, null_part(method)) for method, order in CHOSEN.items()}
@@ -252,25 +263,31 @@ def pvi_table(scored: ScoredRequests, source: PviSource = "random", *, seed: int
 
 
 def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
-    """Subtract log-likelihoods of a label in nats; null where one of the two is missing, NaN or infinite.
+    """Return the difference of two log-likelihoods in nats; null if one of them is missing, NaN or infinite.
 
     Source: Lu et al. 2023, equation 1, before division by ln 2.
     """
     difference = given_input - given_null
-    # The difference of two infinities is NaN or infinite, so that one check covers both.
+    # The difference is NaN or infinite if one of the two is, so that one check is enough.
     return pl.when(difference.is_finite()).then(difference)
 
 
 def _pvi_of_part(
     scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition, seed: int
 ) -> pl.LazyFrame:
-    """Compute the PVI of the queries of the first part, with the null prompts of the second."""
+    """Compute the PVI of the queries of a part.
+
+    Args:
+        demonstrations: value of the column, a PviSource or PviOrder.
+        parts: part with the queries, and part with their null prompts.
+    """
     inputs, nulls = (_log_likelihoods(scored, part, definition) for part in parts)
-    # One row for each label of each null prompt, to join by the gold label of a query.
+    # One row for each null prompt and label, so that queries can be joined by their gold labels.
     label = pl.int_ranges(pl.col("scores").list.len()).alias("gold")
     null_scores = nulls.select(*_RUN, label, given_null="scores").explode("gold", "given_null")
     predicted = inputs.with_columns(**_prediction(), given_input=pl.col("scores").list.get(pl.col("gold")))
     predicted = predicted.with_columns(correct=pl.col("pred") == pl.col("gold"))
+    # The prediction is drawn; another token than a label is a wrong prediction.
     if definition == "released":
         drawn = drawn_labels(scored, parts[0], seed)
         right = pl.when("can_be_drawn").then((pl.col("drawn") == pl.col("gold")).fill_null(False))
@@ -285,9 +302,8 @@ def _pvi_of_part(
 
 
 def _prediction() -> dict[str, pl.Expr]:
-    """Return `pred`, the label of the highest of `scores`, the first of equals, and `n_highest_labels`, their number.
-
-    Both are null where a score is missing or NaN, or all are -inf.
+    """Return `pred`, the label with the highest score (the first, if several tie), and `n_highest_labels`, the number
+    of labels with this score. Both are null if a score is missing or NaN, or all scores are -inf.
     """
     scores, element = pl.col("scores"), pl.element()
     is_complete = scores.list.drop_nulls().list.len() == scores.list.len()
@@ -299,8 +315,8 @@ def _prediction() -> dict[str, pl.Expr]:
 
 
 def _log_likelihoods(scored: ScoredRequests, part: str, definition: PviDefinition) -> pl.LazyFrame:
-    """Return dataset, n_shots, demonstration_set, query_id, gold and `scores` of a part: one log-likelihood for each
-    label, in nats. Under `released` there are no rows where the method pvi_released did not run."""
+    """Return dataset, n_shots, demonstration_set, query_id, gold and `scores` (log-likelihood of each label, nats) of a
+    part. Under `released` there are no rows if the method pvi_released did not run."""
     rows, scores = scored.rows.filter(part=part), pl.col("label_log_likelihoods")
     if definition == "released":
         rows, scores = filtered_log_likelihoods(scored, part), pl.col("filtered")

@@ -1,4 +1,4 @@
-"""Build the report sections of in-context PVI, and its section of a comparison. Nothing is computed here."""
+"""Build the report sections of in-context PVI from its tables, and its section of a comparison page."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,13 +65,14 @@ MEANINGS: dict[PviDefinition, str] = {
     "label_space": "the same normalised over the labels, so that the probability of other words is left out.",
     "released": TEXTS["meanings"],
 }
-"""Definition -> one line for the reader, in the order of the page's choice of definitions."""
+"""Definition -> description on the page, in the order of the page's control for definitions."""
 
 DRAWN: PviDefinition = "paper"
-"""The definition of figures, lists and the table of queries, whichever one the reader chooses for the other tables."""
+"""Definition of PVI in figures, lists and the table of queries. The page's control for definitions changes only the
+other tables."""
 
 N_LISTED = 5
-"""Number of queries of each gold label, and of likely mislabelled ones of each dataset, listed on the page."""
+"""Number of listed queries of each gold label, and of listed queries of each dataset whose label looks wrong."""
 
 ACROSS = {"sets": "demonstration sets", "shots": "numbers of shots", "models": "models"}
 """Value of the column `across` of PVI_CONSISTENCY -> its name on the page."""
@@ -106,7 +107,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of the suite.
 
     Args:
-        run: has the tables of PVI and label_spaces.
+        run: has the tables of PVI, label_spaces, and the three tables of total error.
     """
     summary = run.table("pvi_summary")
     datasets, several = dataset_order(summary, run.record.prompts.datasets), has_several(summary)
@@ -139,7 +140,7 @@ def pvi_sections(run: MeasuredRun) -> Iterator[Section]:
 
 
 def pvi_numbers(run: MeasuredRun) -> QueryNumbers:
-    """Return PVI in bits and its rank; rank 1 is the lowest PVI of a run, and equal ones share a rank."""
+    """Return the PVI of every query in bits, and its rank: 1 for the lowest PVI of a run; equal PVIs share a rank."""
     methods = {order: method for method, order in CHOSEN.items()}
     pvi = run.scan("pvi").filter(definition=DRAWN)
     method = pl.col("demonstrations").replace_strict(methods, default=REFERENCE_METHOD)
@@ -156,13 +157,14 @@ def has_several(rows: pl.DataFrame) -> bool:
 
 
 def _ordered(table: pl.DataFrame, datasets: Sequence[str], *, several: bool) -> pl.DataFrame:
-    """Return a table by dataset and source of demonstrations, in which runs and their sets have names.
+    """Sort a table by dataset and source of demonstrations, and add `set_name` and `run_name`.
 
     Args:
-        several: whether the run has demonstrations of several sources, which are then part of the names.
+        datasets: order of the datasets.
+        several: whether the names include the source, because the page has demonstrations of several sources.
     """
     if "demonstrations" in table.columns:
-        # The sources of the suite, then demonstrations chosen by PVI, then PVI of other programs.
+        # The suite's sources first, then the sets chosen by PVI, then files with PVI of other programs.
         order = {name: place for place, name in enumerate((*get_args(PviSource), *PVI_ORDERS))}
         table = table.sort(pl.col("demonstrations").replace_strict(order, default=len(order)), maintain_order=True)
     if "demonstration_set" in table.columns:
@@ -175,7 +177,7 @@ def _ordered(table: pl.DataFrame, datasets: Sequence[str], *, several: bool) -> 
 
 
 def _means(rows: pl.DataFrame) -> Group:
-    """Return the means over runs, folded; `rows` are PVI_MEANS."""
+    """Return a folded group with the table of means over runs; `rows` are PVI_MEANS."""
     values = [name for name in rows.columns if rows.schema[name] == pl.Float64()]
     columns = [DATASET, SHOTS, SOURCE, text_column("Over", "over"), Column("Runs", "n_runs")]
     columns += [Column(name.replace("_", " ").capitalize(), name) for name in values]
@@ -184,12 +186,12 @@ def _means(rows: pl.DataFrame) -> Group:
 
 
 def _positive(column: str) -> Callable[[Row], str]:
-    """Return a line below another value: a count, none for 0."""
+    """Return a function that writes a count below another value, and nothing for 0."""
     return line(column, lambda n: count(n) if n else "")
 
 
 def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
-    """Return the table of mean PVI and accuracy, one row for each demonstration set; `rows` are PVI_SUMMARY."""
+    """Return the table of V-information and accuracy, with a row for each run; `rows` are PVI_SUMMARY."""
     is_sampled = definition == "released"  # predictions are drawn, not the most probable labels
     accuracy = TEXTS[f"summary_caption_{'sampled' if is_sampled else 'predicted'}"].format(rows["seed"][0])
     note, below = ("other tokens", "n_other_token") if is_sampled else ("tied labels", "n_tied")
@@ -230,7 +232,7 @@ def _summary_table(definition: str, rows: pl.DataFrame) -> Table:
 
 
 def _chosen(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: str) -> Iterator[Block]:
-    """Compare demonstrations chosen by PVI with those of the suite, and list them."""
+    """Yield the comparison of demonstrations chosen by PVI with the suite's demonstrations, and a list of them."""
     yield TEXTS["demonstrations_note"].format(suite_source)
     yield _demonstrations_table(drawn["pvi_demonstrations"], suite_source)
     chosen = drawn["pvi_chosen"].with_columns(cut_text(pl.col("text")))
@@ -247,7 +249,7 @@ def _chosen(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: st
 
 
 def _signed_ends(name: str) -> Callable[[Row], str]:
-    """Return a line below a difference: both ends of an interval of it."""
+    """Return a function that writes the interval with the columns `name`_low and `name`_high, with signs."""
     return lambda row: signed_interval(row[f"{name}_low"], row[f"{name}_high"])
 
 
@@ -299,7 +301,7 @@ def _densities(drawn: Tables, datasets: Sequence[str]) -> Iterator[Block]:
 
 
 def _deciles(drawn: Tables, suite_source: str) -> Iterator[Block]:
-    """Yield the accuracies by decile."""
+    """Yield the figures of accuracy by decile of PVI."""
     yield TEXTS["deciles_note"].format(DRAWN)
     sources = [name for name in PVI_ORDERS if name in drawn["pvi_summary"]["demonstrations"]]
     if sources:
@@ -310,7 +312,7 @@ def _deciles(drawn: Tables, suite_source: str) -> Iterator[Block]:
 
 
 def _stability(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables]) -> Iterator[Block]:
-    """Yield the agreement between runs: correlations, their strength, and analyses of variance."""
+    """Yield the agreement of PVI between runs: correlations, their strength, and analyses of variance."""
     several = has_several(pairs)
     matrices = [
         run_matrix(f"{dataset}, {source}" if several else str(dataset), str(dataset), rows)
@@ -323,14 +325,18 @@ def _stability(pairs: pl.DataFrame, by_definition: Mapping[PviDefinition, Tables
 
 
 def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
-    """Return the correlations between all runs of a dataset and source of demonstrations; `pairs` are PVI_PAIRS."""
+    """Return the matrix of correlations between all runs of a dataset and source of demonstrations.
+
+    Args:
+        pairs: PVI_PAIRS of the dataset and source.
+    """
     run = "{}-shot, set {}"
     named = pairs.with_columns(
         first=pl.format(run, "first_n_shots", "first_demonstration_set"),
         second=pl.format(run, "second_n_shots", "second_demonstration_set"),
     )
     names = list(dict.fromkeys([*named["first"], *named["second"]]))
-    # Keyed by the set of the two names, because each pair is drawn in both halves of the square.
+    # The key is the set of both names, because each pair is in both halves of the matrix.
     by_pair = {frozenset((row["first"], row["second"])): row for row in named.iter_rows(named=True)}
 
     def cell(a: str, b: str) -> MatrixCell:
@@ -352,7 +358,7 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
 
 STRENGTHS = {"Mean": "mean", "Median": "median", "r > 0.6": "strong_share", "r < 0.3": "weak_share"}
 STRENGTH_COLUMNS = [Column(title, name) for title, name in STRENGTHS.items()]
-"""Columns of PVI_STRENGTHS after the number of cases."""
+"""Columns of PVI_STRENGTHS other than the numbers of cases."""
 
 CONSISTENCY = [
     text_column("Across", "across", cell=lambda row: ACROSS[row["across"]]),
@@ -364,7 +370,7 @@ CONSISTENCY = [
 
 
 def _f_column(between: str, within: str) -> Column:
-    """Return the column of F, with its degrees of freedom."""
+    """Return the column of F, with its degrees of freedom below; both arguments are names of their columns."""
     freedom = lambda row: f"{row[between]:,} and {row[within]:,}"  # noqa: E731
     return Column("F", "f", show=digits(2), note="degrees of freedom", below=[freedom])
 
@@ -385,7 +391,7 @@ ONE_WAY = [DATASET, SOURCE, _f_column("df_between", "df_within"), P_VALUE]
 
 
 def _stability_tables(tables: Tables) -> Iterator[Block]:
-    """Yield the strength of correlations, and the analyses of variance, under one definition."""
+    """Yield the tables of the strength of correlations and of the analyses of variance, under one definition."""
     several = has_several(tables["pvi_summary"])
 
     def shown(name: str, columns: Sequence[Column]) -> list[Table]:
@@ -424,7 +430,7 @@ def _annotators(by_definition: Mapping[PviDefinition, Tables]) -> Iterator[Block
 def _listed_queries(
     drawn: Tables, datasets: Sequence[str], labels: Mapping[str, Sequence[str]], suite_source: str
 ) -> Iterator[Block]:
-    """Yield the lists of hard and likely mislabelled queries."""
+    """Yield the lists of the hardest queries and of queries whose label looks wrong, a group for each dataset."""
     with_source = f" with {suite_source} demonstrations" if suite_source else ""
     yield TEXTS["listed_note"].format(with_source, DRAWN, N_LISTED)
     for name in datasets:
@@ -454,13 +460,13 @@ def _query_lists(hardest: pl.DataFrame, mislabelled: pl.DataFrame, labels: Seque
 
 
 def _listed(title: str, items: Sequence[tuple[str, str]]) -> Group:
-    """Return a list of texts, each below a line about it."""
+    """Return a group with a list of texts; an item is a line about the text, then the text."""
     item = '<span class="interval">{}</span> <q>{}</q>'
     return Group([List([marked(item, about, text) for about, text in items], style="listed")], title)
 
 
 def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]) -> Iterator[Section]:
-    """Yield the section of a comparison page about the agreement of models on PVI."""
+    """Yield the section of a comparison page about the agreement of PVI between models."""
     titles = {run.model: f"{run.number} {run.model}" for run in runs}
     datasets = dataset_order(agreement.models, runs[0].record.prompts.datasets)
     present = [name for name in PVI_DEFINITIONS if name in agreement.models["definition"]]
@@ -473,7 +479,7 @@ def pvi_comparison_sections(agreement: PviAgreement, runs: Sequence[ComparedRun]
 def _agreement(
     agreement: PviAgreement, definition: PviDefinition, titles: Mapping[str, str], datasets: Sequence[str]
 ) -> Iterator[Block]:
-    """Yield the agreement between models under one definition of PVI: by pair of models, and by dataset."""
+    """Yield the agreement between models under one definition of PVI: a matrix of models, and a table by dataset."""
     tables = (agreement.by_pair, agreement.by_dataset, agreement.over_all)
     by_pair, by_dataset, over_all = (table.filter(definition=definition) for table in tables)
     pairs = by_pair.rename({"first": "a", "second": "b", "mean": "rho", "n": "n_points"})

@@ -1,4 +1,4 @@
-"""Draw the figures of in-context PVI, after those of Lu et al. 2023."""
+"""Draw the figures of in-context PVI, similar to the figures of Lu et al. 2023."""
 
 import math
 from dataclasses import replace
@@ -16,16 +16,17 @@ SOURCE_COLOURS = {
     "easiest": (figures.GREEN, "green"),
     "middle": (figures.PURPLE, "purple"),
 }
-"""Colours of the lines of demonstrations chosen by PVI, with their names in assets/page.css; other lines are blue."""
+"""Rule of demonstrations chosen by PVI -> colour of its lines, and name of the colour in assets/page.css. Other lines
+are blue."""
 
 NAMES = ("run_name", "set_name")
-"""Columns of the page, which the data of a figure lack."""
+"""Columns with names for the page, which are removed from the data of a figure."""
 
-UNIT = "bits"  # of PVI, under every definition
+UNIT = "bits"  # unit of PVI under all definitions
 
 
 def threshold_text(threshold: float | None) -> str:
-    """Describe the threshold of PVI_SUMMARY in words."""
+    """Return a description of a threshold of PVI_SUMMARY."""
     if threshold is None:
         return "no threshold"
     if math.isinf(threshold):
@@ -34,11 +35,14 @@ def threshold_text(threshold: float | None) -> str:
 
 
 def density_figure(densities: pl.DataFrame) -> figures.Drawing:
-    """Draw histograms of the PVIs of right (blue) and wrong (vermilion) predictions and the threshold; figure 4.
+    """Draw histograms of PVI for right (blue) and wrong (vermilion) predictions, and the threshold.
+
+    The two outer bins are drawn no wider than the others. The threshold is not drawn if it is null or outside the axis.
 
     Args:
-        densities: PVI_DENSITIES of one run, the two outer bins of which are drawn no wider than the others, and
-            `threshold` of PVI_SUMMARY, which is not drawn where it is null or outside the axis, and NAMES.
+        densities: PVI_DENSITIES of one run, with the columns `threshold` of PVI_SUMMARY and NAMES.
+
+    Source: Lu et al. 2023, figure 4.
     """
     inner, threshold = densities.filter(bin=1).row(0, named=True), densities["threshold"][0]
     step = inner["bin_high"] - inner["bin_low"]
@@ -70,10 +74,12 @@ def density_figure(densities: pl.DataFrame) -> figures.Drawing:
 
 
 def decile_figure(deciles: pl.DataFrame) -> figures.Drawing:
-    """Draw accuracy by PVI decile, one line a run; dashes by number of shots, colours by source of demonstrations.
+    """Draw accuracy by PVI decile, with a line for each run.
+
+    Dashes depend on the number of shots, colours on the source of demonstrations.
 
     Args:
-        deciles: PVI_DECILES of one dataset and definition, and NAMES.
+        deciles: PVI_DECILES of one dataset and definition, with the columns NAMES.
     """
     dashes = dict(zip(deciles["n_shots"].unique().sort(), cycle(figures.DASHES), strict=False))
     colours = {source: colour for source, (colour, _) in SOURCE_COLOURS.items()}

@@ -1,7 +1,7 @@
-"""Define the suite pvi: how many bits each input gives a model about its label (Lu et al. 2023).
+"""Define the suite pvi: the bits of information that an input gives a model about its label (Lu et al. 2023).
 
-The published datasets have digits for labels, one token each. The score of a label of several tokens is the sum over
-its tokens, as in every method that does not say otherwise.
+The labels of the published datasets are digits, which are one token each. A label of several tokens has the sum of its
+tokens' log-probabilities as its score, as in all methods without another rule.
 """
 
 import math
@@ -24,7 +24,8 @@ from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_ANNOTATORS, PVI_C
 
 
 def requests(dataset: ClassificationDataset, config: RunConfig) -> base.Requests:
-    """Build the request rows of a dataset and its side tables of queries and, where a method needs it, candidates."""
+    """Build the requests of a dataset and the side table pvi_queries; also pvi_candidates, if a method of the run
+    chooses demonstrations by PVI."""
     options = prompts.resolved_options(config)
     built = prompts.pvi_prompts(dataset, options, config.n_queries)
     if not {*CHOSEN} & {*config.methods}:
@@ -34,7 +35,7 @@ def requests(dataset: ClassificationDataset, config: RunConfig) -> base.Requests
 
 
 def describe(config: RunConfig) -> base.Described:
-    """Return the numbers of shots, the queries and the seed of a run."""
+    """Return the numbers of shots and the seed of a run for its report."""
     options = config.options_of(prompts.PviOptions)
     shots = options.shots or ["number of labels, and twice as many"]
     return base.Described(shots, seeds={"demonstrations": options.seed})
@@ -58,24 +59,26 @@ def pvi_measures(
     options: prompts.PviOptions = prompts.PviOptions(),  # noqa: B008  (frozen)
     candidates: pl.DataFrame = PVI_CANDIDATES.to_frame(),  # noqa: B008  (frozen)
 ) -> dict[str, pl.DataFrame]:
-    """Compute the tables of a run of the suite pvi, by file name; schema.py has the columns.
+    """Compute the tables of a run of the suite pvi; schema.py has their columns.
 
     Args:
-        scored: of the suite pvi.
+        scored: requests of the suite pvi.
         queries: schema.PVI_QUERIES.
-        annotations: files as in correlations.py; without any, `pvi_annotators` has no rows.
-        options: where the suite's demonstration sets come from, and the seed of predictions that are drawn.
-        candidates: schema.PVI_CANDIDATES, where methods chose demonstrations by PVI.
+        annotations: files of annotations (see correlations.py); without files, `pvi_annotators` has no rows.
+        options: source of the suite's demonstration sets, and seed of predictions that are drawn.
+        candidates: schema.PVI_CANDIDATES; empty if no method chose demonstrations by PVI.
+
+    Returns file name -> table.
 
     Raises:
-        MetricError: label spaces or gold labels that have no PVI.
-        DatasetError: annotations that do not fit.
+        MetricError: a label space of one label, or gold labels outside the label space.
+        DatasetError: annotations that cannot be read, or that annotate no query.
     """
     source, seed = options.source, options.seed
-    # First, because it can raise.
+    # Read annotations first, because reading can raise an error.
     annotated = correlations.read_annotations(annotations) if annotations else None
     pvi = pvi_table(scored, source, seed=seed)
-    # Only runs with the suite's sets: other runs have demonstrations that were chosen for their PVI.
+    # Lists of queries are over runs with the suite's sets only, without sets that were chosen by PVI.
     over_runs = summary.runs_of_queries(pvi.filter(demonstrations=source))
     judged, pairs = summary.judged_queries(pvi), correlations.pairs_table(pvi)
     runs = summary.summary_table(pvi, judged, seed=seed)
@@ -106,14 +109,14 @@ def pvi_measures(
 
 
 def _total_error(pvi: pl.DataFrame, source: prompts.PviSource) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study, with the columns of schemas.
+    """Return the tables variance_components, total_error and design_study, for V-information and accuracy.
 
-    V-information and accuracy are over all demonstration sets of a number of shots; queries and sets are both samples.
-    Sets chosen by PVI follow from a rule and are no sample of sets.
+    Both are means over queries and over the suite's demonstration sets of a number of shots, which are both taken as
+    random samples. Sets chosen by PVI are left out, because a rule chose them.
 
     Args:
         pvi: schema.PVI.
-        source: of the suite's own sets.
+        source: source of the suite's sets.
     """
     rows, by, level = pvi.filter(demonstrations=source), ["dataset", "definition", "n_shots"], "demonstration_set"
     values = {"accuracy": ("correct", (0.0, 1.0)), "v_information": ("pvi_bits", (-math.inf, math.inf))}
@@ -123,17 +126,18 @@ def _total_error(pvi: pl.DataFrame, source: prompts.PviSource) -> dict[str, pl.D
 
 
 def comparison(runs: Sequence[ComparedRun]) -> base.Comparison:
-    """Compare the PVIs of several models: tables, and the section of the comparison page."""
+    """Compare the PVIs of several models; return the tables, and the section of the comparison page."""
     agreement = correlations.pvi_agreement(runs)
     tables = {"pvi_models": agreement.models, "pvi_consistency": agreement.consistency}
     return base.Comparison(tables, list(pvi_comparison_sections(agreement, runs)))
 
 
 def v_information_lines(run: MeasuredRun) -> Iterator[str]:
-    """Yield a line for each dataset, number of shots and source of demonstrations: means over demonstration sets.
+    """Yield a line for each dataset, number of shots and source of demonstrations: V-information and accuracy, as means
+    over demonstration sets, under the definition paper.
 
     Args:
-        run: has the table pvi_means; the lines are about the definition paper.
+        run: has the table pvi_means.
     """
     columns = ("dataset", "n_shots", "demonstrations", "v_information", "accuracy", "n_runs")
     means = run.table("pvi_means").filter(over="sets", definition="paper").select(columns)

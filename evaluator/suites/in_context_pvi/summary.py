@@ -1,13 +1,14 @@
-"""Summarise each run: its V-information, its accuracies among queries of low and high PVI, and a threshold of PVI.
+"""Summarise PVI: V-information and accuracies of each run, distributions over queries, and lists of hard queries.
 
-Lu et al. 2023, section 5: accuracy in the lowest and highest fifth and half of queries by PVI, mean PVI of right and of
-wrong predictions. V-information is the mean PVI (Ethayarajh et al. 2022, arXiv 2110.08420).
+A run is all queries of a dataset after one demonstration set, under one definition of PVI. A judged query has both a
+PVI and a prediction.
 
-Describe the distribution of PVI over queries: histograms, accuracy by deciles, and the queries of lowest PVI.
+Lu et al. 2023, section 5: accuracy in the lowest and highest fifth and half of queries by PVI, and mean PVI of right
+and of wrong predictions. V-information is the mean PVI (Ethayarajh et al. 2022, arXiv 2110.08420).
 
-A judged query is one that has both a PVI and a prediction. Lists of queries are by the mean PVI over all
-runs of a dataset (demonstration sets times numbers of shots), so that one bad draw lists no query. Lu et al. 2023,
-section 5.5 and tables 6 and 17 to 19, list the queries of lowest PVI in one run.
+Queries are listed by their mean PVI over all runs of a dataset (demonstration sets times numbers of shots), so that a
+single bad demonstration set does not list a query. Lu et al. 2023, section 5.5 and tables 6 and 17 to 19, list the
+queries of lowest PVI in one run.
 """
 
 import math
@@ -24,28 +25,29 @@ from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.schema import PVI_MEANS, PVI_MEANS_KEY, PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
 
 SHARES = {"fifth": 5, "half": 2}
-"""Name of a part of the queries -> how many such parts they have."""
+"""Name of a share of the queries -> number of such shares."""
 
 AVERAGED: dict[str, dict[str, str | None]] = {
     "sets": {},
     "sets and shots": {"n_shots": None},
     "sets, shots and datasets": {"n_shots": None, "dataset": MEAN_OVER_DATASETS},
 }
-"""What a mean is over -> columns that stand for several values, besides that of the sets."""
+"""Factors that a mean is over -> columns that no longer identify one value, with the value that they have instead; the
+column demonstration_set is dropped in all of them."""
 
 
 def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
-    """Summarise each run: schema.PVI_SUMMARY, sorted by its key.
+    """Return schema.PVI_SUMMARY, a row for each run, sorted by its key.
 
-    The lowest fifth of n queries are the floor(n / 5) of lowest PVI, and at least one. Where queries tie at the border
-    and not all of them fit in, each counts in part: the accuracy is the expected one of a random draw among them. Under
-    `released` they are the queries strictly below or above a quantile, of which there may be none if many tie, as in
-    `accuracy_quantile` of the published utils.py.
+    The lowest fifth of n queries are the floor(n / 5) queries of lowest PVI, at least one. If more queries tie at the
+    border than fit in, each of them counts in part: the accuracy is the expectation for a random choice among them.
+    Under `released` they are the queries strictly below a quantile (for the highest, strictly above), as in
+    `accuracy_quantile` of the published utils.py; there may be none if many queries tie.
 
     Args:
         pvi: schema.PVI.
-        judged: judged_queries of it.
-        seed: of the drawn predictions, under `released`.
+        judged: as returned by judged_queries for `pvi`.
+        seed: seed of the drawn predictions under `released`.
     """
     is_drawn = pl.col("definition") == "released"
     counts = pvi.group_by(PVI_RUN).agg(
@@ -70,7 +72,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
 
 
 def means_table(summary: pl.DataFrame) -> pl.DataFrame:
-    """Return schema.PVI_MEANS: the means of schema.PVI_SUMMARY over sets, then over shots, then over datasets."""
+    """Return schema.PVI_MEANS: means of schema.PVI_SUMMARY over sets, over sets and shots, and over datasets too."""
     values = [name for name in PVI_MEANS if name in summary.columns and name not in PVI_RUN]
     frames = []
     for over, gone in AVERAGED.items():
@@ -83,26 +85,28 @@ def means_table(summary: pl.DataFrame) -> pl.DataFrame:
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:
-    """Return the queries that have both a PVI and a prediction, from the lowest PVI of each run up."""
+    """Return the queries that have both a PVI and a prediction, in ascending order of PVI in each run."""
     return pvi.filter(pl.col("pvi_bits").is_not_null(), pl.col("correct").is_not_null()).sort(*PVI_RUN, "pvi_bits")
 
 
 def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
-    """Return the PVI above which predictions are mostly right: `threshold` and `threshold_accuracy` of each run.
+    """Return `threshold`, the PVI above which predictions are mostly right, and `threshold_accuracy` for each run.
 
-    Lu et al. 2023, section 5.3, read it from a plot of densities. Here accuracy is fitted as a non-decreasing function
-    of PVI by least squares (isotonic regression; Barlow et al. 1972, "Statistical Inference under Order Restrictions"),
-    and the threshold is where the fit reaches one half. No shape is assumed, and nothing is random.
+    Lu et al. 2023, section 5.3, read the threshold from a plot of densities. Here accuracy is fitted as a
+    non-decreasing function of PVI by least squares (isotonic regression; Barlow et al. 1972, "Statistical Inference
+    under Order Restrictions"), and the threshold is where the fit reaches one half. No shape is assumed, and nothing is
+    random.
 
-    The fit itself need not be computed. Let an upper set be all queries from some PVI up. The fit is at least one half
-    exactly on the upper set with the highest sum of (correct - 1/2); of equal sums, on the longest one. So no other
-    threshold makes the rule "right from the threshold up" wrong about fewer queries.
+    The threshold follows without computing the fit. Call all queries from some PVI upwards an upper set. The fit is at
+    least one half exactly on the upper set with the highest sum of (correct - 1/2); if several have the same sum, on
+    the largest of them. So no other threshold makes the rule "right from the threshold upwards" wrong for fewer
+    queries.
 
-    The threshold is halfway between the PVIs on its two sides; -inf where the fit is nowhere below one half, and inf
-    where it is always below one half.
+    The threshold is halfway between the PVIs on its two sides. It is -inf if the fit is never below one half, and inf
+    if the fit is always below one half.
 
     Args:
-        judged: PVI_RUN, `pvi_bits` and `correct` without nulls, from the lowest PVI of each run up.
+        judged: PVI_RUN, `pvi_bits` and `correct` without nulls, in ascending order of PVI in each run.
     """
     runs = judged.group_by(PVI_RUN, maintain_order=True)
     rows = [(*key, *_threshold(run["pvi_bits"].to_numpy(), run["correct"].to_numpy())) for key, run in runs]
@@ -111,28 +115,36 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _threshold(values: Floats, correct: Bools) -> tuple[float, float]:
-    """Return the threshold of one run and its accuracy, from ascending values."""
-    # Queries of equal PVI are on the same side of the threshold, so that an upper set begins only at a new value.
+    """Return the threshold of one run and its accuracy.
+
+    Args:
+        values: [query], PVI in ascending order.
+        correct: [query].
+    """
+    # Queries of equal PVI are on the same side of the threshold, so that an upper set can only begin at a new value.
     cuts = np.flatnonzero(np.diff(values, prepend=-np.inf) != 0)
-    # Sum of (correct - 1/2) over each upper set; over the empty one it is 0.
+    # Sum of (correct - 1/2) over each upper set that is not empty; the sum over the empty set is 0.
     gains = np.cumsum((correct - 0.5)[::-1])[::-1][cuts]
-    cut, gain = cuts[gains.argmax()], float(gains.max())  # the lowest of equals: the longest upper set
+    cut, gain = cuts[gains.argmax()], float(gains.max())  # argmax is the first, which is the largest upper set
     between = -math.inf if cut == 0 else float(values[cut] + values[cut - 1]) / 2
+    # Queries that the rule judges correctly:
     # right above + wrong below = all wrong + (right above - wrong above) = all wrong + 2 * gain.
     return math.inf if gain < 0 else between, float((~correct).sum() + 2 * max(gain, 0.0)) / len(values)
 
 
 def _ends() -> dict[str, pl.Expr]:
-    """Return the columns of the lowest and highest fifths and halves of a run, from its judged queries."""
+    """Return aggregations of a run's judged queries: accuracy, ties and size of the lowest and highest fifth and half."""
     is_released, correct, columns = pl.col("definition").first() == "released", pl.col("correct"), dict[str, pl.Expr]()
     for (name, parts), (end, sign) in product(SHARES.items(), {"lowest": 1, "highest": -1}.items()):
+        # With sign -1 the highest PVIs are the lowest values.
         value, size = sign * pl.col("pvi_bits"), pl.max_horizontal(pl.len() // parts, 1).cast(pl.Int64)
-        # Queries inside the border all count; queries that tie at it share the remaining ranks.
+        # Queries below the border all count; queries that tie at the border share the remaining ranks.
         border = value.sort().get(size - 1)
         inside, tied = value < border, value == border
         places_left = size - inside.sum()
         n_right = correct.filter(inside).sum() + places_left * correct.filter(tied).mean()
         by_rank = (n_right / size, pl.when(tied.sum() > places_left).then(tied.sum()).otherwise(0), size)
+        # Under `released`: the queries strictly beyond the quantile.
         quantile = sign * pl.col("pvi_bits").quantile(1 / parts if sign > 0 else 1 - 1 / parts, "linear")
         beyond = value < quantile
         by_quantile = (correct.filter(beyond).mean(), (value == quantile).sum(), beyond.sum())
@@ -142,27 +154,27 @@ def _ends() -> dict[str, pl.Expr]:
 
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
-    """Compute v_information, ci_low and ci_high: a mean over independent queries, with Student's interval."""
+    """Return v_information of each run, the mean PVI over independent queries, with Student's interval."""
     measured = pvi.filter(pl.col("pvi_bits").is_not_null()).group_by(PVI_RUN, maintain_order=True)
     means = measured.agg(**mean_over_queries("pvi_bits", "symmetric", (-math.inf, math.inf)))
     return with_intervals(means).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
 
 
 N_INNER = 38
-"""Number of bins of equal width; one more bin on either side extends to the lowest and the highest PVI."""
+"""Number of inner bins, which have equal width. An outer bin on each side extends to the lowest or highest PVI."""
 
 OUTER_SHARE = 0.005
-"""Share of queries in each of the two outer bins."""
+"""Share of queries in each outer bin."""
 
 N_HARDEST = 20
-"""Number of queries listed for each gold label."""
+"""Number of queries in the list of each gold label."""
 
 
 def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
-    """Count right and wrong predictions by PVI: schema.PVI_DENSITIES, sorted by its key (Lu et al. 2023, figure 4).
+    """Return schema.PVI_DENSITIES: histograms of right and of wrong predictions by PVI (Lu et al. 2023, figure 4).
 
     All runs of a dataset under one definition have the same bins, so that they can be drawn on one axis. Empty bins
-    have rows as well, but a run without right (wrong) predictions has no rows for right (wrong) predictions.
+    have rows too, but a run without right (or wrong) predictions has no rows for them. Sorted by key.
     """
     frames = [schema.PVI_DENSITIES.to_frame()]
     for _, queries in judged.group_by("dataset", "definition", maintain_order=True):
@@ -170,11 +182,11 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
         low, high = edges[1], edges[-2]
         for key, run in queries.group_by(*PVI_RUN, "correct", maintain_order=True):
             values = run["pvi_bits"].to_numpy()
-            # Bin 0 is below the inner bins, 1 to N_INNER are inner bins, N_INNER + 1 is above.
+            # Bin 0 is the lower outer bin, 1 to N_INNER are the inner bins, N_INNER + 1 is the upper outer bin.
             inner = np.clip(np.floor((values - low) / (high - low) * N_INNER), 0, N_INNER - 1).astype(np.int64) + 1
             number = np.where(values < low, 0, np.where(values > high, N_INNER + 1, inner))
             n = np.bincount(number, minlength=N_INNER + 2)
-            # An outer bin without queries may have no width.
+            # An outer bin without queries can have width 0.
             density = np.divide(n / len(values), np.diff(edges), out=np.zeros(len(n)), where=n > 0)
             bins = {"bin": range(len(n)), "bin_low": edges[:-1], "bin_high": edges[1:], "n": n, "density": density}
             named = {name: pl.lit(value) for name, value in zip((*PVI_RUN, "correct"), key, strict=True)}
@@ -183,9 +195,9 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _edges(values: pl.Series) -> Floats:
-    """Return the edges of the bins, [N_INNER + 3]: of the lower outer bin, of the inner ones, and of the upper one."""
+    """Return the edges of the lower outer bin, the inner bins and the upper outer bin, [N_INNER + 3]."""
     low, high = (values.quantile(share) or 0.0 for share in (OUTER_SHARE, 1 - OUTER_SHARE))
-    # Where nearly all PVIs are equal, the inner bins are one unit wide around them.
+    # If nearly all PVIs are equal, the inner bins together cover one unit around them.
     margin = 0.5 if low == high else 0.0
     low, high = low - margin, high + margin
     inner = low + np.arange(N_INNER) * ((high - low) / N_INNER)
@@ -194,8 +206,8 @@ def _edges(values: pl.Series) -> Floats:
 
 
 def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
-    """Compute accuracy by deciles of PVI, with Wilson's interval: schema.PVI_DECILES, sorted by its key."""
-    # Average ranks, so that queries of equal PVI are in one decile.
+    """Return schema.PVI_DECILES: accuracy in each decile of PVI, with Wilson's interval; sorted by key."""
+    # Average ranks put queries of equal PVI into the same decile.
     rank = pl.col("pvi_bits").rank("average").over(schema.PVI_RUN)
     decile = ((rank - 0.5) * 10 / pl.len().over(schema.PVI_RUN)).floor().cast(pl.Int64) + 1
     accuracy = mean_over_queries("correct", "score", (0.0, 1.0))
@@ -205,13 +217,13 @@ def deciles_table(judged: pl.DataFrame) -> pl.DataFrame:
 
 
 def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
-    """Summarise the PVIs and predictions of each query and definition over all runs of its dataset.
+    """Summarise the PVIs and predictions of each query over all runs of its dataset, under each definition.
 
     Args:
-        pvi: schema.PVI, of demonstrations of one source.
+        pvi: schema.PVI with demonstrations of one source.
     """
     query, value = ["dataset", "definition", "query_id"], pl.col("pvi_bits")
-    in_order = pvi.sort(*query, "n_shots", "demonstration_set")  # because the order of terms decides the last digit
+    in_order = pvi.sort(*query, "n_shots", "demonstration_set")  # the order of terms decides the last digit of a mean
     return in_order.group_by(query, maintain_order=True).agg(
         pl.col("gold").first(),
         mean_pvi=value.mean(),
@@ -221,17 +233,17 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
         n_right=pl.col("correct").sum(),
         n_wrong=(~pl.col("correct")).sum(),
         n_predicted=pl.col("pred").count(),
-        # Equal where every run that predicts a label predicts the same one.
+        # The lowest and the highest predicted label: equal if all predictions are the same.
         predicted=pl.col("pred").min(),
         highest_predicted=pl.col("pred").max(),
     )
 
 
 def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
-    """List the queries of lowest mean PVI of each gold label: schema.PVI_HARDEST, sorted by its key.
+    """Return schema.PVI_HARDEST: for each gold label, the queries of lowest mean PVI; sorted by key.
 
     Args:
-        over_runs: the result of runs_of_queries.
+        over_runs: as returned by runs_of_queries.
         queries: schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
     """
     means = over_runs.filter(pl.col("mean_pvi").is_not_null())
@@ -240,11 +252,11 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
 
 
 def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFrame:
-    """List queries whose label is likely wrong, from the lowest mean PVI up: schema.PVI_MISLABELLED, sorted by its key.
+    """Return schema.PVI_MISLABELLED: queries whose gold label is likely wrong, by ascending mean PVI; sorted by key.
 
-    In every run of the dataset the PVI is below 0, so that the query makes its gold label less likely than no query
-    does, and every run predicts the same other label. A query without a PVI in some run is not listed. The list is for
-    inspection, not a verdict: a model can be wrong about one kind of query in every run.
+    A query is listed if in all runs of its dataset its PVI is below 0 (the input makes the gold label less probable
+    than the null prompt does), and the same other label is predicted. A query without a PVI in some run is not listed.
+    The list is for inspection, not a verdict: a model can be wrong about one kind of query in every run.
 
     Args:
         over_runs, queries: as for hardest_table.
@@ -257,7 +269,11 @@ def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
 
 
 def _ranked(means: pl.DataFrame, queries: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Add `rank`, the last column of the key, by mean PVI within its other columns, and the queries' rows and texts."""
+    """Add `rank` by mean PVI, and the rows and texts of queries.
+
+    Args:
+        key: columns of a group within which queries are ranked, then `rank`.
+    """
     rank = pl.int_range(1, pl.len() + 1).over(key[:-1])
     ranked = means.sort(*key[:-1], "mean_pvi", "query_id").with_columns(rank=rank)
     return ranked.join(queries.select(*schema.PVI_QUERIES_KEY, "row", "text"), on=schema.PVI_QUERIES_KEY, how="left")
