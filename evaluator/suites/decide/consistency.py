@@ -157,7 +157,7 @@ def _shares(accuracy: Headline) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=VARIANCE_COMPONENTS)
 
 
-N_FOLDS = 5  # of the cross-validation
+N_FOLDS = 5  # number of folds of the cross-validation
 WORDS = "TF-IDF with logistic regression"  # name of the baseline in the tables
 
 

@@ -126,8 +126,7 @@ def candidates_for_set(
 def ranked_sets(
     dataset: ClassificationDataset, measured: pl.DataFrame, order: PviOrder, n_shots: int, pvi: prompts.PviOptions
 ) -> list[prompts.DemonstrationSet]:
-    """Build the demonstration sets of a rule: set 0 has the first rows of each label in `order`, set 1 the next rows,
-    ...
+    """Build the demonstration sets of a rule: set 0 has the first rows of each label in `order`, set 1 the next rows.
 
     The paper has only set 0 of the hardest rows.
 
@@ -172,11 +171,12 @@ def demonstrations_by_pvi(pvi: pl.DataFrame, *, order: PviOrder, n_labels: int) 
 def _require_enough(
     dataset: ClassificationDataset, by_label: Sequence[Sequence[int]], pvi: prompts.PviOptions, n_shots: int
 ) -> int:
-    """Return the number of rows of each label that a set needs; raise TemplateError if a label has too few for all
-    sets.
+    """Return the number of rows of each label that a set needs.
 
     Args:
         by_label: available rows of each label.
+
+    Raises TemplateError if a label has too few rows for all sets.
     """
     names = dataset.verbalizer.label_names
     per_label = -(-n_shots // len(names))

@@ -15,7 +15,7 @@ notebook."""
 PVI_DEFINITIONS: tuple[PviDefinition, ...] = get_args(PviDefinition)
 
 PviOrder = Literal["hardest", "easiest", "middle"]
-"""Rule for the choice of demonstrations among a label's training rows: lowest PVI, highest PVI, or around the median."""
+"""Rule for the choice of demonstrations from a label's training rows: lowest PVI, highest PVI, or around the median."""
 PVI_ORDERS: tuple[PviOrder, ...] = get_args(PviOrder)
 
 CHOSEN: dict[str, PviOrder] = {f"{order}_demonstrations": order for order in PVI_ORDERS}
@@ -122,7 +122,7 @@ PVI_DENSITIES_KEY = [*PVI_RUN, "correct", "bin"]
 PVI_DENSITIES = declare(
     **_RUN,
     correct=pl.Boolean(),
-    bin=pl.Int64(),  # from 0; the same bins in all runs of a dataset under one definition
+    bin=pl.Int64(),  # number of the bin, from 0; all runs of a dataset under one definition have the same bins
     **dict.fromkeys(("bin_low", "bin_high"), pl.Float64()),  # edges of the bin, bits
     n=pl.Int64(),  # number of queries
     density=pl.Float64(),  # share of queries per bit; integrates to one over right and over wrong predictions

@@ -133,7 +133,7 @@ def _threshold(values: Floats, correct: Bools) -> tuple[float, float]:
 
 
 def _ends() -> dict[str, pl.Expr]:
-    """Return aggregations of a run's judged queries: accuracy, ties and size of the lowest and highest fifth and half."""
+    """Return aggregations of judged queries: accuracy, ties and size of the lowest and highest fifth and half."""
     is_released, correct, columns = pl.col("definition").first() == "released", pl.col("correct"), dict[str, pl.Expr]()
     for (name, parts), (end, sign) in product(SHARES.items(), {"lowest": 1, "highest": -1}.items()):
         # With sign -1 the highest PVIs are the lowest values.

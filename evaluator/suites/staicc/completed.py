@@ -93,7 +93,7 @@ def _calibrates(config: RunConfig) -> bool:
 
 
 def _stratified_order(gold: pl.Series) -> Ints:
-    """Return row numbers in a random order: every first part of it has the share of each label, to within one row."""
+    """Return row numbers in a random order whose first n rows, for every n, have the label shares to within one row."""
     rows = pl.DataFrame({"gold": gold, "draw": np.random.default_rng(SEED).random(len(gold))})
     # Row j of the n rows of a label, from 0, has the sort key (j + 1/2) / n.
     rank = pl.col("draw").rank("ordinal").over("gold")
