@@ -49,7 +49,7 @@ STATES = {INPUT: "input_states", NULL: "null_states"}
 
 _RUN = ["dataset", "n_shots", "demonstration_set"]
 
-TEMPERATURE, N_KEPT = 0.8, 20
+TEMPERATURE, N_KEPT = 0.8, 20  # softmax temperature, and number of most probable tokens that the filter keeps
 _MAX_PROMPTS = 256  # number of prompts whose logits over the vocabulary are in memory together
 _MAX_VOCABULARY_ROWS = 16_384  # number of rows of the LM head that are in float32 together
 

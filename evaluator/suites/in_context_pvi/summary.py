@@ -49,6 +49,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
         judged: as returned by judged_queries for `pvi`.
         seed: seed of the drawn predictions under `released`.
     """
+    # Counts and accuracy over all queries of a run.
     is_drawn = pl.col("definition") == "released"
     counts = pvi.group_by(PVI_RUN).agg(
         n_queries=pl.len(),
@@ -60,6 +61,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     )
     if_drawn = {"n_other_token": pl.col("n_other_token"), "seed": pl.lit(seed)}
     counts = counts.with_columns(pl.when(is_drawn).then(value).alias(name) for name, value in if_drawn.items())
+    # Means, accuracies by PVI and the threshold over judged queries.
     value, correct = pl.col("pvi_bits"), pl.col("correct")
     means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
     by_pvi = judged.group_by(PVI_RUN, maintain_order=True).agg(**means, **_ends())

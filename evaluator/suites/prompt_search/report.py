@@ -309,6 +309,7 @@ def _line_names(rows: pl.DataFrame, by: Lines, min_distance: float) -> pl.DataFr
     """Return the position and text of the names at the ends of lines; lines with ends closer than `min_distance` share
     a name."""
     ends = rows.sort("tries").group_by(by).last().sort("expected_maximum", by)
+    # Ends in ascending order: a new group begins where the distance to the end before is large enough.
     apart = (pl.col("expected_maximum").diff() >= min_distance).fill_null(True)
     return (
         ends.group_by(apart.cum_sum().alias("group"), maintain_order=True)

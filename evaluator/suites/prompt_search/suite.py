@@ -180,6 +180,7 @@ def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for rows in plan.partition_by("dataset", maintain_order=True):
         places = rows["place"].to_numpy()
+        # With sizes 25, 50, 100: places 0 to 24 are in round 0, 25 to 49 in round 1, 50 to 99 in round 2.
         number = np.searchsorted(round_sizes(len(np.unique(places))), places, side="right")
         frames.append(rows.with_columns(round=pl.Series(number)))
     return pl.concat(frames).sort(*schema.TRIED_PROMPTS_KEY, "place")

@@ -59,7 +59,7 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
     shown, test = dataset.demonstration, dataset.test[_stratified_order(dataset.test["gold"])]
     is_own, notes, digest = config.is_own_data, [*dataset.notes], dataset.fingerprint
     if is_own and not _calibrates(config):
-        calibration, demonstration = shown.clear(), shown
+        calibration, demonstration = shown.clear(), shown  # all training rows are demonstrations
     else:
         order, is_only = _stratified_order(shown["gold"]), shown["gold"].is_unique().to_numpy()
         order = order[np.argsort(is_only[order], kind="stable")]  # the only row of a label stays a demonstration

@@ -40,6 +40,7 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
 
 
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
+    """Yield the requests of `whole` with prompts that end before the label of demonstration 0, 1, ..., n_shots - 1."""
     ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
     template, n_prompts = replace(dataset.template, query_prefix=""), n_sets(dataset) * dataset.test.height
     for n_before in range(n_shots):

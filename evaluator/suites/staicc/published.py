@@ -211,11 +211,13 @@ def standings(run: Measured, number: str = "", model: str = "") -> pl.DataFrame:
         5: differences.filter(part="normal").rename({"method_a": "method", "difference": "value"}),
         7: diagnostics.with_columns(pl.col("metric").replace(PRINTED_AS)),
     }
+    # The values of the run for each panel; infinite and undefined values are not placed.
     values = pl.concat(
         rows.select("method", "metric", pl.col(*ESTIMATE).cast(pl.Float64), figure=pl.lit(figure, pl.Int64))
         for figure, rows in figures.items()
     )
     found = values.filter(pl.col("value").is_finite()).unique(PANEL, keep="first", maintain_order=True)
+    # Beside each value, the prediction from the published models of the panel at the model's size.
     rows, sizes = [], [record.model.n_parameters or 0]
     for key, points in figure_points().group_by(PANEL, maintain_order=True):
         of_panel = found.filter(**dict(zip(PANEL, key, strict=True)))

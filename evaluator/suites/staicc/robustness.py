@@ -183,9 +183,9 @@ def template_consistency(group: PredictionGroup) -> dict[str, Measured]:
     """Measure template_consistency: the share of templates that give the most frequent answer to a query, averaged over
     queries and their demonstration sets.
 
-    `paper` and `released` have the same formula but different predictions where probabilities tie. The interval covers
-    other queries with these templates. It does not cover other templates, because the share of the most frequent answer
-    decreases with the number of templates; the interval of template_accuracy does.
+    `paper` and `released` have the same formula; their predictions can differ, for example where probabilities tie. The
+    interval covers other queries with these templates. It does not cover other templates, because the share of the most
+    frequent answer decreases with the number of templates; the interval of template_accuracy does.
 
     Raises MetricError if queries are not answered equally often with each template.
 
