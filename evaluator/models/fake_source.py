@@ -53,7 +53,7 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def transformers_tokenizer(self) -> Any:
-        """A tokenizer without words, which applies the chat template of a file."""
+        """A tokenizer with an empty vocabulary, which only renders the chat template of a file."""
         from tokenizers import Tokenizer, models
         from transformers import PreTrainedTokenizerFast
 
@@ -61,13 +61,13 @@ class FakeModelSource(ModelSource):
 
     @cached_property
     def lm_head(self) -> Floats32:
-        """LM head [64, hidden size], unrelated to the scores, which mean nothing."""
+        """LM head, float32 of [64, HIDDEN_SIZE], unrelated to the scores."""
         rows = [[uniform_hash([row], [axis]) - 0.5 for axis in range(HIDDEN_SIZE)] for row in range(64)]
         return np.array(rows, np.float32)
 
 
 def fake_model_source(name: str = "fake") -> FakeModelSource:
-    """Return the source of a fake model, which is another model under another name, with the same scores."""
+    """Return the source of a fake model; another name gives another fingerprint, but the same scores."""
     return FakeModelSource(
         name=name,
         folder=Path(),
@@ -88,9 +88,10 @@ def uniform_hash(prefix: Sequence[int], rest: Sequence[int]) -> float:
 
 
 def token_log_probs(context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the log-probabilities of the tokens of each continuation, of which some tokens are always likelier.
+    """Return fake log-probabilities (nats) of the tokens of each continuation: [continuation][token].
 
-    Each is at most 1 / VOCAB_SIZE, so that no probabilities sum to more than one.
+    They are hashes of the prefix and the token, plus a hash of the token alone, which makes some tokens likelier after
+    every prefix. A probability is at most 1 / VOCAB_SIZE, so that probabilities never sum to more than one.
     """
 
     def log_prob(prefix: Sequence[int], token: int) -> float:

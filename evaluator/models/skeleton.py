@@ -1,7 +1,7 @@
-"""A model as transformers builds it from config.json, with names and shapes of its tensors and without their numbers.
+"""Build a model from config.json with transformers: the names and shapes of its tensors, without their values.
 
-It answers what the files of a model alone do not: how many parameters quantised weights stand for, how much arithmetic
-a token takes, which tensor is the LM head, and whether the weight files hold the whole model.
+Such a skeleton tells what the files of a model alone do not tell: the number of parameters of quantised weights, the
+number of operations for a token, the tensor that is the LM head, and whether the weight files are complete.
 """
 
 import logging
@@ -22,7 +22,7 @@ from evaluator.models.weights import read_header, weight_files
 logger = logging.getLogger(__name__)
 
 _BUFFER = re.compile(r"\.(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)$")
-"""Constants that older checkpoints hold, and models compute."""
+"""Pattern for tensors of constants that older checkpoints contain, and that models compute themselves today."""
 
 _N_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token")
@@ -37,13 +37,13 @@ class ModelSize(NamedTuple):
     """The size of a transformer."""
 
     n_parameters: int
-    # Floating-point operations of a prompt's token: two for each parameter in the matrices of the layers that it meets.
-    # Attention itself and the LM head, which is applied to one token of a request, are left out.
+    # Floating-point operations for one token of a prompt: two for each parameter in the matrices of the layers. The
+    # products of attention and the LM head, which is applied to only one token of a request, are left out.
     flop_per_token: int
 
 
 def auto_class(source: ModelSource) -> Any:
-    """Return the class of transformers that makes models of an architecture."""
+    """Return the auto class of transformers that builds models of this architecture."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if reads_images_as_well(source.architecture) else AutoModelForCausalLM
@@ -66,32 +66,32 @@ def without_progress() -> Iterator[None]:
 
 
 def skeleton(source: ModelSource) -> Any:
-    """Return the model on PyTorch's device "meta", unquantised.
+    """Build the unquantised model on PyTorch's device "meta", which stores no values.
 
-    Raises whatever transformers and the code of models raise, for damaged files and unknown architectures.
+    Raises any exception of transformers or of the model's own code, for damaged files and unknown architectures.
     """
     return _built(auto_class(source), _config(source.folder, source.trust_remote_code), source.trust_remote_code)
 
 
 def model_size(folder: Path, *, trust_remote_code: bool = False) -> ModelSize | None:
-    """Return the size of the model that a config.json describes, or of the part that reads text; weights may be absent.
+    """Return the size of the model in a folder's config.json; None if transformers cannot build it.
 
-    Of experts, a token meets those that the router chooses and those that are shared. None if transformers cannot build
-    the model.
+    Of a multimodal model, only the text part is counted. Weights may be absent. `n_parameters` includes all experts;
+    `flop_per_token` counts the experts that the router chooses for a token, and shared experts.
     """
     from transformers import AutoModelForCausalLM
 
     try:
         config = _config(folder, trust_remote_code).get_text_config()
         model = _built(AutoModelForCausalLM, config, trust_remote_code)
-    except Exception:  # of any kind, from damaged files and code of models
+    except Exception:  # damaged files and code of models can raise anything
         return None
     n_experts, n_chosen = (
         next((n for key in keys if (n := getattr(config, key, None))), 1) for keys in (_N_EXPERTS, _EXPERTS_PER_TOKEN)
     )
     per_token = 0
     for name, parameter in model.named_parameters():
-        if _layer(name) and parameter.ndim > 1:  # no embeddings, norms and biases
+        if _layer(name) and parameter.ndim > 1:  # excludes embeddings, norms and biases
             n = parameter.numel()
             per_token += n * n_chosen // n_experts if ".experts." in name else n
     return ModelSize(model.num_parameters(), 2 * per_token)
@@ -112,32 +112,32 @@ def _built(kind: Any, config: Any, trust_remote_code: bool) -> Any:
 
 
 def count_parameters(source: ModelSource) -> int | None:
-    """Count a model's parameters, tied ones counted once; None if transformers cannot build it."""
+    """Count a model's parameters, tied parameters once; return None if transformers cannot build the model."""
     try:
         return int(skeleton(source).num_parameters())
-    except Exception:  # of any kind, as above
+    except Exception:  # anything, as above
         return None
 
 
 def require_whole(source: ModelSource) -> None:
-    """Raise ModelError, naming a tensor, unless the weight files hold the model that config.json describes.
+    """Raise ModelError, naming a tensor, unless the weight files contain the model that config.json describes.
 
-    Without this, transformers puts random numbers in the place of what is missing, vLLM leaves the head of an untied
-    model as memory happens to be, and both ignore layers beyond those that config.json counts. Only the names, shapes
-    and dtypes of tensors are read.
+    Without this check, transformers fills missing tensors with random numbers, vLLM leaves a missing LM head of an
+    untied model uninitialised, and both ignore layers beyond the number in config.json. Only the names, shapes and
+    dtypes of tensors are read.
 
-    Quantised tensors have other names and shapes than transformers' own, so that of these only the head is looked for.
-    Architectures that transformers does not know are left to the engine.
+    Quantised files use other tensor names and shapes, so only the presence of their LM head is checked. A model that
+    transformers cannot build is not checked, with a warning.
     """
     from transformers.modeling_utils import load_state_dict
 
-    tensors: dict[str, torch.Tensor] = {}  # without numbers, by their names in the files
+    tensors: dict[str, torch.Tensor] = {}  # name in the files -> tensor without values
     try:
         with without_progress():
             for file in weight_files(source.folder):
                 tensors |= load_state_dict(str(file), map_location="meta")
         model, info = _loaded_without_numbers(skeleton(source), tensors)
-    except Exception as error:  # of any kind, as above: the engine refuses it in words
+    except Exception as error:  # anything, as above; if the model cannot be loaded, the engine reports the reason
         logger.warning(
             "%s: whether all tensors are there could not be checked, because transformers cannot build the model (%s).",
             source.name,
@@ -166,22 +166,23 @@ def require_whole(source: ModelSource) -> None:
 
 
 def load_lm_head(source: ModelSource, methods: str = "methods that compare next-token distributions") -> torch.Tensor:
-    """Return the matrix [vocabulary, hidden size] that maps final-norm hidden states to logits, as saved, on the CPU.
+    """Return the LM head on the CPU, in the saved dtype: it maps final-norm hidden states to logits.
 
-    It has all rows that the model's log-softmax runs over, including those that pad the vocabulary.
+    The matrix, of shape [vocabulary, hidden size], has all rows of the model's log-softmax, including rows that pad the
+    vocabulary.
 
     Args:
-        source: of the model.
-        methods: that need the matrix, for errors.
+        source: the model.
+        methods: names of the methods that need the matrix, for error messages.
 
-    Raises ModelError if the logits are not this matrix times the hidden state (a bias, scale or soft cap), and if no
-    tensor in the weight files is this matrix.
+    Raises ModelError if the logits are not this matrix times the hidden state (because of a bias, scale, soft cap or
+    adapter), and if no tensor in the weight files is this matrix.
     """
     if isinstance(source, FakeModelSource):
         return torch.from_numpy(source.lm_head)
     model = skeleton(source)
     text, head, embeddings = model.config.get_text_config(), model.get_output_embeddings(), model.get_input_embeddings()
-    # Anything that the model applies to the logits besides the matrix.
+    # Everything that changes the logits in addition to the matrix.
     changes = [f"{key} = {value}" for key in _LOGIT_CHANGES if (value := getattr(text, key, None)) not in (None, 0, 1)]
     if getattr(head, "bias", None) is not None:
         changes.append(f"{_name(model, head)}.bias")
@@ -193,14 +194,15 @@ def load_lm_head(source: ModelSource, methods: str = "methods that compare next-
             f"The logits of {source.name} are more than its LM head times the hidden state ({', '.join(changes)}), and "
             f"{methods} need exactly that product. Leave these out (--methods)."
         )
-    # Files of a model that config.json calls tied can hold a head of their own, which transformers then uses untied.
+    # Candidates are all tensors of the right shape; those named as the head come before the embeddings. Even if
+    # config.json ties both, the files can contain a separate head, which transformers then uses.
     parameter = f"{_name(model, head)}.weight"
     shape = tuple(head.weight.shape)
     files = [path for path in weight_files(source.folder) if path.suffix == ".safetensors"]
     saved = [(path, tensor.name) for path in files for tensor in read_header(path) if tensor.shape == shape]
     saved.sort(key=lambda of: not of[1].endswith(parameter.rsplit(".", 2)[-2] + ".weight"))
     for path, name in saved:
-        # Names in files can differ from those in the model; transformers knows which belong together.
+        # Tensor names in files can differ from names in the model; loading one tensor shows whether it is the head.
         _, info = _loaded_without_numbers(model, {name: torch.empty(shape, device="meta")})
         if parameter not in info["missing_keys"]:
             with safe_open(path, framework="pt") as file:
@@ -225,7 +227,7 @@ def _not_whole(source: ModelSource, tensor: str, what: str) -> ModelError:
 
 
 def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tuple[Any, dict[str, Any]]:
-    """Return the model after loading, and which tensors transformers finds missing, mismatched and unexpected."""
+    """Load tensors without values; return the model, and the missing, mismatched and unexpected tensors."""
     with without_progress():
         loaded: tuple[Any, dict[str, Any]] = type(model).from_pretrained(
             None,
@@ -239,12 +241,12 @@ def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tup
 
 
 def _unexpected(names: Iterable[str], model: Any) -> str | None:
-    """Return the first tensor that belongs to a layer of the same kind as the model's; None if there is none."""
+    """Return the first of these tensors, by name, that lies in the model's stacks of layers; None if there is none."""
     layers = {_layer(name) for name, _ in model.named_parameters()} - {None}
     return min((name for name in names if _layer(name) in layers and not _BUFFER.search(name)), default=None)
 
 
 def _layer(name: str) -> str | None:
-    """Return the prefix of a layer's number: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
+    """Return the name of a tensor before its layer number: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
     match = re.match(r"(.*?)\.\d+\.", name)
     return match[1] if match else None

@@ -1,4 +1,4 @@
-"""Find the model that `--model` names and read its facts, fingerprints and tokenizer from its files.
+"""Find the model that `--model` names, and read its facts, fingerprints and tokenizer from its files.
 
 No weights are loaded, so that a wrong name, a model of the wrong kind or a missing tokenizer is reported at once.
 """
@@ -40,7 +40,7 @@ _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model",
 )  # fmt: skip
-# tokenizer_config.json can name others, and classes of tokenizers have names of their own.
+# Suffixes of other tokenizer files: tokenizer_config.json can name files, and some tokenizer classes define names.
 _TOKENIZER_SUFFIXES = (".json", ".txt", ".model", ".tiktoken", ".spm", ".vocab", ".codes")
 _WITHOUT_EFFECT = ("generation_config.json", "preprocessor_config.json", "processor_config.json", "chat_template.json")
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -50,28 +50,28 @@ _DTYPES = ("float32", "bfloat16", "float16")
 class ModelSource:
     """A causal language model as its files describe it, not loaded."""
 
-    name: str  # as the user gave it
+    name: str  # name as the user gave it
     folder: Path
     revision: str | None  # commit of a hub model; None for a local folder
     architecture: str  # "LlamaForCausalLM"
-    context_length: int | None  # tokens; None: no limit
+    context_length: int | None  # maximum number of tokens; None: no limit
     vocab_size: int
     kv_values_per_token: int  # numbers in the KV cache for one token, over all layers
-    hidden_size: int = 0  # numbers in a hidden state; 0: not known
-    n_heads: int | None = None  # attention heads of a layer; None where the configuration does not say
-    n_kv_heads: int | None = None  # heads of keys and values, which attention heads share; None as above
-    has_alibi: bool = False  # whether the configuration chooses ALiBi for positions, as that of a Falcon can
-    short_context: int | None = None  # tokens up to which LongRoPE has its short factors; None: no LongRoPE
-    dtype: str  # of the saved weights
+    hidden_size: int = 0  # length of a hidden state; 0: not known
+    n_heads: int | None = None  # number of attention heads of a layer; None: not in the configuration
+    n_kv_heads: int | None = None  # number of key-value heads of a layer; None: not in the configuration
+    has_alibi: bool = False  # whether positions are encoded by ALiBi, which the configuration of a Falcon can choose
+    short_context: int | None = None  # maximum length, in tokens, for LongRoPE's short factors; None: no LongRoPE
+    dtype: str  # dtype of the saved weights
     quantization: dict[str, Any] | None = None  # "quantization_config" of config.json
     trust_remote_code: bool
-    add_bos: bool = False  # whether every prompt begins with `bos`, also where the tokenizer does not add it
-    adapter: Adapter | None = None  # what the model is scored with; None: the weights as they are
-    adapters: tuple[Adapter, ...] = ()  # all that an engine is loaded with, so that models of one base share it
+    add_bos: bool = False  # whether BOS begins every prompt, even if the tokenizer does not add it (--add-bos)
+    adapter: Adapter | None = None  # LoRA adapter to score with; None: the base model alone
+    adapters: tuple[Adapter, ...] = ()  # adapters to load, so that models of the same base share one engine
 
     @property
     def title(self) -> str:
-        """The model's name, followed by that of its adapter."""
+        """The name of the model and, if it has one, of its adapter."""
         return f"{self.name} + {self.adapter.name}" if self.adapter else self.name
 
     @cached_property
@@ -81,14 +81,14 @@ class ModelSource:
 
     @cached_property
     def n_parameters(self) -> int | None:
-        """Number of parameters in the weight files, tied ones counted once; None unless all files are safetensors.
+        """Number of parameters in the weight files and the adapter, tied parameters counted once.
 
-        None as well for quantised weights of an architecture that transformers cannot build.
+        None unless all files are safetensors, and for quantised weights if transformers cannot build the architecture.
         """
         files = weight_files(self.folder)
         if not all(file.suffix == ".safetensors" for file in files):
             return None
-        if self.quantization:  # as files hold them, several parameters are one number, and scales are none
+        if self.quantization:  # files then pack several parameters into a number, and add scales
             from evaluator.models.skeleton import count_parameters
 
             n_parameters = count_parameters(self)
@@ -104,9 +104,9 @@ class ModelSource:
         return model_size(self.folder, trust_remote_code=self.trust_remote_code)
 
     def not_finite(self) -> str | None:
-        """Return the first tensor with a NaN or an infinity and its file, in words; None if there is none.
+        """Return a phrase that names the first tensor with a NaN or an infinity, and its file; None if there is none.
 
-        Only safetensors are looked at.
+        Only safetensors files are checked.
         """
         of_adapter = [self.adapter.weights] if self.adapter else []
         files = (file for file in [*weight_files(self.folder), *of_adapter] if file.suffix == ".safetensors")
@@ -114,16 +114,17 @@ class ModelSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of all files that engines read of the model, those of an adapter included, independent of the folder.
+        """Digest of the files that engines read of the model and its adapter, independent of the folder.
 
-        That is the weights and every JSON file at the top but the tokenizer's; with `trust_remote_code` every file.
+        These files are the weights and the JSON files at the top of the folder, except files of the tokenizer and of
+        _WITHOUT_EFFECT; with `trust_remote_code` all files that are not hidden.
         """
         base = combined_digest(file_digests(self.folder, self._files_that_count))
         return combined_digest({"base": base, "adapter": self.adapter.fingerprint}) if self.adapter else base
 
     @property
     def state(self) -> str:
-        """Sizes and times of the files that `fingerprint` is of: unchanged as long as the files are."""
+        """Digest of paths, sizes and times of the base model's files in `fingerprint`; changes if a file changes."""
         return combined_digest({str(file): file_state(file) for file in self._files_that_count})
 
     @property
@@ -137,23 +138,24 @@ class ModelSource:
         return "fingerprint" in self.__dict__ or are_hashed(weight_files(self.folder))
 
     def hash(self) -> None:
-        """Take the fingerprints of the model and its adapters, so that they are known from now on."""
+        """Compute the fingerprints of the model and its adapters, which are then cached in these objects."""
         _ = self.fingerprint, *(adapter.fingerprint for adapter in self.adapters)
 
     def to_send(self) -> "ModelSource":
-        """Return a copy for another process: without a tokenizer, with the fingerprints that are known here."""
-        _ = [adapter.fingerprint for adapter in self.adapters]  # by which a host checks its own
+        """Return a copy for another process: without the tokenizer, with the fingerprints that are cached here."""
+        _ = [adapter.fingerprint for adapter in self.adapters]  # with which a host compares its own adapters
         copy = replace(self)
         if "fingerprint" in self.__dict__:
             copy.__dict__["fingerprint"] = self.fingerprint
         return copy
 
     def require_unchanged(self, before: str) -> None:
-        """Raise ModelError if files of the model or of an adapter are not those of the fingerprint, or have changed.
+        """Raise ModelError if files of the model or an adapter have changed since `before` or since their fingerprint.
 
         Args:
             before: `state` before the model was loaded.
         """
+        # Copies have no cached fingerprints, so these are computed from the files as they are now.
         now = replace(self, adapter=self.adapter and replace(self.adapter))
         changed = [self.title] if now.state != before or now.fingerprint != self.fingerprint else []
         changed += [each.name for each in self.adapters if replace(each).fingerprint != each.fingerprint]
@@ -176,7 +178,10 @@ class ModelSource:
 
     @property
     def _files_of_code(self) -> list[Path]:
-        """All files that the model's own code may read, if it is run (`trust_remote_code`)."""
+        """Files except weights and hidden files, any of which the model's own code may read; with `trust_remote_code`.
+
+        Empty without `trust_remote_code`, because the code then does not run.
+        """
         if not self.trust_remote_code:
             return []
         weights = weight_files(self.folder)
@@ -196,12 +201,15 @@ class ModelSource:
         try:
             settings = parse_json(read_bytes(self.folder / "tokenizer_config.json"))
         except (OSError, ValueError):
-            return False  # where it matters, loading the tokenizer says what is wrong
+            return False  # loading the tokenizer reports the fault where it matters
         return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
     @property
     def instruct_word(self) -> str | None:
-        """The part of the name, or of the heading of the model card, that tells an instruct model; None without one."""
+        """The word that marks an instruct model in its name or in the heading of its model card, such as "chat".
+
+        None if there is no such word.
+        """
         try:
             card = read_bytes(self.folder / "README.md").decode(errors="replace")
         except OSError:
@@ -226,10 +234,10 @@ class ModelSource:
 
     @cached_property
     def bos(self) -> int | None:
-        """The token that the model expects first: what its tokenizer puts in front of texts, else its BOS.
+        """Id of the token that the model expects first: the first token that its tokenizer adds to a text, else BOS.
 
-        None without such a token, and where it also ends texts or opens every turn of the chat template, so that texts
-        of the model's training need not begin with it.
+        None if there is no such token, if BOS is also EOS or the unknown token, or if the chat template contains BOS
+        more than once, to open every turn: texts of the model's training then need not begin with BOS.
         """
         if n_front := tokens_around(self._tokenizer)[0]:
             return self._tokenizer.token_ids(["a"], special_tokens=True)[0][:n_front][0]
@@ -242,9 +250,9 @@ class ModelSource:
 
     @property
     def own_chat_template(self) -> str:
-        """The chat template of the tokenizer, else that of chat_template.json, where processors have theirs.
+        """The chat template of the tokenizer, else of chat_template.json, a file that processors of transformers write.
 
-        Raises ModelError where there are several and none is the default.
+        Raises ModelError if there are several templates and none is the default.
         """
         tokenizer, file = self.transformers_tokenizer, self.folder / "chat_template.json"
         if tokenizer.chat_template is None and file.is_file():
@@ -275,7 +283,7 @@ class ModelSource:
 
 
 def reads_images_as_well(architecture: str) -> bool:
-    """Return whether transformers has the architecture as one that generates text from images and text."""
+    """Return whether transformers lists an architecture as generating text from images and text, not as a causal model."""
     from transformers.models.auto import modeling_auto
 
     with_images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
@@ -292,10 +300,11 @@ def find_model(
 
     Args:
         config: names the model.
-        generates_text: whether the engine takes an architecture that transformers does not list as a causal model.
-        needs_weights: False: configuration and tokenizer are enough, and no more is downloaded.
+        generates_text: returns whether the engine accepts an architecture that transformers does not list as a causal
+            model.
+        needs_weights: False: configuration and tokenizer are enough, and weights are not downloaded.
 
-    Raises ModelError if it is not found, is not a causal language model or has no tokenizer.
+    Raises ModelError if the model is not found, is damaged, is not a causal language model or has no tokenizer.
     """
     folder, revision = _folder_and_revision(config, needs_weights)
     description = _read_config(config.model, folder)
@@ -330,7 +339,10 @@ def find_model(
 
 
 def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path, str | None]:
-    """Return where a model is, and the commit of a snapshot of the hub, by which the hub's cache names it."""
+    """Return the folder of a model and its commit; None as the commit of a local folder.
+
+    A snapshot of the hub is in a folder that is named after the commit.
+    """
     path = Path(os.path.expanduser(config.model))
     if not config.model.strip():
         raise ModelError("The name of the model is blank. Give the path of a model folder, or a hub name.")
@@ -348,23 +360,26 @@ def _folder_and_revision(config: ModelConfig, needs_weights: bool) -> tuple[Path
 
 
 def scoring_dtype(source: ModelSource, config: ModelConfig) -> str:
-    """Return the dtype that engines compute in: the configured one, or with "auto" that of the saved weights."""
+    """Return the dtype that engines compute in: the configured dtype, or with "auto" the dtype of the saved weights."""
     return source.dtype if config.dtype == "auto" else config.dtype
 
 
 def loaded_bytes(source: ModelSource, config: ModelConfig) -> int:
-    """Return the size of the weights in memory, once they have the dtype that engines compute in."""
+    """Return the size of the weights in memory, in bytes and in the dtype that engines compute in.
+
+    Quantised weights are counted as in the files.
+    """
     if source.quantization:
         return source.weight_bytes
-    # Without safetensors' headers the stated dtype tells the size of a parameter.
+    # Weights without a safetensors header: estimate from the file sizes and the dtype in config.json.
     n_parameters = source.n_parameters or source.weight_bytes // dtype_bytes(source.dtype)
     return parameter_bytes(n_parameters, source, config)
 
 
 def parameter_bytes(n_parameters: int, source: ModelSource, config: ModelConfig) -> int:
-    """Return the size of so many parameters in memory, in the dtype that engines compute in.
+    """Return the size of a number of parameters in memory, in bytes and in the dtype that engines compute in.
 
-    With --quantization fp8 those of linear layers take a byte each; vLLM leaves embeddings and the LM head as they are.
+    With --quantization fp8, a parameter of a linear layer takes one byte; vLLM does not quantise embeddings and LM head.
     """
     number_bytes = dtype_bytes(scoring_dtype(source, config))
     if config.quantization != "fp8":
@@ -390,7 +405,7 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _instead_of_model(name: str, path: Path) -> str:
-    """Return the message for a file, or for a folder without config.json, that was named as a model."""
+    """Return the error message for a `--model` that is a file, or a folder without config.json."""
     files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
     if files and files[0].suffix.lower() == ".gguf":
         made, source = files[0].stem, f"{str(files[0].parent)!r}, gguf_file={files[0].name!r}"
@@ -414,7 +429,10 @@ def _instead_of_model(name: str, path: Path) -> str:
 
 
 def _require_one_model(name: str, folder: Path, description: dict[str, Any]) -> None:
-    """Raise ModelError where the files leave open which numbers and which code are the model's."""
+    """Raise ModelError if a folder leaves open which weights or which code belong to the model.
+
+    That is: an adapter in the same folder, weight files of other names, or code from another repository.
+    """
     if (folder / ADAPTER_CONFIG).is_file():
         raise ModelError(
             f"{name} holds a model and an adapter ({ADAPTER_CONFIG}), which transformers would apply and vLLM would "
@@ -438,7 +456,7 @@ def _require_one_model(name: str, folder: Path, description: dict[str, Any]) -> 
 
 
 MAX_SIZE = 2**31 - 1
-"""Largest number that any entry of config.json can have; MAX_LAYERS of the number of layers."""
+"""Largest value that is accepted for a size in config.json; MAX_LAYERS for the number of layers."""
 MAX_LAYERS = 10_000
 
 _SIZES = {
@@ -452,13 +470,13 @@ _SIZES = {
     "n_kv_heads": ("num_key_value_heads",),
     "head_size": ("head_dim",),
 }  # fmt: skip
-"""Sizes of a model, and the entries of config.json that architectures state each by."""
+"""Size of a model -> entries of config.json by which architectures state it, in order of preference."""
 
 
 def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a model as ModelSource has them: of each the first entry that is there and not 0.
+    """Return the sizes of a model as fields of ModelSource, each from the first entry of _SIZES that is not 0.
 
-    Raises ModelError for an entry that is no whole number in its range, and for a model without a vocabulary.
+    Raises ModelError for an entry that is not a whole number within its limits, and if there is no vocab_size.
     """
     sizes = dict.fromkeys(_SIZES, 0)
     for size, keys in _SIZES.items():
@@ -474,7 +492,7 @@ def _read_sizes(path: Path, entries: dict[str, Any]) -> dict[str, Any]:
         raise ModelError(f"{path} has no vocab_size, so that its size is not known. Add it to a local copy.")
     n_heads, n_layers = sizes["n_heads"] or 1, sizes.pop("n_layers")
     head_size = sizes.pop("head_size") or sizes["hidden_size"] // n_heads
-    # Of one token in the KV cache: a key and a value for each layer and key-value head.
+    # Numbers in the KV cache for one token: a key and a value for each layer and key-value head.
     kv_values = 2 * n_layers * (sizes["n_kv_heads"] or n_heads) * head_size
     unknown = {name: sizes[name] or None for name in ("context_length", "n_heads", "n_kv_heads")}
     return sizes | unknown | {"kv_values_per_token": kv_values}
@@ -513,11 +531,11 @@ def _text_architecture(config: ModelConfig, description: dict[str, Any], generat
 
 
 _HOSTED = re.compile(r"(?i)(^|/)(gpt-\d|chatgpt|o\d(-|$)|claude|gemini|grok|mistral-(large|medium)|command-[ar])")
-"""Beginnings of names of models that services answer for, whose weights are not published."""
+"""Pattern for names of models that are only available as hosted services, without published weights."""
 
 
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
-    """Return the folder of a hub model's files, downloaded unless they are cached; *.bin only without safetensors."""
+    """Return the folder of a hub model's files, downloaded unless cached; *.bin files only if none is safetensors."""
     patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
     folders = [str(path.parent) for path in Path(os.path.expanduser(config.model)).parent.glob("*/config.json")]
     near = did_you_mean(config.model, [*EMBEDDED_MODELS, *folders])

@@ -1,4 +1,4 @@
-"""Weight files and LoRA adapters: which files engines open, the tensors they hold, and their digests.
+"""Weight files and LoRA adapters: the files that engines open, the tensors in these files, and their digests.
 
 An adapter is a folder as PEFT saves it: adapter_config.json and adapter_model.safetensors. Whether it fits its base
 model is read from the files of both. No weights are loaded here.
@@ -29,38 +29,38 @@ from evaluator.hub import hub_snapshot
 logger = logging.getLogger(__name__)
 
 _STEMS = {".safetensors": "model", ".bin": "pytorch_model"}  # in the order of preference of both engines
-_OF_TRAINING = ("training_args.bin", "optimizer.bin")  # which vLLM leaves out as well
+_OF_TRAINING = ("training_args.bin", "optimizer.bin")  # no weights; vLLM ignores these files as well
 
 _FLOATS = ("F16", "BF16", "F32", "F64")
 _NUMBERS_AT_A_TIME = 2**22
-_LARGE_BYTES = 2**26  # of a file that takes long to hash
+_LARGE_BYTES = 2**26  # size of a file from which hashing takes long
 
 
 class Tensor(NamedTuple):
     """A tensor as the header of a safetensors file describes it."""
 
     name: str
-    dtype: str  # safetensors' name: "BF16"
+    dtype: str  # name of the dtype in safetensors: "BF16"
     shape: tuple[int, ...]
 
 
 def weight_files(folder: Path) -> list[Path]:
     """Return the weight files that engines open, sorted; empty if there are none.
 
-    transformers opens model.safetensors, or else what model.safetensors.index.json names, or else the same of
-    pytorch_model.bin. vLLM opens all *.safetensors at the top of the folder that the index names, without an index all
-    of them, and without any all *.bin.
+    transformers opens model.safetensors, else the files in model.safetensors.index.json, else pytorch_model.bin or the
+    files in its index. vLLM opens the *.safetensors at the top of the folder that the index names; without an index all
+    *.safetensors; if there are none, all *.bin.
 
-    Raises ModelError where the two would open different files, and for an index that is damaged or names a file that is
-    missing or outside the folder.
+    Raises ModelError if transformers and vLLM would open different files, and for an index that is damaged or names a
+    file that is missing or outside the folder.
     """
     for suffix, stem in _STEMS.items():
         single, index = folder / f"{stem}{suffix}", folder / f"{stem}{suffix}.index.json"
-        # Never a pipe, which would be waited for.
+        # is_file() excludes pipes: reading from a pipe could wait for ever.
         files = sorted(path for path in folder.glob(f"*{suffix}") if path.is_file() and path.name not in _OF_TRAINING)
         if index.is_file():
             indexed = _indexed_files(folder, index, suffix)
-            # vLLM ignores the index of *.bin.
+            # Files that an engine could open besides the indexed files: vLLM ignores the index of *.bin.
             others = {single} if suffix == ".safetensors" else {*files}
             if extra := sorted(others & {*files} - {*indexed}):
                 raise _ambiguous(folder, index, extra)
@@ -104,9 +104,9 @@ def _ambiguous(folder: Path, chosen: Path, others: list[Path]) -> ModelError:
 
 
 def read_header(path: Path) -> list[Tensor]:
-    """Return the tensors of a safetensors file; no number is read.
+    """Return the tensors that a safetensors file declares, without reading their values.
 
-    Raises ModelError, naming the file, for one that the library does not open.
+    Raises ModelError, naming the file, if the safetensors library refuses it.
     """
     try:
         with safe_open(path, framework="np") as file:
@@ -119,9 +119,9 @@ def read_header(path: Path) -> list[Tensor]:
 
 
 def has_plain_head(files: Iterable[Path], vocab_size: int) -> bool:
-    """Return whether the LM head among safetensors files, or the embeddings that are tied to it, is not quantised.
+    """Return whether the LM head, or the embeddings that are tied to it, is in safetensors files and not quantised.
 
-    A quantised matrix is of integers or 8-bit floats, or has scales and zero points beside it.
+    A quantised matrix consists of integers or 8-bit floats, or has further tensors with scales and zero points.
     """
     tensors = [tensor for file in files if file.suffix == ".safetensors" for tensor in read_header(file)]
     of_head = [tensor for tensor in tensors if ".lm_head." in f".{tensor.name}"]
@@ -142,12 +142,12 @@ def first_not_finite(path: Path) -> str | None:
 
 
 def combined_digest(parts: Mapping[str, str]) -> str:
-    """Return the SHA-256 of named strings, in any order; all 64 hex digits, since models are compared by it."""
+    """Return the SHA-256 of named strings, in any order; all 64 hex digits, because models are compared by it."""
     return hashlib.sha256(json.dumps(dict(sorted(parts.items()))).encode()).hexdigest()
 
 
 def file_digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
-    """Return the SHA-256 of each file by its path in the folder, reading several files at once."""
+    """Return path within the folder -> SHA-256 of each file, reading several files at the same time."""
     files = list(files)
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
         names = (file.relative_to(folder).as_posix() for file in files)
@@ -155,9 +155,9 @@ def file_digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
 
 
 def _cached_digest(file: Path) -> str:
-    """Return the SHA-256 of a file, kept in the cache folder so that unchanged gigabytes are read only once.
+    """Return the SHA-256 of a file; the cache folder keeps it, so that an unchanged file is read only once.
 
-    Raises ModelError where it cannot be read.
+    Raises ModelError if the file cannot be read.
     """
     try:
         cached = _digest_file(file)
@@ -183,21 +183,21 @@ def are_hashed(files: Iterable[Path]) -> bool:
 
 
 def file_state(file: Path) -> str:
-    """Return a digest of a file's place, size and times, which a change of the file changes."""
+    """Return a digest of a file's path, inode, size and times, which differs after any change of the file."""
     status = file.stat()
-    # Size and time of modification can be set to what they were; the time of the last change cannot.
+    # Size and modification time can be set to their earlier values; the time of the last status change cannot.
     known_by = (str(file.resolve()), status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino,
                 status.st_ctime_ns)  # fmt: skip
     return combined_digest({"file": json.dumps(known_by)})
 
 
 def _digest_file(file: Path) -> Path:
-    """Return the file of the cache folder for the digest of a file as it is now."""
+    """Return the path in the cache folder where the digest of a file in its present state is stored."""
     return cache_folder() / "digests" / f"{file_state(file)}.json"
 
 
 def _read_digest(cached: Path) -> str | None:
-    with suppress(StoreError):  # a damaged one is written again
+    with suppress(StoreError):  # a damaged cache file is written again
         if known := read_json(cached):
             return str(known["file"])
     return None
@@ -205,10 +205,10 @@ def _read_digest(cached: Path) -> str | None:
 
 @contextmanager
 def _hashing_alone(cached: Path, size: int) -> Iterator[None]:
-    """Hash a large file while no other process of this host does: replicas that start together need it once."""
+    """Hold a lock while a large file is hashed, so that replicas that start together on a host hash it only once."""
     lock = filelock.FileLock(cached.with_suffix(".lock"))
     if size >= _LARGE_BYTES:
-        with suppress(OSError, NotImplementedError):  # without locks, or a folder to write to, each reads it
+        with suppress(OSError, NotImplementedError):  # without locks or a writable folder, every process reads the file
             cached.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire()
     try:
@@ -219,9 +219,9 @@ def _hashing_alone(cached: Path, size: int) -> Iterator[None]:
 
 CONFIG_FILE, WEIGHTS_FILE, PICKLED_FILE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 MAX_RANK = 512
-"""The largest rank that vLLM takes."""
+"""The largest rank that vLLM accepts."""
 
-# Kinds of adapter that vLLM does not compute, and what adapter_config.json calls them.
+# Entries of adapter_config.json that choose kinds of adapter which vLLM does not compute.
 _UNSUPPORTED = (
     "use_dora", "lora_bias", "modules_to_save", "alora_invocation_tokens", "layer_replication", "use_qalora",
     "use_bdlora", "trainable_token_indices", "target_parameters",
@@ -231,17 +231,17 @@ _CHANGES_THE_BASE = ("pissa", "olora", "corda", "loftq")
 _MATRIX = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
 
 _Shapes = Mapping[str, tuple[int, int, int]]
-"""Rank, inputs and outputs of each module that an adapter changes."""
+"""Module that an adapter changes -> (rank, number of inputs, number of outputs)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
     """A LoRA adapter as its files describe it, not loaded."""
 
-    name: str  # as the user gave it
+    name: str  # name as the user gave it
     folder: Path
-    rank: int  # the largest of any module
-    modules: frozenset[str]  # last parts of the names of the modules that it changes: "q_proj"
+    rank: int  # largest rank of any module
+    modules: frozenset[str]  # last parts of the names of the changed modules: "q_proj"
     n_parameters: int
 
     @cached_property
@@ -260,9 +260,9 @@ def find_adapter(name: str, base: str, base_files: Iterable[Path]) -> Adapter:
     Args:
         name: a folder or a hub name.
         base: name of the base model, for messages.
-        base_files: its weight files. Where all are safetensors, the shapes of the modules must fit.
+        base_files: weight files of the base model. Only shapes in safetensors files are compared.
 
-    Raises ModelError, in one sentence, if it is missing, of another kind than LoRA or for another base.
+    Raises ModelError if the adapter is missing, is of another kind than LoRA or was made for another base.
     """
     folder = _adapter_folder(name)
     settings = _adapter_settings(name, folder)
@@ -354,10 +354,11 @@ def _adapter_rank(name: str, settings: Mapping[str, Any], shapes: _Shapes) -> in
 
 
 def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor]) -> None:
-    """Raise ModelError if a module has another shape in the base, or is not among its layers.
+    """Raise ModelError if a module of the adapter has another shape in the base model, or is missing from its layers.
 
-    Modules that the base's files do not name, such as those of a quantised or fused layer, are left to the engine.
+    Modules that the base's files do not name in any layer, such as quantised or fused modules, are left to the engine.
     """
+    # Module name from its layer on -> shapes in the base, sorted because some architectures store matrices transposed.
     of_base: dict[str, set[tuple[int, ...]]] = {}
     for tensor in tensors:
         if tensor.name.endswith(".weight") and len(tensor.shape) == 2:
@@ -365,9 +366,11 @@ def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor
     if not of_base:
         return
     kinds = {_any_layer(module) for module in of_base}
+    # No module of the adapter occurs in any layer of the base.
     is_foreign = kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes)
     for module, (_, n_in, n_out) in shapes.items():
         there = of_base.get(_in_layers(module))
+        # Missing from this layer, although other layers of the base have the module.
         if there is None and (is_foreign or _any_layer(_in_layers(module)) in kinds):
             raise ModelError(f"{name} was made for another base than {base}, which has no {module}.")
         if there is not None and tuple(sorted((n_in, n_out))) not in there:
@@ -379,7 +382,14 @@ def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor
 
 
 def _require_every_layer(name: str, settings: Mapping[str, Any], modules: set[str], tensors: Iterable[Tensor]) -> None:
-    """Raise ModelError if the adapter changes a module in some layers, and has no matrices for a chosen other layer."""
+    """Raise ModelError if the adapter has matrices for a module in some layers, but not in all layers that it chooses.
+
+    Args:
+        name: name of the adapter.
+        settings: content of adapter_config.json.
+        modules: modules for which the adapter has matrices.
+        tensors: tensors of the base model.
+    """
     kinds = {*map(_any_layer, modules)}
     for tensor in tensors:
         module = tensor.name.removesuffix(".weight")
@@ -408,12 +418,16 @@ def _is_chosen(settings: Mapping[str, Any], module: str) -> bool:
 
 
 def _in_layers(module: str) -> str:
-    """Return a module's name from its layer on: files and code have different names before that layer."""
+    """Return a module's name from its layer on: "layers.0.mlp" of "model.layers.0.mlp".
+
+    The part before the layer can differ between files and code.
+    """
     match = re.search(r"[^.]+\.\d+\..*", module)
     return match[0] if match else module.rsplit(".", 1)[-1]
 
 
 def _any_layer(module: str) -> str:
+    """Return a module's name with "#" in place of numbers, so that it is the same for all layers."""
     return re.sub(r"\d+", "#", module)
 
 

@@ -1,10 +1,12 @@
 """Tokenise prompts and labels, and decide where a label begins.
 
-The boundary is a choice, because merges cross it. `separate` tokenises prompt and label separately, as the toolkit does
-and as every published StaICC number was computed: after "sentiment: " the label follows a lone space token. `merged`
-tokenises the whole string, as a model sees it in running text: the space becomes part of the label's first token.
+The boundary is a choice, because merges of a tokenizer can cross it. `separate` tokenises prompt and label separately,
+as the StaICC toolkit does and as every published StaICC number was computed: after "sentiment: " the label follows a
+separate space token. `merged` tokenises the whole string, as a model sees it in running text: the space becomes part of
+the label's first token.
 
-Compare prompts with what their tokens say: control tokens inside texts, and texts that a tokenizer changes.
+The module also compares prompts with the decoded text of their tokens, and reports control tokens inside texts and
+texts that a tokenizer changes.
 """
 
 import re
@@ -26,8 +28,8 @@ from evaluator.tokens.tokenizer import TextTokenizer
 class PromptTokens(NamedTuple):
     """Tokens of prompts and their continuations, one row per prompt."""
 
-    contexts: pa.ListArray  # list<int32>; none empty
-    continuations: pa.ListArray  # list<list<int32>>; none empty, those of a prompt all different
+    contexts: pa.ListArray  # list<int32>; no context is empty
+    continuations: pa.ListArray  # list<list<int32>>; no continuation is empty, and no two of a prompt are equal
 
 
 def tokenise_prompts(
@@ -41,23 +43,24 @@ def tokenise_prompts(
 ) -> PromptTokens:
     """Tokenise each prompt with the continuations to score after it.
 
-    Under `separate` a context is the tokenised prompt (with BOS if the tokenizer adds one) and a continuation is its
-    text alone. Under `merged` each prompt + continuation is tokenised as one string. The context is the longest run of
-    leading tokens that these and the bare prompt share, so that a stem shared by all labels is still scored; a
-    continuation is the rest. Under both, a prompt with ask "text" has its first token as the context and the rest as
-    the continuation; one with ask "state" is a context without continuations.
+    Under `separate`, prompt (with BOS if the tokenizer adds it) and continuation are tokenised separately. Under
+    `merged`, each prompt + continuation is tokenised as one string. The context is the longest token prefix that these
+    strings and the bare prompt share, so that a beginning shared by all labels is still scored; a continuation is the
+    remaining tokens. Under both, a prompt with ask "text" has its first token as the context and the other tokens as
+    the continuation; a prompt with ask "state" is a context without continuations.
 
     An EOS that the tokenizer appends is dropped, because a new text would begin after it.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         prompts, asks, continuations: one entry per prompt.
         boundary: where a label begins.
-        special_tokens: whether the tokenizer adds those that it puts in front of a text (BOS); not where a chat
-            template has written them.
+        special_tokens: whether the tokenizer puts BOS before a text; False if a chat template has written BOS.
 
     Raises:
-        LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context.
+        LabelError: a continuation without tokens, two continuations of a prompt with equal tokens, an empty context, or
+            a text of a single token.
+        ModelError: it is unclear which tokens the tokenizer adds to a text.
     """
     tokenize = _tokenise_separately if boundary == "separate" else _tokenise_merged
     n_appended = tokens_around(tokenizer)[1] if special_tokens else 0
@@ -86,9 +89,9 @@ ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]
 def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
     """Return the numbers of tokens that a tokenizer puts in front of a text (BOS) and appends to it (EOS).
 
-    Raises ModelError if it cannot be seen where the text begins.
+    Raises ModelError if the tokens of a text do not contain the tokens of the same text without special tokens.
     """
-    # Find the tokens of "a" within the tokens of "a" as a text.
+    # Find the tokens of "a" within the tokens of "a" with special tokens.
     (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
@@ -104,7 +107,7 @@ def _tokenise_separately(
 ) -> ContextsAndContinuations:
     contexts = as_text(prompts)
     _refuse_empty_contexts(prompts, contexts)
-    # Each different continuation is tokenised once, each different label space is looked up once.
+    # Equal continuations are tokenised once, and equal label spaces are looked up once.
     texts = list(dict.fromkeys(chain.from_iterable(continuations)))
     tokens = dict(zip(texts, tokenizer.token_ids(texts, special_tokens=False), strict=True))
     spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
@@ -117,13 +120,13 @@ def _tokenise_merged(
     _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> ContextsAndContinuations:
     texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
-    # In one call, because a tokenizer may tokenise shared pieces only once.
+    # One call for all texts, because FastTokenizer tokenises repeated lines of a call only once.
     rows = as_text([*prompts, *texts])
     bare, whole = rows[: len(prompts)], rows[len(prompts) :]
-    # Cut the flat list of texts into those of each prompt.
+    # Group the flat list of tokenised texts by prompt.
     left = iter(whole)
     candidates = [list(islice(left, len(space))) for space in continuations]
-    # In lexicographic order, all others share what the first and the last share.
+    # A prefix that the lexicographically first and last rows share is shared by all rows between them.
     ends = [(min([prompt, *rows]), max([prompt, *rows])) for prompt, rows in zip(bare, candidates, strict=True)]
     contexts = [first[: n_shared(first, last)] for first, last in ends]
     _refuse_empty_contexts(prompts, contexts)
@@ -171,33 +174,33 @@ def _refuse_indistinct(texts: Sequence[str], tokens: Sequence[Sequence[int]], pr
 
 
 _AROUND_MARKS = re.compile(r"\s*(<[^<>\s]+>|\[[^\[\]\s]+\])\s*")
-"""White space around control tokens is a template's: some tokenizers drop it there, others add a space."""
+"""A control token with the white space around it: some tokenizers drop this white space, others add a space."""
 
-SHOWN = 24  # characters of a text before the place of a fault
+SHOWN = 24  # number of characters to show before (and after) the place of a fault
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextFault:
     """A difference between texts and their tokens, with the first prompt that has it."""
 
-    kind: Literal["control token", "label", "prompt"]  # what differs, or what the text contains
-    n_prompts: int = 1
-    written: str  # the text at the place, and a little before it
-    read: str  # the same as the tokens say; of a control token its text
-    tokens: list[str]  # of a label, or the control token
+    kind: Literal["control token", "label", "prompt"]  # the part that differs; "control token": a text contains one
+    n_prompts: int = 1  # number of prompts with such a difference
+    written: str  # the prompt's text at the first difference, and a few characters before it
+    read: str  # the decoded text of the tokens at the same place; for a control token, its text
+    tokens: list[str]  # tokens of the label, or the control token; empty for a prompt
 
 
 class TextFaults:
-    """The first fault of each kind among prompts that are added batch by batch, and the number of such prompts.
+    """Collects the first fault of each kind among prompts that are added in batches, and the number of such prompts.
 
     A tokenizer may lower-case a text, drop characters, replace them by its unknown token, or put a space before a label
-    that is tokenised alone: the text of the tokens then differs from the text of the prompt.
+    that is tokenised separately: the decoded text of the tokens then differs from the text of the prompt.
     """
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
         self._control = tokenizer.control_tokens
-        self._spaces: dict[int, bool] = {}  # label spaces whose labels were all compared -> whether any differs
+        self._spaces: dict[int, bool] = {}  # hash of a compared label space -> whether any label differs
         self._first: dict[str, TextFault] = {}  # kind -> its first fault
         self._n_prompts = Counter[str]()  # of each kind
 
@@ -218,32 +221,35 @@ class TextFaults:
 
         Args:
             prompts: schemas.PROMPTS.
-            texts, continuations: as they were tokenised, after a chat template if there is one.
-            rows: their tokens.
-            n_front: tokens that the tokenizer has put in front of each text.
+            texts, continuations: the tokenised texts and continuations of the prompts, rendered with the chat template
+                if there is one.
+            rows: tokens of `texts` and `continuations`.
+            n_front: number of tokens that the tokenizer has put before each text.
         """
         self._add_control_tokens(prompts)
         contexts, rests = rows.contexts.to_pylist(), rows.continuations.to_pylist()
         spaces = [hash((*labels, *map(tuple, tokens))) for labels, tokens in zip(continuations, rests, strict=True)]
         compared: list[tuple[int, str, list[int]]] = []  # number of a prompt, a label after it, the label's tokens
         for number, (space, labels, tokens) in enumerate(zip(spaces, continuations, rests, strict=True)):
-            # All labels of a space are compared once, the first label after every prompt; some prompts have no labels.
+            # After the first prompt with a label space all of its labels are compared, after others the first label
+            # only. A prompt without labels is compared alone.
             n_compared = 1 if space in self._spaces else None
             pairs = zip(labels or [""], tokens or [[]], strict=True)
             compared += [(number, *pair) for pair in islice(pairs, n_compared)]
             self._spaces.setdefault(space, False)
         texts_read = self._tokenizer.texts([[*contexts[number][n_front:], *ids] for number, _, ids in compared])
-        faulty = set[tuple[str, int]]()  # kind and prompt, which counts once, whichever of its labels differ
+        faulty = set[tuple[str, int]]()  # (kind, prompt): a prompt counts once, however many of its labels differ
         for (number, label, label_ids), read in zip(compared, texts_read, strict=False):
             if (fault := self._difference(texts[number], label, label_ids, read)) is not None:
                 self._first.setdefault(fault.kind, fault)
                 faulty.add((fault.kind, number))
                 self._spaces[spaces[number]] |= fault.kind == "label"
+        # A differing label counts for all prompts with its label space, also where it was not compared.
         faulty |= {("label", number) for number, space in enumerate(spaces) if self._spaces[space]}
         self._n_prompts.update(kind for kind, _ in faulty)
 
     def _add_control_tokens(self, prompts: pl.DataFrame) -> None:
-        """Note the prompts whose own texts or labels contain control tokens."""
+        """Record prompts whose text or labels, before any chat template, contain control tokens."""
         if not self._control:
             return
         whole = pl.concat_str("prompt", pl.col("continuations").list.join("\n"), separator="\n")
@@ -261,12 +267,21 @@ class TextFaults:
                 self._n_prompts[fault.kind] += 1
 
     def _difference(self, text: str, label: str, label_ids: Sequence[int], read: str) -> TextFault | None:
-        """Return how the text of a prompt's tokens differs from the prompt; None where only a template's space does."""
+        """Return the difference between a prompt and the decoded text of its tokens; None if there is none.
+
+        A space that the tokenizer puts before a text, and white space around control tokens, are no differences.
+
+        Args:
+            text: text of the prompt.
+            label: label after the prompt; "" if there is none.
+            label_ids: tokens of the label.
+            read: decoded text of the tokens of prompt and label.
+        """
         written = text + label
         if read == written:
             return None
         if not written.startswith(" "):
-            read = read.removeprefix(" ")  # of a tokenizer that begins every text with a space
+            read = read.removeprefix(" ")  # some tokenizers begin every text with a space
         if label:
             before = read.removesuffix(label)
             gains_space = len(before) - len(before.rstrip()) > len(text) - len(text.rstrip())

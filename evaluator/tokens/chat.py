@@ -1,8 +1,8 @@
-"""Put prompts to a model as conversations: the text that a chat template makes of them, up to the label.
+"""Turn prompts into conversations, and render these with the model's chat template up to the label.
 
-A prompt knows where its demonstrations and their labels are (`spans` of schemas.PROMPTS). Here it becomes messages, and
-the model's template makes text of these. The label is the beginning of the last answer: what stands before it is what
-the template writes when it is given the whole conversation, with the label as the assistant's answer.
+The column `spans` of schemas.PROMPTS gives the positions of a prompt's demonstrations and their labels. By these
+positions a prompt is split into messages, which the template renders as text. A label is the beginning of the last
+answer. To find the text before the label, the whole conversation is rendered with a placeholder as the last answer.
 """
 
 import hashlib
@@ -28,13 +28,13 @@ Message = dict[str, str]
 """A message of a conversation: `role` and `content`."""
 
 DATE = datetime(2024, 7, 26, tzinfo=UTC)
-"""What templates that write today's date are given, so that prompts do not change from day to day."""
+"""The date for templates that write today's date: a fixed one, so that prompts do not change from day to day."""
 
 FEWER_TURNS = "Use fewer demonstrations (--shots), or --chat-demonstrations message."
 TRY_ANOTHER = "Choose another --chat-template, or none."
 
 _QUESTION = "question one"
-_ANSWER = "answer two"  # stands for a label whose place is looked for; templates may write <answer>
+_ANSWER = "answer two"  # placeholder for a label; two words, because templates may write <answer> themselves
 _THOUGHT = re.compile(r"[<\[]/?(?:think|thinking|thought|reasoning|reason)[>\]]", re.IGNORECASE)
 _NO_THINKING = {"enable_thinking": False, "thinking": False}  # templates name the switch differently
 
@@ -52,28 +52,28 @@ for messages in given["conversations"]:
         if isinstance(error, MemoryError):
             raise
 """
-"""Renders a template as transformers does, only to see whether it ends."""
+"""Program that renders a template as transformers does, only to see whether rendering ends."""
 
 TEMPLATE_S = 10
-"""Processor time that a template may take for some short conversations."""
+"""Maximum processor time, in seconds, for rendering a few short conversations."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatForm:
-    """A model's chat template, and how prompts become conversations."""
+    """A model's chat template, and the settings that turn prompts into conversations."""
 
-    model: str  # for messages
-    tokenizer: Any  # of transformers, whose apply_chat_template is the only way to the template
-    template: str  # Jinja
-    source: str  # "auto", or the file of the template
+    model: str  # name of the model, for error messages
+    tokenizer: Any  # tokenizer of transformers, whose apply_chat_template renders the template
+    template: str  # Jinja source
+    source: str  # "auto" for the model's own template, or the path of the template file
     demonstrations: ChatDemonstrations
-    system_instruction: str | None = None  # "": an empty message, in place of the template's own
-    bos: str = ""  # text to begin conversations with, where the template does not
-    _in_place: set[str] = field(default_factory=set)  # labels that the template does not change
+    system_instruction: str | None = None  # "": an empty system message instead of the template's default message
+    bos: str = ""  # text to put before conversations that do not begin with it
+    _in_place: set[str] = field(default_factory=set)  # labels already checked, which the template leaves unchanged
 
     @property
     def record(self) -> ChatRecord:
-        """Describe the form of prompts, for the record of a run."""
+        """Return the chat settings as the record of a run stores them."""
         can_think = any(name in self.template for name in _NO_THINKING)
         return ChatRecord(
             template=self.source,
@@ -86,7 +86,7 @@ class ChatForm:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that determines the texts."""
+        """Return the digest of everything that determines the rendered texts."""
         special = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
         return fingerprint(self.record.template, self.record.sha256, self.demonstrations, self.system_instruction,
                            self.record.date, sorted(special.items()), self.bos, version("transformers"))  # fmt: skip
@@ -97,11 +97,15 @@ class ChatForm:
         return [] if self.system_instruction is None else [_message("system", self.system_instruction)]
 
     def messages(self, prompt: str, spans: Sequence[dict[str, int]]) -> list[Message]:
-        """Return the conversation that asks for the last label, without the answer.
+        """Return the messages of a prompt up to the question whose answer is the last label.
 
-        With turns, each demonstration is a question and its answer; the instruction is part of the first question. With
-        a message, everything before the last label is one question. White space at the ends of a message is left out:
-        a template has its own between messages.
+        With demonstrations "turns", each demonstration is a user message and an assistant message, and the instruction
+        is part of the first user message. With "message", all text before the last label is one user message. White
+        space at the ends of messages is removed, because templates write their own between messages.
+
+        Args:
+            prompt: complete text of the prompt.
+            spans: `spans` of schemas.PROMPTS: character positions of the demonstrations and, last, of the query.
         """
         if self.demonstrations == "message":
             return [*self.system, _message("user", prompt[: spans[-1]["label"]])]
@@ -114,9 +118,9 @@ class ChatForm:
         return [*self.system, *turns, _message("user", prompt[asked_from : spans[-1]["label"]])]
 
     def text(self, messages: Sequence[Message], *, opens_answer: bool = False) -> str:
-        """Return the text of a conversation; with opens_answer, up to where the template has a model continue.
+        """Render a conversation; with opens_answer, append the beginning of the answer that a model is to continue.
 
-        Raises ModelError if the template refuses it.
+        Raises ModelError if the template refuses the conversation.
         """
         try:
             text: str = self.tokenizer.apply_chat_template(
@@ -130,17 +134,17 @@ class ChatForm:
             )
         except TemplateSyntaxError as error:
             raise self._fault(f"is no Jinja template: line {error.lineno}, {error.message}") from error
-        except (UndefinedError, TypeError) as error:  # TypeError: of what is None here, such as tools
+        except (UndefinedError, TypeError) as error:  # TypeError: the template uses a variable that is None, as tools
             raise self._fault(f"needs more than messages with a role and a text ({error}).") from error
-        except Exception as error:  # templates are programs of others, and can raise anything
+        except Exception as error:  # templates are third-party programs, and can raise anything
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise self._fault(f"refuses a conversation: {reason}") from error
         return text if text.startswith(self.bos) else self.bos + text
 
     def before_answer(self, messages: Sequence[Message]) -> str:
-        """Return the text of a conversation up to the answer to its last message.
+        """Render a conversation up to the place where the answer to its last message begins.
 
-        Raises ModelError, naming the message, for a template that leaves out a message or changes its text.
+        Raises ModelError if the template leaves out or changes a message, which the error names, or the answer.
         """
         whole = self.text([*messages, _message("assistant", _ANSWER)])
         before, answer, _ = whole.rpartition(_ANSWER)
@@ -148,7 +152,8 @@ class ChatForm:
             raise self._fault("does not write an answer as it is given, so that no label can be scored.")
         lost = _first_lost(messages, before)
         if lost is not None:
-            # A template may write something, such as the system message, in the last question only.
+            # Some templates write, for example, the system message only where a conversation ends with a question. So
+            # render without an answer; the spaces before the answer are taken from the text with an answer.
             opened = self.text(messages, opens_answer=True)
             if _first_lost(messages, opened) is None:
                 return opened.rstrip(" ") + before[len(before.rstrip(" ")) :]
@@ -158,7 +163,7 @@ class ChatForm:
         return before
 
     def check(self) -> None:
-        """Raise ModelError unless the template ends soon and writes all that conversations will hold."""
+        """Raise ModelError unless rendering ends soon and the template writes every message that prompts will need."""
         plain = [_message("user", _QUESTION)]
         one, hint = [*self.system, *plain], "Leave out --system-instruction, or choose another --chat-template."
         more = [_message("assistant", "answer one"), _message("user", "question two")]
@@ -177,7 +182,7 @@ class ChatForm:
             _require(self, [*one, *more], "Choose --chat-demonstrations message.")
 
     def _require_end(self, conversations: Sequence[Sequence[Message]]) -> None:
-        """Raise ModelError for a template that takes very long or much memory for short conversations."""
+        """Raise ModelError if rendering short conversations takes too much time or memory."""
         answered = [[*messages, _message("assistant", _ANSWER)] for messages in conversations]
         given = {"template": self.template, "conversations": answered, "date": DATE.isoformat(), **_NO_THINKING}
         special = {name: str(token) for name, token in self.tokenizer.special_tokens_map.items()}
@@ -190,9 +195,10 @@ class ChatForm:
         return ModelError(f"The chat template of {self.model} {what}")
 
     def unwritten_thought(self) -> str | None:
-        """Return the text, such as <think>, with which the template opens an answer and that labels do not follow.
+        """Return text by which the context of a label differs from what the model expects before an answer, or None.
 
-        Where labels follow a thought that is open, return its opening.
+        This is the opening tag, such as <think>, of a thought that is still open where labels begin; or else the text
+        that the template writes to open an answer of the model but does not write before a label.
         """
         messages = [*self.system, _message("user", _QUESTION)]
         before = self.before_answer(messages).rpartition(_QUESTION)[2]
@@ -204,7 +210,7 @@ class ChatForm:
         return opened[n_common:] or None
 
     def require_labels_in_place(self, labels: Iterable[str]) -> None:
-        """Raise LabelError for a label whose text the template changes, so that another text would be scored."""
+        """Raise LabelError if the template changes the text of a label, so that another text would be scored."""
         new = dict.fromkeys(label for label in labels if label not in self._in_place)
         question = [*self.system, _message("user", _QUESTION)]
         asked = "".join(self.before_answer(question).rpartition(_QUESTION)[1:]) if new else ""
@@ -219,14 +225,14 @@ class ChatForm:
 
 
 def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Return the texts of prompts with `spans`, and the continuations of each.
+    """Render prompts as conversations; return one text and one list of continuations for each prompt.
 
-    A text ends where the model's answer begins. Spaces that the template writes there belong to the continuations, as
-    the one in "[/INST] positive" does, whose first token holds it; the space with which a continuation begins is the
-    plain prompt's and is left out. With ask "text" the answer is part of the text.
+    A text ends where the model's answer begins. Spaces that the template writes before the answer are moved to the
+    continuations: in "[/INST] positive" the space is part of the answer's first token. Spaces at the beginning of a
+    continuation separate it from the plain prompt, and are removed. With ask "text" the answer is part of the text.
 
     Args:
-        form: of the conversations.
+        form: chat template and settings.
         prompts: schemas.PROMPTS, all with spans.
 
     Raises ModelError for a conversation that the template refuses, LabelError for labels that it changes.
@@ -235,7 +241,7 @@ def chat_texts(form: ChatForm, prompts: pl.DataFrame) -> tuple[list[str], list[l
     rows = prompts.select("prompt", "ask", "spans", "continuations").iter_rows()
     for prompt, ask, spans, asked in rows:
         answers = [answer.lstrip(" ") for answer in asked]
-        if len(answers) > 1:  # one alone is a text, and no label
+        if len(answers) > 1:  # a single continuation is a text to score, not a label
             form.require_labels_in_place(answers)
         before = _require(form, form.messages(prompt, spans), FEWER_TURNS if len(spans) > 1 else TRY_ANOTHER)
         context = before.rstrip(" ")
@@ -249,7 +255,7 @@ def _message(role: str, content: str) -> Message:
 
 
 def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> str:
-    """Return the text before the answer. Raises ModelError, ending in `hint`, as before_answer does."""
+    """Return the text before the answer. Raises ModelError as before_answer does, with `hint` as last sentence."""
     try:
         return form.before_answer(messages)
     except ModelError as error:
@@ -257,7 +263,7 @@ def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> str:
 
 
 def _first_lost(messages: Sequence[Message], text: str) -> int | None:
-    """Return the number of the first message, from 0, whose content is not in a text after earlier ones."""
+    """Return the index of the first message whose content is missing from a text, or not after earlier messages."""
     place = 0
     for number, message in enumerate(messages):
         content = message["content"]

@@ -1,12 +1,12 @@
-"""Rows of a table of tokens that need not fit into memory: their numbers are in memory, and one piece of the table.
+"""Read rows of a token table that need not fit into memory, and count the tokens of a store.
 
-Count the tokens of a store, and those to compute if no shared prefix is computed twice: the floors.
+TokenRows keeps row numbers and one piece of the table in memory. The floor of a store is the number of tokens that must
+be computed if no shared prefix is computed twice.
 
-Prefix order is the lexicographic order of token rows; a row comes directly before the rows that continue it. There,
-comparing a row with the row above is enough: let r come after q in this order and share s tokens with it. Every row
-between them lies between q and r in that order, and whatever lies between two rows that begin with the same s tokens
-begins with them too. So the row directly above r shares at least s tokens with r: in prefix order it shares as much
-with r as any earlier row does.
+Prefix order is the lexicographic order of token rows; a row comes directly before the rows that continue it. In this
+order it is enough to compare each row with the row above it. Proof: let row r come after row q and share its first s
+tokens. Every row between two rows that begin with the same s tokens begins with these tokens too. So the row directly
+above r shares at least s tokens with r, that is, at least as many as any earlier row.
 
 Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]].
 """
@@ -26,28 +26,28 @@ from evaluator_kernels.shared_prefix import Offsets, Tokens, shared_prefix_lengt
 
 
 class TokenRows:
-    """Rows of schemas.TOKENS in prefix order; a pickle holds the rows themselves, for hosts without the files.
+    """A set of rows of schemas.TOKENS, in prefix order; pickled with the rows themselves, for hosts without the files.
 
     Args:
         tokens: the whole table.
-        numbers: of its rows that belong to this set, ascending, int32 of [n_rows]; None: all.
+        numbers: row numbers of the set in the table, ascending, int32 of [n_rows]; None: all rows.
     """
 
     def __init__(self, tokens: pl.LazyFrame, numbers: npt.NDArray[np.int32] | None = None) -> None:
         if numbers is None:
             numbers = np.arange(tokens.select(pl.len()).collect().item(), dtype=np.int32)
         self._tokens, self._numbers = tokens, numbers
-        self._last_piece: dict[int, pl.DataFrame] = {}  # first row -> the piece that was read last, for all subsets
+        self._last_piece: dict[int, pl.DataFrame] = {}  # first row -> the piece read last; shared with subsets
 
     @property
     def height(self) -> int:
         return len(self._numbers)
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield the rows, piece by piece; without rows, nothing."""
+        """Yield the rows, one frame for each piece of the table that has some; nothing if there are no rows."""
         for first, places in self._pieces():
             if first not in self._last_piece:
-                self._last_piece.clear()  # before the next is read
+                self._last_piece.clear()  # free its memory before the next piece is read
                 self._last_piece[first] = self._tokens.slice(first, ROWS_PER_SLICE).collect()
             piece = self._last_piece[first]
             yield piece if len(places) == piece.height else piece[places]
@@ -57,12 +57,12 @@ class TokenRows:
         return pl.concat([*self.frames()] or [TOKENS.to_frame()])
 
     def columns(self, expression: pl.Expr) -> Iterator[pl.Series]:
-        """Yield an expression over the rows, piece by piece; only the columns that it needs are read."""
+        """Evaluate an expression on the rows, and yield one series for each piece; reads only the columns needed."""
         for first, places in self._pieces():
             yield self._tokens.slice(first, ROWS_PER_SLICE).select(expression).collect().to_series().gather(places)
 
     def column(self, expression: pl.Expr) -> pl.Series:
-        """Return an expression over all rows."""
+        """Evaluate an expression on all rows."""
         return pl.concat(
             [*self.columns(expression)] or [TOKENS.to_frame().select(expression).to_series()], rechunk=True
         )
@@ -72,7 +72,7 @@ class TokenRows:
         return self.where(self.column(predicate.fill_null(False)).to_numpy())
 
     def where(self, mask: npt.NDArray[np.bool_]) -> "TokenRows":
-        """Return the rows where the mask, one entry a row, is true."""
+        """Return the rows where the mask, bool of [n_rows], is true."""
         return self._subset(self._numbers[mask])
 
     def slice(self, first: int, n_rows: int) -> "TokenRows":
@@ -85,7 +85,7 @@ class TokenRows:
         return rows
 
     def _pieces(self) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Yield the first row of each piece of the table that has some of the rows, and their places in it."""
+        """Yield each piece of the table that has some of the rows: number of its first row, positions of these rows."""
         for piece in np.unique(self._numbers // ROWS_PER_SLICE).tolist():
             first = piece * ROWS_PER_SLICE
             start, end = np.searchsorted(self._numbers, [first, first + ROWS_PER_SLICE])
@@ -106,19 +106,22 @@ def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64
 
 
 BLOCK_SIZES = (16, 32, 128)
-"""Block sizes for which the manifest has a floor: of vLLM on a GPU, of this package on a CPU, of vLLM on a CPU."""
+"""Block sizes, in tokens, for which the manifest has a floor.
+
+They are vLLM's default on a GPU, the size that this package sets on a CPU, and vLLM's default on a CPU.
+"""
 
 ROWS_COUNTED = 16_384
-"""Rows whose shared prefixes are counted together, which takes several times the memory of their tokens."""
+"""Number of rows whose shared prefixes are counted at a time, which takes several times the memory of their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTotals:
     """Token counts of a store, and the floors: tokens to compute if no shared prefix is computed twice."""
 
-    request_tokens: int  # prompts that several requests share are counted for each
-    tokens: int  # each prompt counted once
-    floor_tokens: int
+    request_tokens: int  # tokens of all requests; a prompt of several requests counts once for each request
+    tokens: int  # tokens of all prompts, each prompt counted once
+    floor_tokens: int  # floor if any prefix can be shared
     block_floor_tokens: dict[str, int]  # block size -> floor if only whole blocks are shared
 
 
@@ -128,22 +131,24 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
     Args:
         requests: schemas.REQUESTS.
         tokens: schemas.TOKENS, in prefix order.
-        folder: of temporary files.
+        folder: folder for temporary files.
     """
-    lengths = tokens.filter(pl.col("ask") != "last_tokens").select(  # they repeat a context that is counted already
+    # Number of tokens of each prompt. Rows with ask "last_tokens" repeat the context of another row.
+    lengths = tokens.filter(pl.col("ask") != "last_tokens").select(
         id_numbers("prompt_id"), n=pl.col("context").list.len().cast(pl.Int64)
     )
     requested = requests.select(id_numbers("prompt_id")).join(lengths, on="prompt_id").select(pl.col("n").sum())
     floor, of_blocks = 0, dict.fromkeys(BLOCK_SIZES, 0)
-    # Hidden states are computed in a separate pass, which shares no cache with that of the log-likelihoods.
+    # Hidden states are computed in a separate pass, which shares no cache with the pass of the log-likelihoods.
     above = dict.fromkeys((False, True), pl.Series(dtype=TOKENS["context"]))  # the last row of each pass so far
     with fed_rows(tokens, folder) as fed:
         for rows in slices(fed, ROWS_COUNTED):
             for is_state, last in above.items():
-                # A row shares as much with the row above it as with any earlier row, so that one row above is enough.
+                # Put the last row of the previous slice on top; in prefix order no earlier row is needed.
                 with_above = pl.concat([last, rows.filter(is_state=is_state)["context"]])
+                # Drop rows that repeat the row above: an equal context is fed only once.
                 in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
-                n_above = int(last.list.len().sum())
+                n_above = int(last.list.len().sum())  # tokens of the row on top, which are counted already
                 floor += token_floor(*in_order) - n_above
                 for size in BLOCK_SIZES:
                     of_blocks[size] += block_floor(*in_order, size) - n_above
@@ -158,14 +163,14 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
 
 @contextmanager
 def fed_rows(tokens: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
-    """Yield the token sequences that a model must process: columns `context`, in prefix order, and `is_state`.
+    """Yield a scan of the token sequences that a model must process: columns `context`, in prefix order, and `is_state`.
 
-    These are the contexts, and each context with a continuation of several tokens except the last, which is predicted
-    and never fed. Some repeat the row above.
+    These are the contexts, and for every continuation of several tokens the context followed by the continuation
+    without its last token, which is predicted and never fed. Rows can repeat the row above.
 
     Args:
         tokens: schemas.TOKENS, in prefix order.
-        folder: of temporary files.
+        folder: folder for temporary files.
     """
     is_state, n_tokens = pl.col("ask") == "state", pl.col("continuations").list.len()
     contexts = tokens.select("context", is_state=is_state)
@@ -191,11 +196,12 @@ def token_floor(tokens: Tokens, offsets: Offsets) -> int:
 
 
 def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
-    """Count the tokens that an engine computes that reuses whole blocks of `block_tokens` tokens and evicts none.
+    """Count the tokens that an engine computes if it reuses whole blocks of `block_tokens` tokens and evicts none.
 
     A row reuses the whole blocks of the longest prefix that it shares with an earlier row, but never its last token: an
-    engine must compute that one to predict from it (vLLM caps a hit at n - 1 tokens). So a repeated row costs at least
-    one token here and none in token_floor. Raises ValueError unless rows are in prefix order.
+    engine must compute the last token to predict the next one (vLLM reuses at most n - 1 of n tokens). So a repeated
+    row costs at least one token here and none in token_floor. Raises ValueError unless rows are in prefix order, or if
+    `block_tokens` is less than 1.
     """
     if block_tokens < 1:
         raise ValueError(f"block_tokens must be 1 or more, got {block_tokens}.")
@@ -212,9 +218,9 @@ def _shared_with_any_earlier_row(tokens: Tokens, offsets: Offsets) -> npt.NDArra
     """
     shared = shared_prefix_lengths(tokens, offsets)
     parted = np.flatnonzero(shared[1:] < np.diff(offsets)[:-1]) + 1  # rows that do not continue the row above
-    # Positions of the first tokens that differ, in the row above and in the row itself.
+    # Positions in `tokens` of the first tokens that differ, in the row above and in the row itself.
     above, here = offsets[parted - 1] + shared[parted], offsets[parted] + shared[parted]
-    ended = here == offsets[parted + 1]  # such a row is a prefix of the one above
+    ended = here == offsets[parted + 1]  # such a row is a prefix of the row above
     wrong = parted[ended | (tokens[above] > tokens[np.where(ended, above, here)])]
     if wrong.size:
         raise ValueError(f"Row {wrong[0]} comes before row {wrong[0] - 1} in prefix order; sort the rows first.")

@@ -1,4 +1,4 @@
-"""Token tables: a store's prompts as token ids, written once per tokenizer, in prefix order, with token counts."""
+"""Token tables: the prompts of a store as token ids, in prefix order, with token counts; one table per tokenizer."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -28,14 +28,14 @@ PROMPTS_PER_BATCH = 2_048
 
 @dataclass(frozen=True, kw_only=True)
 class TokenManifest:
-    """manifest.json of a folder of tokens."""
+    """Content of manifest.json in the folder of a token table."""
 
-    tokenizer: str  # fingerprint of its files
+    tokenizer: str  # fingerprint of the tokenizer's files
     label_boundary: LabelBoundary
     shards: dict[str, str]  # file -> SHA-256
     counts: TokenTotals
     chat: ChatRecord | None = None  # None: plain prompts
-    faults: list[TextFault] = field(default_factory=list)
+    faults: list[TextFault] = field(default_factory=list)  # first difference of each kind between texts and tokens
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class TokenTable:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the rows: equal for equal tokens, in whichever store."""
+        """Return the digest of the rows, which is equal for equal tokens of any store."""
         return rows_fingerprint(self.manifest.shards)
 
     def tokens(self) -> pl.LazyFrame:
-        """Return schemas.TOKENS, in prefix order."""
+        """Return a scan of the rows: schemas.TOKENS, in prefix order."""
         return scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
     def rows(self) -> TokenRows:
-        """Return the same rows, to be read piece by piece."""
+        """Return the same rows as TokenRows, which are read piece by piece."""
         return TokenRows(self.tokens())
 
 
 def rows_fingerprint(shard_digests: Mapping[str, str]) -> str:
-    """Return the digest of a token table's rows: the name of the folders that hold their scores.
+    """Return the digest of a token table's rows, which is also the name of the folders with their scores.
 
     Args:
         shard_digests: file -> SHA-256, as the manifest lists them.
@@ -80,11 +80,12 @@ def tokenise_store(
 
     Args:
         store: prompts to tokenise.
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         tokenizer_fingerprint: digest of the tokenizer's files.
         boundary: where a label begins.
-        definitions: under which the scores are measured; `released` also needs the last token of labels of several.
-        chat: the chat template that prompts go through; None for plain prompts.
+        definitions: sources of the formulas that are measured; `released` adds rows for the last tokens of labels of
+            several tokens.
+        chat: chat template for the prompts; None for plain prompts.
     """
     last_tokens = "released" in definitions
     code = source_fingerprint("tokens")
@@ -113,7 +114,7 @@ def tokenise_store(
 def _unsorted_tokens(
     store: PromptStore, tokens_of: Callable[[pl.DataFrame], pl.DataFrame], files: ExitStack, *, last_tokens: bool
 ) -> Stage[pl.LazyFrame]:
-    """Tokenise a store shard by shard, each into a temporary file, and return a scan of them."""
+    """Tokenise a store shard by shard, each shard into a temporary file, and return a scan of all files."""
     total = store.prompts().select(pl.len()).collect().item()
     scans, done = [pl.LazyFrame(schema=TOKENS)], 0
     for prompts in store.prompts_by_shard():
@@ -130,7 +131,7 @@ def _unsorted_tokens(
 
 
 def in_prefix_order(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Sort rows of schemas.TOKENS. Equal contexts keep their order, but those with ask "last_tokens" come last."""
+    """Sort rows of schemas.TOKENS by context. Of equal contexts, rows with ask "last_tokens" come last."""
     return rows.with_row_index("row").sort("context", pl.col("ask") == "last_tokens", "row").drop("row")
 
 
@@ -143,8 +144,14 @@ def tokenise(
 ) -> pl.DataFrame:
     """Tokenise rows of schemas.PROMPTS; return schemas.TOKENS in the same order.
 
-    With a chat template, prompts that ask something become conversations; other texts stay plain. `faults` collects
-    the prompts whose tokens say something else.
+    With a chat template, prompts with `spans` become conversations; other texts stay plain.
+
+    Args:
+        tokenizer: tokenizer of the model.
+        prompts: schemas.PROMPTS.
+        boundary: where a label begins.
+        chat: chat template; None for plain prompts.
+        faults: collects prompts whose tokens decode to another text.
     """
     numbered = prompts.with_row_index("row")
     asking, tables = pl.col("spans").is_not_null() & pl.lit(chat is not None), []
@@ -153,7 +160,7 @@ def tokenise(
             texts, continuations = rows["prompt"].to_list(), rows["continuations"].to_list()
         else:
             texts, continuations = chat_texts(form, rows)
-        asks, is_plain = rows["ask"].to_list(), form is None  # a template has written the special tokens
+        asks, is_plain = rows["ask"].to_list(), form is None  # a template writes the special tokens itself
         tokens = tokenise_prompts(tokenizer, texts, asks, continuations, boundary, special_tokens=is_plain)
         if faults is not None:
             n_front = tokens_around(tokenizer)[0] if is_plain else 0
@@ -164,7 +171,11 @@ def tokenise(
 
 
 def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
-    """Return a conversation up to the end of a label: of those with the most demonstrations, one of middling length."""
+    """Return an example of a conversation, up to the end of its first label.
+
+    Chosen is the prompt of median length among the prompts with the most demonstrations; "" if no such prompt asks for
+    labels.
+    """
     sizes = prompts.select("ask", n=pl.col("spans").list.len(), n_chars=pl.col("prompt").str.len_chars())
     numbered = sizes.with_row_index("row").collect(engine="streaming")
     longest = numbered.filter(pl.col("n") == pl.col("n").max(), ask="labels").sort("n_chars")
@@ -174,9 +185,9 @@ def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
 
 
 def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
-    """Add a row with the last tokens of the labels alone to each prompt that has a label of several tokens.
+    """Add to each prompt with a label of several tokens a row whose continuations are the last tokens of its labels.
 
-    Where all labels have one token, their log-likelihoods are those of the last tokens.
+    Prompts whose labels all have one token need no such row.
     """
     n_tokens = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     last = pl.col("continuations").list.eval(pl.element().list.tail(1))
@@ -188,7 +199,7 @@ def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
 
 def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `token_id`, a digest of ask, context and continuations. Returns schemas.TOKENS."""
-    # One flat row of numbers per request: lengths and tokens, so that different requests never give the same numbers.
+    # One flat row of numbers per request: lengths and tokens. With the lengths, different requests give different rows.
     sizes = pl.col("continuations").list.eval(pl.element().list.len().cast(pl.Int32))
     flat = pl.concat_list(
         pl.col("context").list.len().cast(pl.Int32),
@@ -198,7 +209,7 @@ def with_token_ids(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("continuations").list.eval(pl.element().explode()),
     )
     values, offsets = ragged(rows.select(flat).to_series())
-    # Hash each row's bytes; `person` separates requests that ask for different things.
+    # Hash each row's bytes; `person` (personalisation of BLAKE2) gives another digest to another `ask`.
     content, width = np.ascontiguousarray(values).tobytes(), values.itemsize
     ids = [
         blake2b(content[start * width : end * width], digest_size=16, person=ask.encode()).hexdigest()

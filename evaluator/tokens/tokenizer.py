@@ -1,7 +1,7 @@
-"""Tokenizers, from texts to token ids: their interface and implementations.
+"""Tokenizers: the interface that turns texts into token ids, and its implementations.
 
 Prompts repeat the same lines: the demonstrations, and the query once per label. A tokenizer that first cuts text by a
-regular expression tokenises each match separately, so each different line needs to be tokenised only once.
+regular expression tokenises every match separately, so a repeated line needs to be tokenised only once.
 """
 
 import json
@@ -21,7 +21,7 @@ _CUT_AFTER_LINES = (
 )
 
 _MARK = re.compile(r"<\|.+\|>|<[/]?(think|tool_call|tool_response)>|\[/?(INST|THINK|SYSTEM_PROMPT|TOOL_CALLS)\]")
-"""Texts of control tokens that some tokenizers do not declare as special."""
+"""Pattern for control tokens that some tokenizers do not declare as special."""
 
 
 _CUT = re.compile(r"\n(?<=\S\n)(?=[A-Za-z])")
@@ -30,17 +30,22 @@ _CUT = re.compile(r"\n(?<=\S\n)(?=[A-Za-z])")
 def cut(text: str) -> list[str]:
     """Cut a text after each line end that follows a character other than white space and precedes an ASCII letter.
 
-    No match of the expressions that `cuts_exactly` accepts extends across such a place, and none looks ahead beyond it:
-    the lookahead that separates white space before a word from other white space needs two white-space characters.
+    The regular expressions that `cuts_exactly` accepts never match across such a cut, so the pieces can be tokenised
+    separately. They do not look ahead beyond a cut either: the lookahead that separates white space before a word from
+    other white space needs two white-space characters.
     """
     *lines, last = _CUT.split(text)
     return [*(f"{line}\n" for line in lines), last]
 
 
 def cuts_exactly(backend: Any) -> bool:
-    """Return whether this tokenizer of the `tokenizers` library gives a text the tokens of its pieces.
+    """Return whether tokenising the pieces of `cut` separately gives the tokens of the whole text.
 
-    True for GPT-2's expression and the listed ones of later models, if the text is not normalised except to NFC.
+    True for the regular expression of GPT-2 and those of _CUT_AFTER_LINES, if the tokenizer applies no normalisation
+    but NFC and no added token extends across a cut.
+
+    Args:
+        backend: a tokenizer of the `tokenizers` library.
     """
     normalizer = backend.normalizer
     composes = normalizer is None or json.loads(normalizer.__getstate__())["type"] == "NFC"
@@ -68,31 +73,32 @@ class TextTokenizer(Protocol):
     """Tokenises texts; never truncates or pads."""
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
-        """Return the ids of each text; with special_tokens, the tokenizer's BOS and EOS as well."""
+        """Return the token ids of each text; with special_tokens, including the tokenizer's BOS and EOS."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return each token as the vocabulary writes it: `Ġgood` for " good" in a byte-level one."""
+        """Return each token as the vocabulary writes it: `Ġgood` for " good" in a byte-level vocabulary."""
         ...
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each row of ids, control tokens included; no texts where ids cannot be read back."""
+        """Decode each row of token ids, control tokens included; return an empty list if ids cannot be decoded."""
         ...
 
     @property
     def control_tokens(self) -> dict[int, str]:
-        """Tokens that a text should not contain, with their texts: BOS, EOS, the beginning of a turn."""
+        """Token id -> text of the tokens that a prompt should not contain: BOS, EOS, the beginning of a turn."""
         ...
 
 
 class FastTokenizer:
-    """A tokenizer of the `tokenizers` library, which uses all cores; tokenises each different line once if possible."""
+    """A tokenizer of the `tokenizers` library, which uses all cores; tokenises a repeated line once if possible."""
 
     def __init__(self, backend: Any) -> None:
-        # All are left on in some tokenizer files, and would change prompts silently: chance is for training.
+        # Some tokenizer files leave truncation, padding or random merges (meant for training) switched on, which would
+        # change prompts silently.
         backend.no_truncation()
         backend.no_padding()
-        for of_chance in {"dropout", "alpha"} & {*dir(backend.model)}:  # of BPE's merges, of Unigram's cuts
+        for of_chance in {"dropout", "alpha"} & {*dir(backend.model)}:  # randomness of BPE, of Unigram
             setattr(backend.model, of_chance, None)
         _require_bounded(backend.normalizer)
         self._backend = backend
@@ -114,7 +120,7 @@ class FastTokenizer:
         if self._backend.decoder is None:
             from tokenizers import decoders
 
-            # Pieces are written in one of two ways: bytes as letters, or a space as ▁ and single bytes as <0x0A>.
+            # Vocabularies write tokens in one of two ways: bytes as letters, or a space as ▁ and a byte as <0x0A>.
             of_words = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
             decoder = decoders.ByteLevel() if "ByteLevel" in str(self._backend.pre_tokenizer) else of_words
             return [decoder.decode(self.pieces(row)) for row in rows]
@@ -130,27 +136,27 @@ class FastTokenizer:
         # The fast variant leaves out the character offsets, which are not needed here.
         try:
             encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=special_tokens)
-        except BaseException as error:  # such as a regular expression that tries too many ways to match
+        except BaseException as error:  # for example when a regular expression backtracks too much
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise ModelError(f"The model's tokenizer gives up on a text ({error}). Choose another model.") from error
         return [encoding.ids for encoding in encodings]
 
     def _special_tokens(self) -> tuple[list[int], list[int]] | None:
-        """Return the ids added before and after a text; None if they are not the same for every text."""
+        """Return the ids that are added before and after a text; None if they differ between "" and "a"."""
         (bare,) = self._encoded(["a"], special_tokens=False)
         empty, whole = self._encoded(["", "a"], special_tokens=True)
-        # The empty text has the added ids alone; try every way to split them into before and after.
+        # The empty text consists of the added ids; try every way to split them into ids before and after a text.
         splits = [(empty[:n], empty[n:]) for n in range(len(empty) + 1)]
         return next(((before, after) for before, after in splits if bare and [*before, *bare, *after] == whole), None)
 
 
 MAX_GROWTH = 1000
-"""How many times as long a tokenizer may make a text before it cuts it."""
+"""Maximum factor by which a tokenizer's normalizer may lengthen a text before the text is cut into pieces."""
 
 
 def _require_bounded(normalizer: Any) -> None:
-    """Raise ModelError for a normalizer whose replacements, one after the other, make a text longer without end."""
+    """Raise ModelError if the replacements of a normalizer together can lengthen a text by more than MAX_GROWTH."""
     growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
     if growth > MAX_GROWTH:
         raise ModelError(
@@ -160,8 +166,8 @@ def _require_bounded(normalizer: Any) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """Return how many times as long a step of a normalizer can make a text."""
-    if step["type"] == "Replace":  # a regular expression can match one character
+    """Return the largest factor by which a step of a normalizer can lengthen a text."""
+    if step["type"] == "Replace":  # a regular expression can match a single character
         return max(1.0, len(step["content"]) / max(1, len(step["pattern"].get("String", ""))))
     return math.prod(map(_growth, step.get("normalizers", [])))
 
@@ -193,7 +199,10 @@ class SlowTokenizer:
 
 
 class TokenizerWithBos:
-    """A tokenizer that begins texts with a token, unless they begin with it already (`--add-bos`)."""
+    """A tokenizer that puts BOS before texts that do not begin with it already (`--add-bos`).
+
+    Texts that are tokenised without special tokens stay unchanged.
+    """
 
     def __init__(self, tokenizer: TextTokenizer, bos: int) -> None:
         self._tokenizer, self._bos = tokenizer, bos

@@ -1,4 +1,4 @@
-"""Models that need no download: a trained one that ships with the package, and a small random Llama made on first use.
+"""Models that need no download: a trained model in this package, and a small random Llama made on first use.
 
 The tokenizer of the random model is trained on the datasets.
 """
@@ -17,7 +17,7 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.files.digests import fingerprint, source_fingerprint
 
 LABEL_REPEATS = 1_000
-"""How often each label name occurs among the tokenizer's training texts: enough to become one token."""
+"""Number of times that each label name is added to the tokenizer's training texts, so that it becomes one token."""
 
 
 def random_model_folder() -> Path:
@@ -40,13 +40,13 @@ def tokenizer_texts(datasets: Sequence[ClassificationDataset]) -> Iterator[str]:
 
 
 EMBEDDED_MODELS: dict[str, Callable[[], Path]] = {
-    "embedded": lambda: Path(__file__).with_name("model"),  # which MODEL_CARD.md there describes
+    "embedded": lambda: Path(__file__).with_name("model"),  # described in its MODEL_CARD.md
     "random": random_model_folder,
 }
-"""Names that `--model` takes besides folders and hub names -> function that returns the model's folder."""
+"""Model names that `--model` accepts in addition to folders and hub names -> function that returns the folder."""
 
 
 def shipped_model(model: ModelConfig) -> ModelConfig:
-    """Return the configuration with the folder of a model of EMBEDDED_MODELS in place of its name."""
+    """Replace the name of a model of EMBEDDED_MODELS by its folder; return other configurations unchanged."""
     make = EMBEDDED_MODELS.get(model.model)
     return model if make is None else replace(model, model=str(make()))

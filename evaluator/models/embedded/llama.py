@@ -1,6 +1,6 @@
 """Llamas with tied embeddings and byte-level tokenizers, saved as folders that every engine can load.
 
-A random one is at chance. With it a first run and every test use a real model, tokenizer and engine.
+A random Llama classifies at chance level, but lets a first run and the tests use a real model, tokenizer and engine.
 """
 
 import shutil
@@ -22,14 +22,14 @@ BOS_ID, EOS_ID = 0, 1
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaSize:
-    """The size of a Llama; defaults are those of the random model."""
+    """The size of a Llama; the defaults are the size of the random model."""
 
     vocab_size: int = 4096  # rows of the embeddings, and maximum number of tokens of the tokenizer
     hidden_size: int = 64
     intermediate_size: int = 176
     n_layers: int = 2
     n_heads: int = 2  # heads of size 32, the smallest that vLLM supports on a CPU
-    n_kv_heads: int | None = None  # heads of keys and values, which several heads share; None: as many as n_heads
+    n_kv_heads: int | None = None  # number of key-value heads, shared by groups of attention heads; None: n_heads
     context_length: int = 4096
     rope_theta: float = 10_000.0
 
@@ -49,12 +49,12 @@ def make_random_llama(
     """Write a random Llama (tied embeddings) with a byte-level BPE tokenizer; equal arguments give equal bytes.
 
     Args:
-        folder: to write; an existing one is left as it is. Created by renaming, so it is always complete.
-        texts: to learn the tokenizer's merges from.
-        size: of the model.
+        folder: folder to write; an existing folder is left unchanged. It gets its name last, so it is always complete.
+        texts: texts to learn the tokenizer's merges from.
+        size: size of the model.
         adds_bos: whether the tokenizer puts BOS before a text.
-        seed: of the weights.
-        dtype: that the weights are drawn and saved in; bfloat16 takes half of the memory and of the disk.
+        seed: random seed of the weights.
+        dtype: dtype in which weights are drawn and saved; bfloat16 needs half of the memory and disk space.
 
     Returns:
         `folder`.
@@ -82,7 +82,7 @@ def _save_random_weights(folder: Path, size: LlamaSize, seed: int, dtype: str) -
     from transformers import AutoModelForCausalLM
 
     # A logit is the product of a hidden state of unit variance and an embedding. With this standard deviation of the
-    # weights, logits have one of about one nat for every size: labels differ visibly and none dominates.
+    # weights, logits have a standard deviation of about one nat for every size: labels differ and none dominates.
     config = llama_config(size, initializer_range=size.hidden_size**-0.5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -94,7 +94,7 @@ def llama_config(size: LlamaSize, *, initializer_range: float = 0.02) -> "LlamaC
     """Return the configuration of a Llama whose embeddings are also its LM head.
 
     Args:
-        size: of the model.
+        size: size of the model.
         initializer_range: standard deviation of random weights.
     """
     from transformers import LlamaConfig
@@ -127,10 +127,10 @@ def byte_level_tokenizer(
     """Return a BPE tokenizer over bytes; BOS is token 0, EOS is token 1, and every byte is a token.
 
     Args:
-        texts: to learn merges from.
+        texts: texts to learn merges from.
         vocab_size: maximum number of tokens; with 258 nothing is merged.
         adds_bos: whether the tokenizer puts BOS before a text.
-        normalizer: applied to a text first.
+        normalizer: normaliser to apply to a text first; None: no normalisation.
         pre_tokenizer: cuts a text into pieces within which bytes may merge; None: words with the space before them.
     """
     tokenizer = Tokenizer(models.BPE())
@@ -162,7 +162,7 @@ def save_llama(folder: Path, model: "LlamaForCausalLM", dtype: "torch.dtype") ->
     model.config.dtype = torch.float32
     model.config.save_pretrained(folder)
     weights = {name: weight.to(dtype).contiguous() for name, weight in model.state_dict().items()}
-    del weights["lm_head.weight"]  # tied: engines read it under the name of the embeddings
+    del weights["lm_head.weight"]  # tied: engines use the embeddings in its place
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
