@@ -1,4 +1,4 @@
-"""The registry of engines, which imports an engine when it is used: listing names imports neither torch nor vllm."""
+"""The registry of engines. An engine is imported on first use, so listing names imports neither torch nor vllm."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,29 +22,29 @@ from evaluator.redaction import without_secrets
 
 @dataclass(frozen=True, kw_only=True)
 class EngineKind:
-    """What is known about an engine before it loads a model."""
+    """The properties and functions of an engine that are available before it loads a model."""
 
     summary: str
     find: Callable[..., ModelSource] = find_model
-    """Read a ModelConfig's model from its files; with `needs_weights=False` its weights may be absent.
+    """Finds the model of a ModelConfig and reads its facts; with `needs_weights=False` its weights may be absent.
 
-    Raises ModelError if it is missing or does not fit the engine.
+    Raises ModelError if the model is missing or does not fit the engine.
     """
 
     load: Callable[[ModelSource, ModelConfig], Engine]
-    versions: Callable[[], dict[str, str]] = dict  # package -> version; packages that affect the numbers
+    versions: Callable[[], dict[str, str]] = dict  # returns package -> version, of the packages that affect scores
     identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
-    """Returns the facts that determine scores. None: packages, device and dtype of this process (engine_identity)."""
+    """Returns the settings that affect scores; None: engine_identity takes them from this process and its devices."""
 
     has_hidden_states: bool = True
-    takes_adapters: bool = False  # whether it scores with LoRA adapters
-    quantizes: bool = False  # whether it takes `--quantization`
-    splits_models: bool = False  # whether one replica can lie on several devices
+    takes_adapters: bool = False  # whether the engine scores with LoRA adapters
+    quantizes: bool = False  # whether the engine supports `--quantization`
+    splits_models: bool = False  # whether a replica can be split over several devices
     runs_a_model: bool = True  # False: no weights are read and `--model` is ignored
 
 
 def _imported(name: str) -> Callable[..., Any]:
-    """Return a function that imports MODULE:NAME of this folder once it is called, and calls it."""
+    """Return a function that, when called, imports MODULE:NAME of this folder and calls it."""
     return lambda *arguments: resolve_name(f"evaluator.engine.{name}")(*arguments)
 
 
@@ -80,9 +80,9 @@ ENGINES: dict[str, EngineKind] = {
 
 
 def engine_name(config: ModelConfig) -> str:
-    """Return the name of the engine to use: the configured one, else vllm if it is installed, else transformers.
+    """Return the name of the engine to use: the configured engine, else vllm if it is installed, else transformers.
 
-    Raises ConfigError if it is unknown.
+    Raises ConfigError if there is no engine of the configured name.
     """
     name = config.engine or ("vllm" if find_spec("vllm") else "transformers")
     if name not in ENGINES:
@@ -91,12 +91,12 @@ def engine_name(config: ModelConfig) -> str:
 
 
 def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSource:
-    """Find the configured model for its engine; without `needs_weights`, its weights may be absent.
+    """Find the configured model and adapter for the engine; without `needs_weights`, the weights may be absent.
 
-    A model of EMBEDDED_MODELS is made if it is not there yet.
+    The random model of EMBEDDED_MODELS is made if it does not exist yet.
 
-    Raises ConfigError for an unknown engine or one that cannot quantise or take adapters, ModelError as EngineKind.find
-    and find_adapter do.
+    Raises ConfigError for an unknown engine and for options that the engine does not support, ModelError as
+    EngineKind.find and find_adapter do.
     """
     name = engine_name(config)
     kind = ENGINES[name]
@@ -113,7 +113,7 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
         config = shipped_model(config)
     source = kind.find(config, needs_weights=needs_weights)
     if name == "vllm" and source.short_context:
-        # vLLM turns the positions of all prompts alike: by the long factors if one may be longer.
+        # vLLM uses the same LongRoPE factors for all prompts: the long factors if any prompt may exceed this length.
         source = replace(source, context_length=source.short_context)
     if config.adapter is None:
         return source
@@ -122,7 +122,7 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
 
 
 def find_machine(config: ModelConfig) -> Machine:
-    """Return the devices that replicas are loaded on. Raises ConfigError for a cluster that does not answer."""
+    """Return the devices on which replicas are loaded. Raises ConfigError if a Ray cluster does not answer."""
     if config.devices.ray_address:
         from evaluator.engine.ray_cluster import cluster_machine
 
@@ -131,7 +131,7 @@ def find_machine(config: ModelConfig) -> Machine:
 
 
 def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
-    """Return the configuration with the number of devices, and how many of them a replica takes.
+    """Fill in the number of devices, and of devices per replica; for servers, return the configuration unchanged.
 
     Raises as devices.lay_out does.
     """
@@ -144,7 +144,7 @@ def with_devices(source: ModelSource, config: ModelConfig) -> ModelConfig:
 def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
     """Load the configured engine, and hash the weights at the same time unless their hash is known.
 
-    Raises ConfigError for an unknown one, ModelError if the model does not fit or its files changed meanwhile.
+    Raises ConfigError for an unknown engine, ModelError if the model does not fit or its files change while they load.
     """
     kind = ENGINES[engine_name(config)]
     if not kind.runs_a_model or kind.identity:  # no weights are read here
@@ -163,7 +163,7 @@ def load_engine(source: ModelSource, config: ModelConfig) -> Engine:
 
 
 def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
-    """Describe the engine as far as scores depend on it. Raises ModelError if servers do not answer."""
+    """Return the settings of the engine that affect scores. Raises ModelError if servers do not answer."""
     name = engine_name(config)
     kind = ENGINES[name]
     if not kind.runs_a_model:

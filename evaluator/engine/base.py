@@ -1,7 +1,8 @@
 """The interface of an engine: log-likelihoods of continuations, and hidden states of texts.
 
 Every suite consists of these two kinds of model call. An engine works on token ids; it has no notion of prompts, labels
-or datasets. Errors of the packages that compute become one sentence here, and their versions are part of every result.
+or datasets. The module also shortens errors of engine packages to one sentence, and reads the versions of these
+packages, which are part of every result.
 """
 
 import re
@@ -24,7 +25,7 @@ TokenIds = Sequence[int]
 
 
 class ContinuationRequest(NamedTuple):
-    """One context and the continuations to score after it; none of these is empty."""
+    """A context and the continuations to score after it; neither the context nor a continuation is empty."""
 
     context: TokenIds
     continuations: Sequence[TokenIds]
@@ -37,9 +38,9 @@ def require_room(requests: Requests, limit: int | None, reason: str) -> None:
     """Raise PromptTooLongError if a context with its longest continuation has more tokens than a limit.
 
     Args:
-        requests: with contexts and continuations.
-        limit: None: there is none.
-        reason: whose limit it is, and what to do about it: the end of the message.
+        requests: contexts and continuations.
+        limit: maximum number of tokens; None: no limit.
+        reason: end of the error message, which says whose limit it is and what the user can do.
     """
     lengths = (len(context) + max(map(len, continuations), default=0) for context, continuations in requests)
     if limit is not None and (longest := max(lengths, default=0)) > limit:
@@ -50,7 +51,7 @@ def require_room(requests: Requests, limit: int | None, reason: str) -> None:
 class ContinuationScores:
     """The scores of one request."""
 
-    index: int  # of the request in the sequence passed to the engine
+    index: int  # index of the request in the sequence passed to the engine
     token_log_probs: list[list[float]]  # [continuation][token], nats, over the whole vocabulary
 
 
@@ -58,8 +59,8 @@ class ContinuationScores:
 class TokenCounts:
     """Tokens that an engine has processed since it was created; updated while a call runs."""
 
-    prompt_tokens: int = 0  # tokens sent
-    cached_tokens: int = 0  # those of them served from the prefix cache
+    prompt_tokens: int = 0  # number of tokens sent
+    cached_tokens: int = 0  # number of these tokens taken from the prefix cache
 
     @property
     def computed_tokens(self) -> int:
@@ -84,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:
-        """Return the hidden state of each text's last token after the final norm, [len(texts), hidden size]."""
+        """Return each text's last hidden state, after the final norm: float32 of [len(texts), hidden size]."""
         ...
 
     def close(self) -> None:
@@ -119,23 +120,23 @@ class FakeEngine:
 
 
 class AdaptedEngine:
-    """An engine that was loaded with LoRA adapters, and whose calls all name the same one."""
+    """An engine with LoRA adapters, which uses the same one of them in every call."""
 
     def __init__(self, engine: Engine, adapter: Adapter) -> None:
         self.facts, self.counts, self.close = engine.facts, engine.counts, engine.close
-        # Such an engine takes the adapter of a call, and computes with the base alone where none is named.
+        # Engines with adapters take the adapter as an argument of a call; without it they use the base model alone.
         self.log_likelihoods = partial(engine.log_likelihoods, adapter=adapter)  # type: ignore[call-arg]
         self.hidden_states = partial(engine.hidden_states, adapter=adapter)  # type: ignore[call-arg]
 
 
 def adapted(engine: Engine, adapter: Adapter | None) -> Engine:
-    """Return an engine as it scores with an adapter that it was loaded with; None: with the base model alone."""
+    """Return an engine that scores with one of its loaded adapters; None: with the base model alone."""
     return AdaptedEngine(engine, adapter) if adapter else engine
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineIdentity:
-    """The settings that affect the numbers, besides model and tokens; known before the model is loaded.
+    """The settings that affect scores, in addition to model and tokens; known before the model is loaded.
 
     Settings that affect only speed (cache and step sizes) are left out.
     """
@@ -144,23 +145,23 @@ class EngineIdentity:
     versions: dict[str, str]  # package -> version
     device: str | None = None
     dtype: str | None = None
-    head_dtype: str | None = None  # of the logits
+    head_dtype: str | None = None  # dtype of the logits
     quantization: str | None = None
-    tensor_parallel: int | None = None  # sums over devices round differently
-    lora_rank: int | None = None  # loaded with adapters, an engine rounds otherwise, also for the base
-    runs_own_code: bool = False  # the model's, by --trust-remote-code
-    is_batch_invariant: bool = False  # VLLM_BATCH_INVARIANT
-    served_name: str | None = None  # of the model that servers score with
+    tensor_parallel: int | None = None  # number of devices for each layer: sums over devices round differently
+    lora_rank: int | None = None  # largest rank of loaded adapters, which change the rounding of base scores as well
+    runs_own_code: bool = False  # whether the model's own code runs (--trust-remote-code)
+    is_batch_invariant: bool = False  # environment variable VLLM_BATCH_INVARIANT
+    served_name: str | None = None  # name under which servers serve the model
 
 
 _MAX_CHARACTERS = 300
 
 
 def first_sentence(error: BaseException) -> str:
-    """Return the sentence of an error that says what is wrong, without a full stop.
+    """Return the first sentence of an error's message, without a full stop and at most _MAX_CHARACTERS long.
 
-    That is the first of its message: of the first violation if pydantic lists them, and of the last line if the
-    message has a traceback of another process.
+    If pydantic lists several violations, the message of the first violation counts. If the message contains a traceback
+    of another process, its last line counts.
     """
     listed = error.errors() if hasattr(error, "errors") else []
     text = str(listed[0]["msg"]).removeprefix("Value error, ") if listed else str(error)
@@ -170,7 +171,12 @@ def first_sentence(error: BaseException) -> str:
 
 
 def way_out(error: BaseException, dtype: str) -> str:
-    """Suggest an alternative after an engine refused a model in this dtype."""
+    """Return a hint for the user after an engine failed with a model.
+
+    Args:
+        error: exception of the engine.
+        dtype: dtype in which the engine was to compute.
+    """
     wants_bfloat16 = dtype != "bfloat16" and re.search(r"\bbf(loat)?16\b", str(error), re.IGNORECASE)
     if "head_dtype" in str(error):
         return "Use --head-dtype model."

@@ -1,10 +1,10 @@
-"""A KV connector for vLLM that shares cache blocks in part, which vLLM's prefix cache does not.
+"""A KV connector for vLLM that lets prompts share parts of cache blocks.
 
-vLLM shares whole blocks. A prefix that ends inside a block is computed again for every prompt that continues it, on
-average half a block each. This connector takes these tokens from a block that is already computed: it copies that block
-into a block of the new prompt, where the tokens after the shared ones are then overwritten. Whole blocks are copied,
-before a step computes anything, so neither the layout of keys and values within a block matters nor the order in which
-blocks are reallocated meanwhile.
+vLLM's prefix cache shares whole blocks only. If a shared prefix ends inside a block, the tokens of this block, on
+average half a block, are computed again for every prompt. This connector takes them from a block that is already
+computed: it copies that block into a block of the new prompt, where the tokens after the shared tokens are then
+overwritten. Whole blocks are copied, before a step computes anything. So neither the layout of keys and values within a
+block matters, nor the order in which blocks are reallocated in the meantime.
 """
 
 from collections import Counter
@@ -35,32 +35,32 @@ For a thousand SNLI prompts a limit of one step computed 16% more tokens than a 
 
 @dataclass
 class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untyped here
-    """What the scheduler tells the worker about one step."""
+    """The data that the scheduler sends to the worker for one step."""
 
     engine_id: str
-    sources: list[int]  # blocks to copy before anything is computed
-    targets: list[int]
+    sources: list[int]  # blocks to copy before the step computes anything
+    targets: list[int]  # blocks to copy the sources to
 
 
 class _Prefix(NamedTuple):
-    """What precedes the tokens of a block."""
+    """The identity of everything before the tokens of a block."""
 
-    digest: bytes | None  # of all tokens before it; None for the first block
-    adapter: Hashable  # None: the base model's own
+    digest: bytes | None  # digest of all tokens before the block; None for the first block
+    adapter: Hashable  # LoRA adapter, as vLLM hashes it; None: base model
 
 
 class _Running(NamedTuple):
     """A request to which cache blocks are allocated."""
 
     request: Any
-    blocks: list[int]  # of its tokens from the first on, those computed in the step under scheduling among them
+    blocks: list[int]  # blocks of its tokens in order, including tokens that the step being scheduled computes
 
 
 class _Plan(NamedTuple):
     """The cached tokens that a request being scheduled reuses."""
 
     n_cached: int  # tokens in whole blocks
-    source: int | None  # block to copy the tokens after them from
+    source: int | None  # block from which the tokens after the whole blocks are copied; None: no block
 
 
 class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
@@ -76,13 +76,13 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._index = BlockIndex()
         self._running: dict[str, _Running] = {}
         self._plans: dict[str, _Plan] = {}
-        self._scheduled = BlockIndex()  # what the step under scheduling will compute
+        self._scheduled = BlockIndex()  # blocks that the step being scheduled will compute
         self._waited: Counter[str] = Counter()  # request -> steps it has waited
-        self._copies: list[tuple[int | None, int]] = []
-        self._kept: dict[int, None] = {}  # blocks of finished requests, oldest first
-        self._caches: list[Ints] = []  # of each layer: a row for each block
+        self._copies: list[tuple[int | None, int]] = []  # (source, target) blocks of the step being scheduled
+        self._kept: dict[int, None] = {}  # partly filled blocks of finished requests, oldest first
+        self._caches: list[Ints] = []  # KV cache of each layer, one row for each block
 
-    # In the scheduler.
+    # Methods that run in the scheduler.
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         self._pool = gpu_block_pool
@@ -90,6 +90,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         if not self._active:
             return 0, False
+        # Release kept blocks if the cache has too few free blocks for the request.
         n_missing = -(-request.num_tokens // self._block_tokens) - self._pool.get_num_free_blocks()
         if n_missing > 0:
             self._release([*self._kept][:n_missing])
@@ -104,7 +105,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         prefix = _prefix(request, place)
         match = self._index.longest(prefix, tokens, self._holds) if sharable > 0 else None
         shared = min(match.n_tokens, sharable) if match else 0
-        # Wait a step (None) where a request of the same step computes more of the block than is computed so far.
+        # Return None, to wait a step, if another request of this step will compute more of the tokens to share.
         if sharable - shared >= MIN_GAIN_TOKENS and self._waited[request.request_id] < _MAX_WAITS:
             scheduled = self._scheduled.longest(prefix, tokens, lambda _block: True)
             if scheduled and min(scheduled.n_tokens, sharable) - shared >= MIN_GAIN_TOKENS:
@@ -118,12 +119,12 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._running[request.request_id] = running = _Running(request, block_ids)
         if not self._active:
             return
-        # vLLM does not ask what is cached for a request that is to read nothing from the cache.
+        # There is no plan for a request that must not read the cache: vLLM then does not ask for matching tokens.
         plan = self._plans.pop(request.request_id, _Plan(0, None))
         target = plan.n_cached // self._block_tokens
         if num_external_tokens and block_ids[target] != plan.source:
             self._copies.append((plan.source, block_ids[target]))
-        # A long prompt is computed in chunks: only so many tokens have blocks so far.
+        # A long prompt is computed in chunks: only tokens before `end` have blocks so far.
         end = min(request.num_tokens, len(block_ids) * self._block_tokens)
         self._add(self._scheduled, running, plan.n_cached, end)
 
@@ -133,7 +134,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             for request_id, blocks in zip(continued.req_ids, continued.new_block_ids, strict=True):
                 if blocks and request_id not in continued.resumed_req_ids:  # a resumed request was given all its blocks
                     self._running[request_id].blocks.extend(blocks[0])
-            # First token that the step computes of each request.
+            # Request -> index of the first token that the step computes.
             starts = {request.req_id: request.num_computed_tokens for request in new}
             starts |= dict(zip(continued.req_ids, continued.num_computed_tokens, strict=True))
             self._scheduled.clear()
@@ -155,9 +156,9 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def check_idle(self) -> None:
         """Check that connector and cache agree while no request runs.
 
-        Every block is either free or kept by the connector, once; nothing is left of finished requests; and a block
-        that vLLM would share is indexed here, if at all, under the tokens of its hash. Raises AssertionError otherwise:
-        scores computed from a wrong block would be wrong without notice.
+        Every block is either free or kept by the connector, and listed only once; no data of finished requests remain;
+        and a block that vLLM could share is indexed here, if at all, under the tokens of vLLM's hash. Raises
+        AssertionError otherwise: scores computed from a wrong block would be wrong without notice.
         """
         if not self._active:
             return
@@ -179,12 +180,12 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 assert get_block_hash(stated) == expected, f"block {number} is indexed under the tokens of another"
 
     def forget(self) -> None:
-        """Release all blocks, so that the cache can be emptied."""
+        """Release all kept blocks and clear the index, so that the cache can be emptied."""
         self._release([*self._kept])
         self._index.clear()
 
     def _add(self, index: BlockIndex, running: _Running, start: int, end: int) -> None:
-        """Add the blocks that hold these tokens of a request."""
+        """Add to an index the blocks that hold the tokens from `start` to `end` of a request."""
         size, (request, blocks) = self._block_tokens, running
         ids = request.all_token_ids
         for place in range(start // size, -(-end // size)):
@@ -192,12 +193,12 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             index.add(_prefix(request, place), tokens, blocks[place])
 
     def _holds(self, block: int) -> bool:
-        # vLLM itself would share a block with a hash. If the block was reallocated in this step, it is copied before it
-        # is overwritten.
+        # vLLM itself could still share a block that has a hash. If such a block is reallocated in this step, it is
+        # copied before it is overwritten.
         return block in self._kept or self._pool.blocks[block].block_hash is not None
 
     def _keep(self, block: int) -> None:
-        """Keep a partly filled block, which vLLM would reallocate next."""
+        """Keep a partly filled block, which vLLM would otherwise reallocate next."""
         if block in self._index and block not in self._kept and self._pool.blocks[block].block_hash is None:
             self._pool.touch([self._pool.blocks[block]])
             self._kept[block] = None
@@ -209,11 +210,11 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._index.discard(block)
             self._pool.free_blocks([self._pool.blocks[block]])
 
-    # In the worker.
+    # Methods that run in the worker.
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        # As rows of 8-byte words, which NumPy copies faster than torch copies the elements of a block by index. A block
-        # has at least 32 tokens, so its size is a multiple of 8 bytes; view raises if its elements are not contiguous.
+        # View a cache as rows of 8-byte words, which NumPy copies faster than torch copies blocks by index. A block has
+        # at least 32 tokens, so its size is a multiple of 8 bytes; view raises if its elements are not contiguous.
         self._caches = [cache.view(len(cache), -1).view(torch.int64).numpy() for cache in kv_caches.values()]
 
     def start_load_kv(self, _forward_context: Any, **_kwargs: Any) -> None:
@@ -239,6 +240,11 @@ def _params(request: Any) -> dict[str, Any]:
 
 
 def _prefix(request: Any, place: int) -> _Prefix:
-    """Identify the context of a block's keys and values: the tokens before it, and the LoRA adapter."""
-    adapter = generate_block_hash_extra_keys(request, 0, 0, 0)[0]  # what vLLM hashes with the tokens of a block
+    """Return what the keys and values of a block depend on besides its tokens: the tokens before it, and the adapter.
+
+    Args:
+        request: request of vLLM.
+        place: index of the block in the request.
+    """
+    adapter = generate_block_hash_extra_keys(request, 0, 0, 0)[0]  # vLLM hashes it with the tokens of a block
     return _Prefix(request.block_hashes[place - 1] if place else None, adapter)

@@ -1,4 +1,4 @@
-"""The devices that engines compute on, and how a model is laid over them: replicas, and devices of each."""
+"""The devices that engines compute on, and the layout of a model: number of replicas and of devices per replica."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ DeviceKind = Literal["cpu", "cuda"]
 
 
 def device_kind() -> DeviceKind:
-    """Return the kind of device that engines compute on."""
+    """Return the kind of device that engines compute on: "cuda" if PyTorch finds a GPU, else "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -29,11 +29,11 @@ def cores() -> list[int]:
 
 
 def head_dtype(source: ModelSource, config: ModelConfig, kind: DeviceKind) -> str:
-    """Return the dtype that logits are computed in: float32, or that of the model.
+    """Return the dtype in which logits are computed: float32, or the dtype of the model.
 
-    In bfloat16 logits of 16 to 32 lie in steps of 1/8 nat, so that labels tie. On a GPU a product of 16-bit numbers
-    with results in float32 costs nothing; a CPU needs a copy of the head in float32 at each step. vLLM has no
-    batch-invariant kernel for such a product, and none for a quantised head.
+    In bfloat16, logits from 16 to 32 are multiples of 1/8 nat, so that labels can tie. On a GPU, a product of 16-bit
+    numbers with results in float32 costs nothing; a CPU needs a copy of the head in float32 at each step. vLLM has no
+    batch-invariant kernel for such a product, and no kernel for a quantised head.
 
     Raises ConfigError if `--head-dtype float32` is given for a quantised head.
     """
@@ -51,50 +51,50 @@ def head_dtype(source: ModelSource, config: ModelConfig, kind: DeviceKind) -> st
 
 
 def is_batch_invariant() -> bool:
-    """Return whether vLLM is told to compute each prompt alike, whatever it is computed with."""
+    """Return whether vLLM is set to give a prompt the same scores in every batch (VLLM_BATCH_INVARIANT=1)."""
     return os.environ.get("VLLM_BATCH_INVARIANT") == "1"
 
 
 def split(cores: Sequence[int], n: int) -> list[Sequence[int]]:
-    """Return n groups of neighbouring cores, as equal as can be."""
+    """Split cores into n groups of neighbours, whose sizes differ by at most one."""
     return [cores[len(cores) * part // n : len(cores) * (part + 1) // n] for part in range(n)]
 
 
 def return_freed_memory() -> None:
-    """Return memory that freed tensors on a CPU have left to the system. Does nothing without glibc."""
+    """Give memory of freed CPU tensors back to the operating system. Does nothing without glibc."""
     if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         malloc_trim(0)
 
 
-# Of a GPU's memory; the rest is for the prefix cache and for what a step computes.
+# Share of a GPU's memory for weights; the rest is for the prefix cache and for the activations of a step.
 SHARE_FOR_WEIGHTS = 0.8
 _GIB = 2**30
 
 
 class Place(NamedTuple):
-    """The devices of a model among those of a run."""
+    """The devices of one model among all devices of a run."""
 
-    devices: Sequence[int]  # their numbers
-    n_of_run: int  # devices of all models that are loaded at the same time
+    devices: Sequence[int]  # numbers of the model's devices
+    n_of_run: int  # number of devices of all models that are loaded at the same time
 
 
 class Machine(NamedTuple):
     """The devices that replicas can be loaded on."""
 
     kind: DeviceKind
-    name: str  # of a device
-    n_devices: int  # GPUs, or processors
-    max_devices: int  # a processor can be split into its cores
-    memory_bytes: int | None = None  # of one GPU
-    hosts: tuple[int, ...] = ()  # devices, or cores, of each host of a cluster; empty: all are on one host
+    name: str  # name of one device
+    n_devices: int  # number of GPUs, or of processors
+    max_devices: int  # number of GPUs, or of cores, into which a processor can be split
+    memory_bytes: int | None = None  # memory of one GPU; None: not known, as on a CPU
+    hosts: tuple[int, ...] = ()  # number of GPUs, or of cores, of each host of a cluster; empty: a single host
 
     @property
     def max_per_host(self) -> int:
-        """The most devices that a replica can lie on."""
+        """Maximum number of devices of a replica, which must all be on one host."""
         return max(self.hosts, default=self.max_devices)
 
     def n_groups(self, size: int) -> int:
-        """Return how many groups of so many devices the hosts have."""
+        """Return the number of groups of `size` devices that the hosts have, each group on one host."""
         return sum(host // size for host in self.hosts or [self.max_devices])
 
 
@@ -119,17 +119,18 @@ def this_processor() -> Machine:
 
 
 def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, splits_models: bool) -> ModelConfig:
-    """Return the configuration with numbers in place of `all` and of options that are left out.
+    """Fill in the numbers of devices and of devices per replica, for `all` and for options that are left out.
 
     Args:
         source, config: the model, and how to load it.
-        machine: what it is loaded on.
-        splits_models: whether the engine can lay one replica over several devices.
+        machine: devices to load the model on.
+        splits_models: whether the engine can split one replica over several devices.
 
     Raises:
-        ConfigError: more devices are requested than exist, their number is not a multiple of a replica's, or
-            --pipeline-parallel is used on a CPU.
-        ModelError: no number of these devices holds the model.
+        ConfigError: more devices are requested than exist, their number is not a multiple of a replica's, hosts have no
+            room for the replicas, --tensor-parallel does not divide the attention heads, or an option is not supported
+            by the engine or on a CPU.
+        ModelError: the model does not fit into the memory of these devices.
     """
     wanted = config.devices
     if wanted.per_replica > 1 and not splits_models:
@@ -176,7 +177,7 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
 
 
 def n_replicas(devices: DevicesConfig) -> int:
-    """Return the number of replicas, once devices are laid out."""
+    """Return the number of replicas of a layout that lay_out has filled in."""
     groups = devices.n // devices.per_replica if isinstance(devices.n, int) else 1
     return groups * devices.engines_per_device
 
@@ -184,9 +185,10 @@ def n_replicas(devices: DevicesConfig) -> int:
 def _min_tensor_parallel(
     source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int, *, splits_models: bool
 ) -> int:
-    """Return the smallest number of devices for each layer with which the model fits; 1 where memory is not known.
+    """Return the smallest tensor-parallel size with which the model fits into GPU memory.
 
-    It divides the devices asked for and the heads. Raises ModelError if there is none.
+    The size divides the requested number of devices and the attention heads. It is 1 if the memory is not known or the
+    engine cannot split models. Raises ModelError if no size fits.
     """
     if machine.memory_bytes is None or not splits_models:
         return 1
@@ -210,6 +212,9 @@ def _min_tensor_parallel(
 
 
 def _divides_heads(n: int, source: ModelSource) -> bool:
-    """Return whether n devices can share the attention heads: fewer key-value heads are copied, not split."""
+    """Return whether n devices can share the attention heads equally.
+
+    Key-value heads are split as well, or copied to several devices if there are fewer heads than devices.
+    """
     n_kv_heads = source.n_kv_heads or n
     return (source.n_heads or n) % n == 0 and (n_kv_heads % n == 0 or n % n_kv_heads == 0)

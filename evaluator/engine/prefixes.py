@@ -1,6 +1,6 @@
-"""What requests share: blocks of the cache that a prompt can continue, prefixes worth a request, and tries.
+"""Tokens that requests share: an index of cache blocks, prefixes that deserve a request, and tries of continuations.
 
-In the trie of a context a token after its prefix is one node with one log-probability, whichever request returned it.
+In the trie of a context, every node is a token after a prefix, with one log-probability, whichever request returned it.
 """
 
 import math
@@ -15,18 +15,21 @@ from evaluator.tokens.boundary import n_shared
 Tokens = tuple[int, ...]
 
 MIN_GAIN_TOKENS = 4
-"""Minimum number of shared tokens for which a request waits for the step that computes them.
+"""Minimum number of additional shared tokens for which a request waits for the step that computes them.
 
 For a thousand SNLI prompts 1 or 8 tokens instead of 4 made a difference of 1%.
 """
 
 
 MAX_SHARED_TOKENS, NO_REUSE = "max_shared_tokens", "no_reuse"
-"""Keys of a request's `kv_transfer_params`: how many of its tokens may be taken from blocks of other requests (all but
-the last if left out); whether its last block is useless to other requests."""
+"""Keys of a request's `kv_transfer_params`.
+
+MAX_SHARED_TOKENS: number of its tokens that may be taken from blocks of other requests; default: all but the last.
+NO_REUSE: whether its last block is useless to other requests.
+"""
 
 _BLOCKS_PER_KEPT_BLOCK = 4
-"""At most one in so many blocks of the cache holds the last, partly filled block of a finished request."""
+"""Number of cache blocks for which one partly filled block of a finished request may be kept."""
 
 
 def max_kept_blocks(n_blocks: int) -> int:
@@ -35,18 +38,18 @@ def max_kept_blocks(n_blocks: int) -> int:
 
 
 class Match(NamedTuple):
-    """A block that begins with the same tokens as the requested ones."""
+    """A block whose first tokens are equal to the first of the requested tokens."""
 
     block: int
     n_tokens: int  # number of equal leading tokens
 
 
 class BlockIndex:
-    """Blocks of one cache, with the tokens computed in each block and the prefix that precedes them."""
+    """An index of the blocks of one cache: the tokens computed in each block, and the prefix before them."""
 
     def __init__(self) -> None:
         self._after: dict[Hashable, list[tuple[Tokens, int]]] = {}  # prefix -> sorted (tokens, block) pairs
-        self._entries: dict[int, tuple[Hashable, Tokens]] = {}
+        self._entries: dict[int, tuple[Hashable, Tokens]] = {}  # block -> (prefix, tokens)
 
     def __contains__(self, block: int) -> bool:
         return block in self._entries
@@ -72,7 +75,7 @@ class BlockIndex:
         self._entries.clear()
 
     def entries(self) -> dict[int, tuple[Hashable, Tokens]]:
-        """Return the prefix and tokens of every block. Raises AssertionError if the two ways of finding one differ."""
+        """Return block -> (prefix, tokens). Raises AssertionError if the two tables of the index disagree."""
         rows = [(block, (prefix, tokens)) for prefix, after in self._after.items() for tokens, block in after]
         assert len(rows) == len(self._entries), f"{len(rows)} rows of {len(self._entries)} blocks"
         assert dict(rows) == self._entries, "rows and entries differ"
@@ -83,11 +86,11 @@ class BlockIndex:
         """Return the block after `prefix` that shares the most leading tokens with `tokens`, or None.
 
         Args:
-            prefix: of the block.
-            tokens: after the prefix.
-            holds: returns whether a block still has its registered content; blocks that do not are removed.
+            prefix: prefix before the block.
+            tokens: requested tokens after the prefix.
+            holds: returns whether a block still has its registered content; other blocks are removed.
         """
-        # Rows are sorted, so the longest shared beginning is that of one of the two neighbours.
+        # Rows are sorted, so one of the two rows next to the place of `tokens` shares the longest beginning.
         while rows := self._after.get(prefix):
             place = bisect_left(rows, (tokens, -1))
             neighbours = rows[max(0, place - 1) : place + 1]
@@ -99,47 +102,54 @@ class BlockIndex:
         return None
 
 
-_MIN_SAVED_TOKENS = 64  # saved by a prefix of its own; a request costs about as much
+_MIN_SAVED_TOKENS = 64  # minimum number of tokens that a request for a prefix must save, which is about its cost
 
 
 class _Shared(NamedTuple):
-    """A beginning that neighbouring contexts share."""
+    """A prefix that consecutive contexts share."""
 
-    first: int
-    last: int  # the context after the last one
-    n_tokens: int
+    first: int  # index of the first context
+    last: int  # index after the last context
+    n_tokens: int  # length of the prefix
 
 
 def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[Sequence[int]]]:
-    """Return prompts to send before the contexts, in levels: a prompt begins with prompts of earlier levels.
+    """Return the prompts to compute before the contexts, in levels: a prompt continues prompts of earlier levels.
 
-    A recurrent state sums up all tokens before it, and a cache keeps it for few places of a prompt, near its end.
-    Prompts that go on differently after a shared beginning find no state there, unless that beginning was a prompt
-    itself. Such a prompt is one token longer than what is shared: the state before the last token of a prompt is kept.
+    A recurrent state sums up all tokens before it, and a cache keeps states at only a few positions of a prompt, near
+    its end. Prompts that differ after a shared prefix find no state at the end of this prefix, unless the prefix was a
+    prompt itself. Such a prompt is one token longer than the prefix, because the cache keeps the state before the last
+    token of a prompt.
 
     Args:
-        contexts: token ids, in prefix order; in another order fewer prefixes are found.
-        unit: states are kept at multiples of so many tokens.
+        contexts: token ids, in prefix order; in another order fewer prefixes are detected.
+        unit: number of tokens; states are kept at multiples of it.
     """
     levels: list[list[Sequence[int]]] = []
-    around: list[_Shared] = []
+    around: list[_Shared] = []  # stack of the prefixes that enclose the present one, shortest first
+    # Enclosing prefixes come first, so the height of the stack is the level of a prefix.
     for shared in sorted(_shared(contexts, unit), key=lambda shared: (shared.first, shared.n_tokens)):
         while around and around[-1].last <= shared.first:
             around.pop()
         if len(levels) == len(around):
             levels.append([])
-        # The last of them in prefix order is the one that is surely longer.
+        # In prefix order the last of the contexts is certainly longer than their shared prefix.
         levels[len(around)].append(contexts[shared.last - 1][: shared.n_tokens + 1])
         around.append(shared)
     return levels
 
 
 def _shared(contexts: Sequence[Sequence[int]], unit: int) -> Iterator[_Shared]:
-    """Yield the beginnings, in units, that save enough: counted from the longest shorter one of the same contexts."""
+    """Yield shared prefixes, cut to multiples of `unit`, that save at least _MIN_SAVED_TOKENS tokens.
+
+    A prefix is computed once instead of once for each of its contexts. Saved are its tokens after the next shorter
+    shared prefix of the same contexts.
+    """
     lengths = [n_shared(one, other) // unit * unit for one, other in pairwise(contexts)]
-    open_since = [(0, 0)]  # tokens, first context; longer ones last
-    for place, n_tokens in enumerate([*lengths, 0], start=1):
+    open_since = [(0, 0)]  # stack of the prefixes of the present context: (tokens, first context), longest last
+    for place, n_tokens in enumerate([*lengths, 0], start=1):  # the 0 closes all prefixes at the end
         first = place - 1
+        # Close the prefixes that the context `place` does not share.
         while open_since[-1][0] > n_tokens:
             longer, first = open_since.pop()
             shorter = max(n_tokens, open_since[-1][0])
@@ -149,7 +159,7 @@ def _shared(contexts: Sequence[Sequence[int]], unit: int) -> Iterator[_Shared]:
             open_since.append((n_tokens, first))
 
 
-MAX_IDS = 128  # vLLM's limit on the tokens whose log-probabilities one request can return
+MAX_IDS = 128  # vLLM's maximum number of tokens whose log-probabilities one request can return
 
 TokenPath = tuple[int, ...]  # the first tokens of a continuation; () is the end of the context
 
@@ -157,15 +167,15 @@ TokenPath = tuple[int, ...]  # the first tokens of a continuation; () is the end
 class Question(NamedTuple):
     """A prompt of context + path, and the tokens whose log-probabilities are wanted at its last positions.
 
-    The last row has the tokens wanted after the whole path, the row before it those wanted after the path without its
-    last token, and so on.
+    The last row has the tokens wanted after the whole path, the row before it the tokens wanted after the path without
+    its last token, and so on.
     """
 
     path: TokenPath
     rows: list[list[int]]
 
     def paths(self) -> Iterator[tuple[TokenPath, list[int]]]:
-        """Yield each row with the beginning of the path that its tokens follow."""
+        """Yield the rows as (beginning of the path, tokens wanted after it)."""
         for end, tokens in enumerate(self.rows, start=len(self.path) - len(self.rows) + 1):
             yield self.path[:end], tokens
 
@@ -176,8 +186,8 @@ class ContinuationTrie:
     def __init__(self, context: Sequence[int], continuations: Iterable[Sequence[int]]) -> None:
         self.context = list(context)
         self.continuations: dict[TokenPath, None] = {}  # distinct, in the order in which they were added
-        self._children: dict[TokenPath, dict[int, None]] = defaultdict(dict)
-        self._log_probs: dict[TokenPath, float] = {}
+        self._children: dict[TokenPath, dict[int, None]] = defaultdict(dict)  # path -> distinct next tokens
+        self._log_probs: dict[TokenPath, float] = {}  # path -> log-probability of its last token, nats
         self.extend(continuations)
 
     def extend(self, continuations: Iterable[Sequence[int]]) -> None:
@@ -188,7 +198,7 @@ class ContinuationTrie:
                 self._children[continuation[:end]][continuation[end]] = None
 
     def learn(self, path: TokenPath, log_prob: float) -> None:
-        """Store the log-probability of the last token of a path; a value stored earlier stays."""
+        """Store the log-probability (nats) of the last token of a path, unless one is stored already."""
         self._log_probs.setdefault(path, log_prob)
 
     def first_token_questions(self) -> Iterator[Question]:
@@ -196,15 +206,16 @@ class ContinuationTrie:
         yield from _one_row_each((), list(self._children[()]))
 
     def path_questions(self) -> Iterator[Question]:
-        """Yield one question for each longest path, with a row for each of its beginnings that no earlier one has.
+        """Yield one question for each longest path, with a row for each beginning that no earlier question covers.
 
-        A path differs from every earlier one before the first of its rows, so a prefix cache with blocks of earlier
-        ones hides none of them. A row has at most MAX_IDS tokens; others are left to missing_questions.
+        The rows start where the path differs from all earlier paths. vLLM returns no rows for tokens that it reads from
+        the prefix cache, and blocks of earlier paths end before these rows. A row has at most MAX_IDS tokens; the other
+        tokens are left to missing_questions.
         """
         covered: set[TokenPath] = set()
         for path in sorted(self._children):  # paths with a common beginning are neighbours
             if any((*path, token) in self._children for token in self._children[path]):
-                continue  # the beginning of a longer path
+                continue  # a longer path contains this one
             beginnings = [path[:end] for end in range(len(path) + 1) if path[:end] not in covered]
             covered.update(beginnings)
             yield Question(path, [list(self._children[beginning])[:MAX_IDS] for beginning in beginnings])
@@ -221,7 +232,7 @@ class ContinuationTrie:
         return next(self.missing_questions(), None) is None
 
     def largest_sum(self) -> float:
-        """Return the largest sum of the probabilities of the tokens that follow one path: at most 1 and rounding."""
+        """Return the largest sum of probabilities of the tokens after one path: at most 1, except for rounding."""
         sums = (
             math.fsum(math.exp(self._log_probs[(*path, token)]) for token in tokens)
             for path, tokens in self._children.items()
@@ -229,7 +240,7 @@ class ContinuationTrie:
         return max(sums, default=0.0)
 
     def token_log_probs(self, continuation: Sequence[int]) -> list[float]:
-        """Return the log-probability (nats) of each token of a continuation. Raises KeyError if one is missing."""
+        """Return the log-probability (nats) of each token of a continuation. Raises KeyError if it is not stored."""
         path = tuple(continuation)
         return [self._log_probs[path[:end]] for end in range(1, len(path) + 1)]
 

@@ -1,8 +1,8 @@
-"""Start a Ray cluster on this machine, or join one, and leave nothing behind; the process of one replica.
+"""Start a Ray cluster on this machine or join a running one, leave nothing behind, and define the actor of a replica.
 
-The files of a local cluster are in a folder of their own below the system's temporary folder, because Ray puts sockets
-there and their paths must be short. A small process waits for the end of the command: if that was killed, it ends what
-is left of the cluster, some of which would go on for a minute, and removes the folder.
+The files of a local cluster are in a separate folder below the system's temporary folder, because Ray puts sockets
+there and their paths must be short. A small process waits for the end of the command: if the command was killed, it
+ends the remaining processes of the cluster, some of which would run for another minute, and removes the folder.
 """
 
 import os
@@ -39,20 +39,20 @@ from evaluator.run_log import now
 _PREFIX = "evaluator-ray-"
 _MAX_TEMPORARY_PATH = 40  # characters; a socket's whole path has at most 107, of which Ray takes up to 65
 _SECONDS_TO_ANSWER = 10
-_OBJECT_STORE_BYTES = 256 * 2**20  # jobs and results on their way; more of them go to disk
+_OBJECT_STORE_BYTES = 256 * 2**20  # memory for jobs and results in transit; Ray writes the rest to disk
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_RECORD_ACTOR_TASK_LOGGING": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_worker_niceness": "0",  # as one process has it
+    "RAY_worker_niceness": "0",  # the priority of an engine in the command's process
 }
 
 LOGS_ELSEWHERE = f"evaluator-logs-{os.getuid()}"
-"""Folder below the temporary one of a host that has not the run's folder."""
+"""Name of the log folder in the temporary folder of a host, if the host does not have the run's folder."""
 
 _SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
-_MAX_STARTS_AT_A_TIME = 8  # without GPUs: neighbours are mostly on one host, and no more of them than that wait
-# Below the ports that systems hand out by themselves. Each replica looks for its free ports in a range of its own.
+_MAX_STARTS_AT_A_TIME = 8  # period of the delays of replicas without GPU numbers
+# Ports below those that operating systems assign automatically. Each replica looks for free ports in a different range.
 _FIRST_PORT, _LAST_PORT, PORTS = 20_000, 32_767, 64
 
 _REAPER = """
@@ -69,7 +69,10 @@ if not sys.stdin.readline():
 
 
 def cluster_of(devices: DevicesConfig, kind: DeviceKind) -> AbstractContextManager[Any]:
-    """Return a context with a cluster that has the devices of a layout. On entry raises ConfigError if none starts."""
+    """Return a context manager for a cluster with the devices of a layout: a shared, a running or a new cluster.
+
+    Entering the context yields the module ray, and raises ConfigError if the cluster cannot be started or reached.
+    """
     if _shared:
         return nullcontext(_shared[-1])
     if devices.ray_address:
@@ -79,12 +82,12 @@ def cluster_of(devices: DevicesConfig, kind: DeviceKind) -> AbstractContextManag
     return local_cluster(n, n_gpus if kind == "cuda" else 0)
 
 
-_shared: list[Any] = []  # the module ray, while models of this process share a cluster
+_shared: list[Any] = []  # the module ray, while several models of this process share a cluster
 
 
 @contextmanager
 def shared(cluster: AbstractContextManager[Any]) -> Iterator[None]:
-    """Keep a cluster for all models of this process: within this context, clusters that are asked for are this one."""
+    """Make all models of this process use one cluster: within this context, cluster_of returns this cluster."""
     with cluster as ray:
         _shared.append(ray)
         try:
@@ -125,15 +128,18 @@ _OF_A_HOST = ("VLLM_API_KEY", "VLLM_PORT", "VLLM_HOST_IP", "CUDA_VISIBLE_DEVICES
 
 
 def environment_for_hosts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the command that replicas on all hosts compute with: of the hub, vLLM, PyTorch, NCCL.
+    """Return the environment variables that replicas on all hosts need: of the hub, vLLM, PyTorch, NCCL and CUDA.
 
-    What belongs to one host or to servers stays here.
+    Variables that are valid only on one host or only for servers are left out.
     """
     return {name: value for name, value in environment.items() if name.startswith(_SENT) and name not in _OF_A_HOST}
 
 
 def require_answer(address: str) -> None:
-    """Raise ConfigError unless something listens at HOST:PORT: Ray itself would wait for many minutes."""
+    """Raise ConfigError unless something listens at HOST:PORT, for which Ray would wait many minutes.
+
+    The address "auto" is not checked.
+    """
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
@@ -149,9 +155,9 @@ def require_answer(address: str) -> None:
 
 @cache
 def cluster_machine(address: str) -> Machine:
-    """Return the devices of a running cluster, all of which are taken to be alike.
+    """Return the devices of a running cluster, all of which are assumed to be alike.
 
-    Raises ConfigError if it does not answer.
+    Raises ConfigError if the cluster does not answer.
     """
     with joined_cluster(address) as ray:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -180,13 +186,13 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _connected(**options: Any) -> Iterator[Any]:
-    """Start Ray or connect to it, yield the module ray, and leave the cluster at the end."""
+    """Start Ray or connect to a cluster, yield the module ray, and disconnect at the end."""
     ray, before = _import_ray(), signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         stack.callback(ray.shutdown)
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", **options)
-        except Exception as error:  # of any kind: ports, versions, memory
+        except Exception as error:  # Ray can raise anything: ports, versions, memory
             raise ConfigError(f"Ray cannot be started or reached: {first_sentence(error)}.") from error
         finally:
             if before is not None and threading.current_thread() is threading.main_thread():
@@ -196,7 +202,7 @@ def _connected(**options: Any) -> Iterator[Any]:
 
 @contextmanager
 def _ended_if_killed(folder: Path) -> Iterator[None]:
-    """If this process ends within this context, have all processes that it has now ended, and the folder removed."""
+    """If this process dies within this context, kill the child processes that it has now and remove the folder."""
     processes = [str(process.pid) for process in psutil.Process().children(recursive=True)]
     command = [sys.executable, "-I", "-S", "-c", _REAPER, str(folder), *processes]
     quiet = subprocess.DEVNULL
@@ -209,35 +215,36 @@ def _ended_if_killed(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings:
-    """What distinguishes a replica from others of the same model."""
+    """The settings that differ between replicas of a model."""
 
-    number: int
-    place: int  # the number of its first device; differs among all replicas of a command
-    cores: list[int] | None  # to compute on; None: those that Ray gives
-    log: Path  # used if its folder is on this host
-    ports_of: int  # process id of the command: two commands begin with different ports
+    number: int  # number of the replica among those of its model, from 0
+    place: int  # number that differs between all replicas of a command, also of different models
+    cores: list[int] | None  # cores to compute on; None: all cores that the process is given
+    log: Path  # log file, if its folder exists on the replica's host
+    ports_of: int  # process id of the command, so that two commands begin with different ports
 
 
 class Loaded(NamedTuple):
-    """What a replica says once it has loaded its model."""
+    """The report of a replica after it has loaded its model."""
 
     facts: EngineRecord
     host: str
-    log: Path  # on that host
-    weights: str  # their fingerprint
+    log: Path  # log file on this host
+    weights: str  # fingerprint of the model on this host
 
 
 class ReplicaActor:
-    """A process with a loaded model. Ray makes it an actor."""
+    """A process with a loaded model, which Ray runs as an actor."""
 
     def __init__(self, settings: ReplicaSettings) -> None:
         self._settings = settings
         self._engine: Engine | None = None
 
     def load(self, source: ModelSource, config: ModelConfig) -> Loaded:
-        """Load the model and return the facts of its engine. Raises as load_engine does."""
+        """Load the model and report its engine, host, log file and fingerprint. Raises as load_engine does."""
         settings, host = self._settings, os.uname().nodename
         log = log_file(settings)
+        # From here on, the process writes its standard output and error to the log.
         with log.open("a") as file:
             for output in (1, 2):
                 os.dup2(file.fileno(), output)
@@ -263,7 +270,7 @@ class ReplicaActor:
 
 
 def use_cores_and_ports(settings: ReplicaSettings) -> None:
-    """Compute on the settings' cores, and take ports from the settings' range; before other libraries are imported."""
+    """Restrict this process to its cores and its range of ports; to be called before other libraries are imported."""
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
         for library in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"):
@@ -273,7 +280,11 @@ def use_cores_and_ports(settings: ReplicaSettings) -> None:
 
 
 def seconds_before_start(settings: ReplicaSettings) -> float:
-    """Return the seconds before a replica loads: half a second for each that starts earlier on its host."""
+    """Return the seconds that a replica waits before loading, so that replicas of a host start one after the other.
+
+    The order is the number of its first GPU; without GPU numbers its place modulo _MAX_STARTS_AT_A_TIME, because
+    neighbouring replicas are mostly on the same host.
+    """
     gpus = _visible_gpus()
     place = int(gpus[0]) if gpus and gpus[0].isdigit() else settings.place % _MAX_STARTS_AT_A_TIME
     return _SECONDS_BETWEEN_STARTS * place
@@ -284,7 +295,7 @@ def _visible_gpus() -> list[str]:
 
 
 def found_here(source: ModelSource, config: ModelConfig) -> ModelSource:
-    """Return the model as this host has it, not hashed yet. Raises ModelError if an adapter's weights differ."""
+    """Return the model in the files of this host, not hashed yet. Raises ModelError if an adapter's weights differ."""
     if not config.devices.ray_address:  # this is the command's host
         return source
     here = find_source(config)
@@ -298,9 +309,9 @@ def found_here(source: ModelSource, config: ModelConfig) -> ModelSource:
 
 
 def log_file(settings: ReplicaSettings) -> Path:
-    """Return the file for the output of this process: in the run's folder, or on a host without it, in LOGS_ELSEWHERE.
+    """Return the log file for the output of this process.
 
-    Its folder is made if it is missing.
+    It is in the run's folder, or on a host without this folder in LOGS_ELSEWHERE, which is created if it is missing.
     """
     if settings.log.parent.is_dir():
         return settings.log

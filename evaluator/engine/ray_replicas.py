@@ -1,7 +1,7 @@
 """Replicas of a model as Ray actors, on this machine or on a cluster.
 
-Replicas load at the same time, each in a process of its own, and begin to work as soon as they are loaded. A job is
-sent to a replica that is free. When a process dies, its job goes to another replica and a new process takes its place.
+Replicas load at the same time, each in a separate process, and begin to work as soon as they are loaded. A job is sent
+to a replica that is free. When a process dies, its job goes to any replica, and a new process replaces it.
 """
 
 import logging
@@ -27,25 +27,25 @@ from evaluator.run_log import now
 _log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
-"""How often a job is begun, and how often a replica is loaded, before the run ends with an error."""
+"""Number of times that a job is begun, or a replica is loaded, before the run ends with an error."""
 
-_SECONDS_TO_WAIT = 1.0  # for any replica, before looking again
-_SECONDS_BETWEEN_LOOKS = 5  # at the head of a cluster
-_SECONDS_BETWEEN_NOTES = 30  # while replicas wait for devices that others use
-_MAX_IN_FLIGHT = 2  # jobs of a replica: it begins the second while the first one's results travel
+_SECONDS_TO_WAIT = 1.0  # maximum time of one wait for results or loaded replicas
+_SECONDS_BETWEEN_LOOKS = 5  # time between checks of a cluster's head
+_SECONDS_BETWEEN_NOTES = 30  # time between log lines while replicas wait for devices that are in use
+_MAX_IN_FLIGHT = 2  # jobs sent to a replica: it begins the second while results of the first are transferred
 
 
 class _Replica(NamedTuple):
     number: int
     actor: Any
-    started: Any  # reference that is ready once the process runs, on devices of its own
+    started: Any  # reference that is ready once the process runs and has its devices
 
 
-_Running = dict[Any, tuple[_Replica, Job]]  # by the stream of what a job yields
+_Running = dict[Any, tuple[_Replica, Job]]  # stream of a job's results -> (its replica, the job)
 
 
 class RayReplicas:
-    """Copies of one model in processes of their own, which load it while the command goes on."""
+    """Replicas of one model in separate processes, which load it while the command goes on."""
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class RayReplicas:
 
         Args:
             source, config: the model, and how to load it; devices are laid out.
-            machine: what it is loaded on.
+            machine: devices to load the model on.
             logs: folder for the log files of the replicas.
-            place: of this model among others that are loaded at the same time; None: it is alone.
+            place: devices of this model if several models are loaded at the same time; None: a single model.
         """
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
         self.n, self._is_closed = n_replicas(config.devices), False
         self._place = place or Place(range(self.n), self.n)
-        self._loading: dict[Any, _Replica] = {}  # by the reference to the facts of its engine
-        self._loaded: dict[int, _Replica] = {}  # by number
+        self._loading: dict[Any, _Replica] = {}  # reference to the report of load() -> replica
+        self._loaded: dict[int, _Replica] = {}  # number -> replica
         self._next_look = 0.0
         self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES
         self._times_loaded: Counter[int] = Counter()
@@ -91,7 +91,7 @@ class RayReplicas:
         attempts: Counter[str] = Counter()
         running: _Running = {}
         started = {replica.number for replica in (*self._loaded.values(), *self._loading.values())}
-        for number in {*range(self.n)} - started:  # an earlier call ended before its jobs
+        for number in {*range(self.n)} - started:  # stopped when an earlier call ended before its jobs
             self._load(number)
         try:
             while waiting or running:
@@ -107,29 +107,32 @@ class RayReplicas:
                     except self._ray.exceptions.RayError as error:
                         waiting.append(self._begun_again(stream, running, attempts, error))
         finally:
-            for replica, _ in running.values():  # what they compute is not wanted any more
+            for replica, _ in running.values():  # their results are not wanted any more
                 self._stop(replica)
 
     def _next(self, running: _Running, n_waiting: int) -> _Replica | None:
-        """Return the loaded replica with the fewest jobs; None if all have enough. The last jobs never queue."""
+        """Return the loaded replica with the fewest jobs; None if no replica takes another job.
+
+        A second job is queued at a replica only while more jobs are waiting than there are replicas.
+        """
         busy = Counter(replica.number for replica, _ in running.values())
         most = _MAX_IN_FLIGHT if n_waiting > self.n else 1
         able = (replica for replica in self._loaded.values() if busy[replica.number] < most)
         return min(able, key=lambda replica: busy[replica.number], default=None)
 
     def _begun_again(self, stream: Any, running: _Running, attempts: Counter[str], error: Exception) -> Job:
-        """Start a replica in the place of a lost one, and return its job.
+        """Replace a lost replica, and return its job, which must begin again.
 
-        A replica is lost if its process died, or the device or a worker process of its engine failed. Raises ModelError
-        after some attempts, and other errors of a job as they are.
+        A replica is lost if its process died, or if the device or a worker process of its engine failed. Raises
+        ModelError after MAX_ATTEMPTS attempts, and other errors of a job unchanged.
         """
         cause = error.cause if isinstance(error, self._ray.exceptions.RayTaskError) else error
         if cause is not error and not isinstance(cause, ModelError | RuntimeError):
             raise cause from error
         at_work = next(other for other, (replica, _) in running.items() if replica is running[stream][0])
         replica, job = running.pop(stream)
-        attempts[job.name] += stream is at_work  # the next one had not begun
-        is_first = self._loaded.get(replica.number) is replica
+        attempts[job.name] += stream is at_work  # a queued job had not begun
+        is_first = self._loaded.get(replica.number) is replica  # else a loss of its other job has replaced it already
         self._stop(replica)
         if attempts[job.name] == MAX_ATTEMPTS:
             raise self._lost(replica.number, f"computed {job.name}", cause) from error
@@ -148,10 +151,12 @@ class RayReplicas:
         self._resources.close()
 
     def _load(self, number: int) -> None:
-        """Start a replica; it is free when it has loaded the model."""
+        """Start the process of a replica, which loads the model."""
         self._times_loaded[number] += 1
         devices = self._config.devices
         on_gpus = self._machine.kind == "cuda"
+        # On this machine without GPUs: split all cores among the devices of the run, then those of the model's devices
+        # among its replicas.
         parts = split(cores(), self._place.n_of_run)
         of_model = [core for device in self._place.devices for core in parts[device]]
         cores_of = None if on_gpus or devices.ray_address else [*split(of_model, self.n)[number]]
@@ -169,19 +174,20 @@ class RayReplicas:
         self._loading[actor.load.remote(self._source.to_send(), self._config)] = replica
 
     def _devices_of_one(self) -> float:
-        """Return the GPUs that Ray sets aside for a replica, or the cores where there is no GPU."""
+        """Return the number of GPUs, possibly a fraction, that Ray reserves for a replica; without GPUs, of cores."""
         devices = self._config.devices
         if self._machine.kind == "cuda":
             return devices.per_replica / devices.engines_per_device
         if not devices.ray_address:
             return 1
+        # The largest number of cores with which the hosts of the cluster have room for all replicas.
         sizes = range(self._machine.max_devices // self.n, 0, -1)
         return next((size for size in sizes if self._machine.n_groups(size) >= self.n), 1)
 
     def _wait(self, running: _Running) -> list[Any]:
-        """Wait a moment for replicas; note which are loaded, and return the streams with results.
+        """Wait at most _SECONDS_TO_WAIT, register replicas that have loaded, and return the streams with results.
 
-        Raises ModelError once the replicas are closed, as another thread may do.
+        Raises ModelError if the replicas are closed, which another thread can do, and the errors of loading.
         """
         if self._is_closed:
             raise ModelError("The model was released before it had answered all prompts.")
@@ -203,7 +209,7 @@ class RayReplicas:
         return [stream for stream in ready if stream in running]
 
     def _admit(self, replica: _Replica, loaded: ray_cluster.Loaded) -> None:
-        """Let a loaded replica work. Raises ModelError if it would compute other numbers than the first."""
+        """Register a loaded replica. Raises ModelError if its weights or engine differ from the first replica's."""
         facts = loaded.facts
         if loaded.log != (here := self._log(replica.number)):
             with here.open("a") as log:
@@ -211,7 +217,7 @@ class RayReplicas:
         if loaded.weights != self._source.fingerprint:
             raise ModelError(f"{self._source.title} has other weights on {loaded.host}. Copy the model to all hosts.")
         if self._machine.kind == "cpu" and not self._config.devices.ray_address:
-            facts = replace(facts, device=self._machine.name)  # a replica sees its own cores alone
+            facts = replace(facts, device=self._machine.name)  # a replica sees only its own cores
         self._facts = self._facts or facts
         if facts != self._facts:
             raise ModelError(
@@ -222,7 +228,7 @@ class RayReplicas:
         self._loaded[replica.number] = replica
 
     def _require_head(self) -> None:
-        """Raise ModelError if the head of a joined cluster does not answer: Ray would end the process by itself."""
+        """Raise ModelError if the head of a joined cluster does not answer; Ray itself would end the process."""
         address = self._config.devices.ray_address
         if address is None or time.monotonic() < self._next_look:
             return
@@ -236,7 +242,7 @@ class RayReplicas:
             ) from error
 
     def _note_waiting(self) -> None:
-        """Log from time to time which devices replicas wait for."""
+        """Log, every _SECONDS_BETWEEN_NOTES, how many replicas wait for devices."""
         if time.monotonic() < self._next_note:
             return
         self._next_note = time.monotonic() + _SECONDS_BETWEEN_NOTES

@@ -1,6 +1,6 @@
-"""Replicas of a model, which share jobs, and the loading of a run's model: at most once, and only if it is needed.
+"""Replicas (copies) of a model, which share jobs, and the loader of a run's model, which loads it only if needed.
 
-A job is a pure function of its data and the model: any replica can do it.
+The result of a job depends only on its data and the model, so any replica can do it.
 """
 
 import time
@@ -19,28 +19,28 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
 
 MIN_ROOM = 8_192
-"""Tokens of a prompt that engines are loaded for at least, and before prompts are known."""
+"""Minimum of the prompt length, in tokens, for which engines are loaded; also used before prompts are known."""
 
 
 T = TypeVar("T")
 
 
 class Job(NamedTuple):
-    """A piece of work for one replica. It is sent to other processes and hosts, so all of it can be pickled."""
+    """A piece of work for one replica. It is sent to other processes and hosts, so all fields can be pickled."""
 
     name: str
-    size: float  # what it costs, in a unit that all jobs share: the largest are done first
-    work: Callable[..., Iterator[Any]]  # work(engine, replica, *arguments) yields what has been done so far
+    size: float  # cost, in the same unit for all jobs; several replicas start the largest jobs first
+    work: Callable[..., Iterator[Any]]  # work(engine, replica, *arguments) yields results while it runs
     arguments: Sequence[Any] = ()
 
 
 class Replicas(Protocol):
     """One or more copies of a model."""
 
-    n: int  # copies
+    n: int  # number of copies
 
     def loaded(self) -> EngineRecord:
-        """Wait until the first copy is loaded, and return the facts of the engines, which are the same for all.
+        """Wait until the first copy is loaded, and return the facts of the engine, which are the same for all copies.
 
         Raises the errors of loading.
         """
@@ -49,9 +49,9 @@ class Replicas(Protocol):
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
         """Do the jobs, in any order, and yield their results.
 
-        A job whose replica was lost begins again on another, so what it yields may begin again as well; it ends once.
+        A job whose replica was lost begins again on another replica, so that its results may be yielded twice.
 
-        Raises what a job raises, and ModelError if replicas are lost again and again.
+        Raises the errors of a job, and ModelError if replicas are lost repeatedly.
         """
         ...
 
@@ -61,7 +61,7 @@ class Replicas(Protocol):
 
 
 class OneReplica:
-    """An engine in this process; does jobs one after the other."""
+    """One engine in this process, which does jobs one after the other."""
 
     n = 1
 
@@ -79,10 +79,10 @@ class OneReplica:
 
 
 class EngineLoader:
-    """The replicas of a run. A run whose scores are all on disk never loads them.
+    """Loads the replicas of a run when they are needed; a run whose scores are all on disk never loads them.
 
-    One replica is an engine in this process, loaded on first use; several, and those of a cluster, run on Ray, and can
-    load while prompts are built.
+    A single replica is an engine in this process, loaded on first use. Several replicas, replicas on a cluster, and
+    models that are loaded at the same time run on Ray, and can load while prompts are built.
     """
 
     def __init__(self, source: ModelSource, config: ModelConfig, logs: Path) -> None:
@@ -95,12 +95,12 @@ class EngineLoader:
         self._source, self._logs = source, logs
         self._config = replace(config, max_prompt_tokens=MIN_ROOM)
         self._replicas: Replicas | None = None
-        self.place: Place | None = None  # of the model, if others are loaded at the same time
+        self.place: Place | None = None  # devices of the model, if other models are loaded at the same time
         self._is_loaded = False
         self._waited_s = 0.0
 
     def begin(self) -> Stage[None]:
-        """Start replicas that run in processes of their own, and return while they load the model.
+        """Start replicas that run in separate processes, and return while they load the model.
 
         Does nothing for an engine in this process. Raises ConfigError if Ray cannot be started or reached.
         """
@@ -108,10 +108,10 @@ class EngineLoader:
             yield from self._timed("Starting", self._started)
 
     def replicas(self, longest: int = 0) -> Stage[Replicas]:
-        """Return the replicas once one is loaded. Those that are loaded for shorter prompts are loaded again.
+        """Wait until a replica is loaded and return the replicas; load them again if prompts are longer than expected.
 
         Args:
-            longest: tokens of the longest prompt with its continuation.
+            longest: number of tokens of the longest prompt with its continuation.
 
         Raises as engine.load_engine does, and ConfigError.
         """
@@ -127,7 +127,7 @@ class EngineLoader:
         return self._started()
 
     def take_waited_s(self) -> float:
-        """Return the seconds that the command has waited for the model since this was last called."""
+        """Return the seconds that the command has waited for the model since the last call of this method."""
         waited_s, self._waited_s = self._waited_s, 0.0
         return waited_s
 
@@ -139,7 +139,7 @@ class EngineLoader:
 
     @property
     def is_here(self) -> bool:
-        """Return whether the engine is to be in this process."""
+        """Whether the engine runs in this process: one replica, no cluster, no other model at the same time."""
         devices = self._config.devices
         return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
 
@@ -152,7 +152,7 @@ class EngineLoader:
         return result
 
     def _started(self) -> Replicas:
-        """Return the replicas, which begin to load if they have not begun."""
+        """Return the replicas; start to load them if this has not happened yet."""
         if self._replicas is None and self.is_here:
             self._replicas = OneReplica(load_engine(self._source, self._config))
         elif self._replicas is None:

@@ -1,6 +1,6 @@
-"""Make HTTP requests to vLLM and SGLang servers, check every answer, and share work out over several servers.
+"""Make HTTP requests to vLLM and SGLang servers, check every answer, and distribute work over several servers.
 
-Prompts with a common prefix go to one server, and failed work is tried again.
+Prompts with a common prefix mostly go to the same server, and failed requests are repeated.
 """
 
 import heapq
@@ -29,26 +29,26 @@ from evaluator.errors import ModelError
 from evaluator.redaction import HIDDEN, MIN_LENGTH
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
-"""The environment variable with the key that servers ask for. No option takes a key: commands are recorded."""
+"""The environment variable with the API key of servers. There is no option for the key, because commands are recorded."""
 
 CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
-"""Seconds for a connection, for a whole answer, and at most until a request is repeated because a server asks to."""
+"""Maximum seconds to connect, to receive a whole answer, and to wait because a server asks for a later repetition."""
 
 MAX_ANSWER_BYTES, MAX_BYTES_EACH_SENT = 2**26, 100
-"""An answer may have so many bytes, and so many more for each byte that was sent: vLLM repeats the tokens in words."""
+"""Maximum bytes of an answer, and additional bytes for each byte sent, because vLLM repeats the tokens as text."""
 _REPLICA_METRIC = re.compile(rb'^vllm:num_requests_running\{engine="(\d+)"', re.MULTILINE)
 _UNAVAILABLE = (408, 429, 502, 503, 504, 529)
 # vLLM replaces minus infinity by this number, because JSON has no infinity.
 _MINUS_INFINITY = -9999.0
-# How far above 0 the rounding of half precision can leave a log-probability, or that of several tokens, in nats.
+# Tolerance in nats: in half precision, rounding can raise the log-probability of one or several tokens above 0.
 _ROUNDED_UP = 0.01
-_LARGEST_EXPONENT = 700.0  # of e, without an overflow, also where hundreds of them are added
+_LARGEST_EXPONENT = 700.0  # exponent of e for which hundreds of exponentials can be added without overflow
 
 T = TypeVar("T")
 
 
 class UnavailableError(Exception):
-    """A server cannot answer now: it is not reached, too slow, busy or closed the connection."""
+    """A server cannot answer now: it is not reached, too slow or busy, or has closed the connection."""
 
     def __init__(self, reason: str, retry_after_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -56,15 +56,15 @@ class UnavailableError(Exception):
 
 
 class InternalError(UnavailableError):
-    """A server answered with an error of its own: it is in trouble, or the questions bring it there."""
+    """A server answered with an internal error (status 5xx), caused by the server's state or by the questions."""
 
 
 class BadAnswerError(UnavailableError):
-    """A server answered with something that is not the answer."""
+    """A server returned something that is not a valid answer."""
 
 
 class RefusedError(ModelError):
-    """A server refuses a request as it is, with a status of its own and the text of its answer."""
+    """A server refused a request; holds the HTTP status and the text of the answer."""
 
     def __init__(self, message: str, status: int, text: str) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class RefusedError(ModelError):
 class _Model:
     id: str
     max_model_len: int | None = None
-    owned_by: str | None = None  # both kinds of server name themselves here
+    owned_by: str | None = None  # name of the server's program: "vllm" or "sglang"
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class ServedModel(NamedTuple):
     """The model that a server scores with."""
 
     name: str
-    max_tokens: int | None  # longest sequence that it takes
+    max_tokens: int | None  # maximum length of a sequence; None: not reported
     kind: ServerKind
-    version: str  # of the server's program
+    version: str  # version of the server's program
 
     @property
     def protocol(self) -> ServerProtocol:
@@ -107,7 +107,7 @@ class ServedModel(NamedTuple):
 
 
 class ServerClient:
-    """One server. Methods may be called from several threads; no redirect is followed."""
+    """A client of one server. Methods may be called from several threads; redirects are not followed."""
 
     def __init__(
         self,
@@ -123,18 +123,19 @@ class ServerClient:
         key = _key(key_variables)
         authorization = {key_header: f"Bearer {key}" if key_header == "Authorization" else key} if key else {}
         self._key, self._headers = key.encode(), {"Content-Type": "application/json"} | authorization
-        if replica is not None:  # of a vLLM server with several; it would choose by load, away from its prefix caches
+        if replica is not None:  # without this header, vLLM chooses replicas by load, whatever their caches hold
             self._headers["X-data-parallel-rank"] = str(replica)
         self._pool = urllib3.PoolManager(
             maxsize=connections, retries=False, timeout=urllib3.Timeout(connect=CONNECT_S, read=READ_S)
         )
 
     def served_model(self, name: str | None, model: str, kind: ServerKind | None = None) -> ServedModel:
-        """Return the model to ask for: the one called `name`, else the only one, else the one called `model`.
+        """Return the served model to use.
 
         Args:
-            name, model: of the model.
-            kind: of the server; None: what it calls itself.
+            name: name of the served model; None: the only served model, or of several the model called `model`.
+            model: name of the model that the user has chosen.
+            kind: kind of the server; None: the kind that the server reports.
 
         Raises ModelError if the server cannot be reached or serves no such model.
         """
@@ -155,32 +156,32 @@ class ServerClient:
         return ServedModel(wanted, found.max_model_len, kind, self._version(kind))
 
     def _version(self, kind: ServerKind) -> str:
-        """Return the version of the server's program; a gateway may pass on other paths alone."""
+        """Return the version of the server's program; "unknown" if, for example, a gateway does not pass it on."""
         for path in PROTOCOLS[kind].version_paths:
             with suppress(UnavailableError, ModelError):
                 return self._request(path, _Version).version
         return "unknown"
 
     def tokens_of(self, model: str, text: str) -> list[int] | None:
-        """Return the served model's tokens of a text, without special tokens; None if the server does not tell."""
+        """Return the served model's tokens of a text, without special tokens; None if the server does not report them."""
         with suppress(UnavailableError, ModelError):
             asked = {"model": model, "prompt": text, "add_special_tokens": False}
             return self._request("/tokenize", _Tokens, asked).tokens
         return None
 
     def replicas(self) -> Sequence[int | None]:
-        """Return the data-parallel replicas that a vLLM server's metrics list; None alone, unless there are several."""
+        """Return the numbers of the data-parallel replicas in a vLLM server's metrics; [None] unless there are several."""
         with suppress(UnavailableError, ModelError):
             n_replicas = len({*_REPLICA_METRIC.findall(self.exchange("/metrics"))})
             return range(n_replicas) if n_replicas > 1 else [None]
         return [None]
 
     def log_probs(self, model: ServedModel, questions: Sequence[ScoringPrompt]) -> Answers:
-        """Return the answers to questions, all with the same `next_token_ids`.
+        """Send questions, all with the same `next_token_ids`, and return the checked answers.
 
         Raises:
-            UnavailableError: the same questions may be answered later.
-            ModelError: they never will.
+            UnavailableError: the server may answer the same questions later.
+            ModelError: the server will never answer them.
         """
         protocol = model.protocol
         answer = self._request(protocol.path, protocol.answer, protocol.body(model.name, questions))
@@ -203,7 +204,7 @@ class ServerClient:
         self._pool.clear()
 
     def _request(self, path: str, kind: type[T], body: Body | None = None) -> T:
-        """Return the answer to a body, or to no body, as an object of a type."""
+        """Send a request (POST with a body, GET without) and decode the JSON of the answer as the type `kind`."""
         data = self.exchange(path, None if body is None else msgspec.json.encode(body))
         try:
             return msgspec.json.decode(data, type=kind)
@@ -212,9 +213,9 @@ class ServerClient:
             raise BadAnswerError(f"{self.url} returned a body that is not the expected JSON: {error}") from error
 
     def exchange(self, path: str, body: bytes | None = None) -> bytes:
-        """Return the answer to a body of JSON, or to no body, as it came, without the key.
+        """Send a request (POST with a JSON body, GET without) and return the bytes of the answer without the API key.
 
-        Raises UnavailableError and ModelError as log_probs does; RefusedError for another status than 200.
+        Raises UnavailableError and ModelError as log_probs does, and RefusedError for any other status than 200.
         """
         try:
             response, data = _begun(partial(self._answer, path, body)).result(timeout=READ_S)
@@ -242,13 +243,13 @@ class ServerClient:
         return data
 
     def _answer(self, path: str, body: bytes | None) -> tuple[urllib3.BaseHTTPResponse, bytes]:
-        """Return a response and its body. Raises BadAnswerError for a body without end."""
+        """Return a response and its body. Raises BadAnswerError if the body is too long."""
         method = "GET" if body is None else "POST"
         response = self._pool.request(
             method, self.url + path, body=body, headers=self._headers, redirect=False, preload_content=False
         )
         limit, data = MAX_ANSWER_BYTES + MAX_BYTES_EACH_SENT * len(body or b""), bytearray()
-        # No encoding was asked for, so none is undone: a few compressed bytes could fill the memory.
+        # No compression was requested, so nothing is decompressed: a few compressed bytes could fill the memory.
         while piece := response.read(2**20, decode_content=False):
             data += piece
             if len(data) > limit:
@@ -258,7 +259,7 @@ class ServerClient:
 
 
 def sum_fault(total: float) -> str | None:
-    """Return the fault of a sum of probabilities of different next tokens, or None."""
+    """Return an error phrase if probabilities of different next tokens sum to more than 1 and rounding; else None."""
     if total <= math.exp(_ROUNDED_UP):
         return None
     return (
@@ -268,9 +269,9 @@ def sum_fault(total: float) -> str | None:
 
 
 def _begun(call: Callable[[], T]) -> Future[T]:
-    """Make a call in a thread of its own, and return its future result; nobody has to wait for it.
+    """Run a call in a new thread, and return the future of its result.
 
-    The thread is a daemon: Ctrl-C does not wait either.
+    The thread is a daemon, so that Ctrl-C does not wait for it.
     """
     result: Future[T] = Future()
 
@@ -285,9 +286,9 @@ def _begun(call: Callable[[], T]) -> Future[T]:
 
 
 def _key(variables: Sequence[str]) -> str:
-    """Return the first key that the environment has, or an empty text.
+    """Return the API key from the first of these environment variables that is set; "" if none is set.
 
-    Raises ModelError, without the key, if it cannot be sent.
+    Raises ModelError, which does not show the key, if the key has characters that cannot be sent.
     """
     name = next((name for name in variables if os.environ.get(name, "").strip()), variables[0])
     key = os.environ.get(name, "").strip()
@@ -297,10 +298,10 @@ def _key(variables: Sequence[str]) -> str:
 
 
 def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
-    """Return the seconds that a server asks to wait; 0 if it does not, or in no form that HTTP has."""
+    """Return the seconds that a server asks to wait, at most MAX_RETRY_AFTER_S; 0 without a valid header."""
     with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
         if milliseconds := response.headers.get("retry-after-ms"):
-            return min(max(0.0, float(milliseconds) / 1000), MAX_RETRY_AFTER_S)  # in this order NaN is 0
+            return min(max(0.0, float(milliseconds) / 1000), MAX_RETRY_AFTER_S)  # in this order of arguments, NaN becomes 0
         return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
     return 0.0
 
@@ -310,11 +311,11 @@ def _shown(body: bytes) -> str:
 
 
 FIRST_WAIT_S, MAX_WAIT_S = 0.25, 30.0
-"""How long a job or a slot waits after its first failure, and at most after many."""
+"""Seconds that a job or a slot waits after its first failure, and maximum after many failures."""
 PATIENCE_S = 900.0
-"""How long all servers may be silent: a large model takes minutes to load after a restart."""
+"""Maximum seconds without an answer of any server: a large model takes minutes to load after a restart."""
 MAX_BAD_ANSWERS = 5
-"""After so many for the same job a run ends: what fails every time is no accident."""
+"""Number of failures counted against one job after which a run ends: they are then no accident."""
 
 JobT = TypeVar("JobT")
 AnswerT = TypeVar("AnswerT")
@@ -325,36 +326,36 @@ ServerT = TypeVar("ServerT")
 class _Slot:
     """Room for one request to a server."""
 
-    server: int
-    free_from_s: float = 0.0  # of a monotonic clock; infinite while a request is in flight
-    failed_in_a_row: int = 0
+    server: int  # index of the server
+    free_from_s: float = 0.0  # time on the monotonic clock; infinite while a request is in flight
+    failed_in_a_row: int = 0  # number of failures since the last answer
 
 
 def answer_all(
     jobs: Sequence[JobT], servers: Sequence[ServerT], ask: Callable[[ServerT, JobT], AnswerT], *, concurrency: int
 ) -> Iterator[tuple[JobT, AnswerT]]:
-    """Yield each job once with its answer, as answers come.
+    """Send jobs to servers, and yield each job once with its answer, in the order of the answers.
 
-    Each server starts with an equal part of neighbouring jobs and, once it has none left, takes the last one of
-    another. A job that fails with UnavailableError is put back for any server. What may be at fault waits, twice as
-    long after each failure, while the others go on:
+    Each server starts with an equal part of consecutive jobs. A server without jobs takes the last job of the server
+    with the most jobs. A job that fails with UnavailableError is put back for any server. Jobs and slots then wait,
+    twice as long after each failure, while other jobs and slots continue:
 
-    - the job, after a BadAnswerError or an InternalError. The first counts against it; the second only if the same
-      server has answered another job since this one's first failure.
-    - the server's slot, after an InternalError or any other UnavailableError, or as long as the server says. So a
+    - The job waits after a BadAnswerError or an InternalError. A BadAnswerError counts against the job; an
+      InternalError counts only if the same server has answered another job since the job's first failure.
+    - The server's slot waits after every UnavailableError except a BadAnswerError, or as long as the server asks. So a
       server that is down is not flooded.
 
     Args:
-        jobs: in the order in which servers should get them.
-        servers: passed to `ask`.
-        ask: returns the answer to a job; called from several threads.
-        concurrency: jobs that a server works on at a time.
+        jobs: jobs in the order in which servers should get them.
+        servers: servers, which are passed to `ask`.
+        ask: returns the answer of a server to a job; called from several threads.
+        concurrency: number of jobs that a server works on at the same time.
 
-    Raises ModelError if no server answered for PATIENCE_S, or MAX_BAD_ANSWERS count against one job; and whatever else
-    `ask` raises.
+    Raises ModelError if no server has answered for PATIENCE_S, or if MAX_BAD_ANSWERS failures count against one job;
+    and any other exception of `ask`.
     """
     work = _Work(len(jobs), len(servers))
-    # In turn, so that each server fills its slots from its own queue before another takes from it.
+    # Slots alternate between servers, so that a server fills its slots before others take jobs from its queue.
     slots = [_Slot(server) for _ in range(min(concurrency, len(jobs))) for server in range(len(servers))]
     # A SimpleQueue of CPython 3.11 waits for ever if a timeout of microseconds is over before it looks at the clock.
     results: Queue[tuple[_Slot, int, Future[AnswerT]]] = Queue()
@@ -375,7 +376,7 @@ def answer_all(
         fill_slots(now)
         try:
             slot, job, answer = results.get(timeout=work.seconds_to_wait(slots, now))
-        except Empty:  # a job or a slot has waited
+        except Empty:  # a job or a slot has waited long enough
             continue
         slot.free_from_s = time.monotonic()
         error = answer.exception()
@@ -392,20 +393,20 @@ def answer_all(
 
 
 class _Work:
-    """Jobs, by their place in the sequence, that are not with a server: in the queue of one, or waiting."""
+    """The jobs, as indices, that no server works on: in the queue of a server, or waiting after a failure."""
 
     def __init__(self, n_jobs: int, n_servers: int) -> None:
         bounds = [n_jobs * part // n_servers for part in range(n_servers + 1)]
         self._queues = [deque(range(*part)) for part in pairwise(bounds)]
-        self._first_failures_s: dict[int, float] = {}  # by job, in seconds of a monotonic clock
-        self._failures, self._counted = Counter[int](), Counter[int]()  # failures of a job, and those that count
-        self._waiting: list[tuple[float, int]] = []  # heap of failed jobs, with the time from which they may be tried
+        self._first_failures_s: dict[int, float] = {}  # job -> time of its first failure on the monotonic clock
+        self._failures, self._counted = Counter[int](), Counter[int]()  # job -> failures; failures that count
+        self._waiting: list[tuple[float, int]] = []  # heap of failed jobs: (time from which to try again, job)
         self.last_answers_s = [time.monotonic()] * n_servers
 
     def take(self, server: int, now: float) -> int | None:
-        """Return the next job for a server, None if there is none now.
+        """Return the next job for a server; None if there is none now.
 
-        That is a failed job that has waited, else the server's next, else the last one of the server with most jobs.
+        Failed jobs that have waited come first, then jobs of the server's queue, then the last job of the longest queue.
         """
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[1]
@@ -415,14 +416,14 @@ class _Work:
         return longest.pop() if longest else None
 
     def seconds_to_wait(self, slots: Sequence[_Slot], now: float) -> float | None:
-        """Return the seconds until a job or a slot may be tried again; None where only an answer changes anything."""
+        """Return the seconds until a job or a slot may be tried again; None if neither is waiting."""
         times = [*(slot.free_from_s for slot in slots), *(time_s for time_s, _ in self._waiting[:1])]
         return min((time_s - now for time_s in times if now < time_s < math.inf), default=None)
 
     def put_back(self, slot: _Slot, job: int, error: UnavailableError) -> None:
-        """Let a failed job, the slot or both wait. Raises ModelError if too much counts against the job or servers."""
+        """Let a failed job, its slot or both wait. Raises ModelError after too many failures or too long a silence."""
         now = time.monotonic()
-        if not isinstance(error, BadAnswerError):  # after which a server is there, so that the slot goes on
+        if not isinstance(error, BadAnswerError):  # a bad answer shows that the server is up, so its slot continues
             slot.free_from_s = now + (error.retry_after_s or _wait_s(slot.failed_in_a_row))
             slot.failed_in_a_row += 1
         if not isinstance(error, BadAnswerError | InternalError):
@@ -443,8 +444,8 @@ def _given_up(error: UnavailableError, how: str) -> ModelError:
 
 
 def _wait_s(n_failures: int) -> float:
-    """Return the seconds to wait after this number of failures; a random part keeps jobs from coming back at once."""
+    """Return the seconds to wait after this number of failures; a random part spreads the repetitions."""
     if not n_failures:
         return 0.0
-    doubled = 2.0 ** min(n_failures - 1, 16)  # more would overflow in the end
+    doubled = 2.0 ** min(n_failures - 1, 16)  # larger exponents would overflow
     return min(FIRST_WAIT_S * doubled, MAX_WAIT_S) * random.uniform(1, 1.25)

@@ -1,8 +1,8 @@
-"""The engine of models that other programs serve: log-likelihoods from vLLM or SGLang servers over HTTP.
+"""The engine for models that other programs serve: log-likelihoods from vLLM or SGLang servers over HTTP.
 
-First tokens of continuations are one question for each context, as in the vllm engine. A longer continuation is sent
-as a prompt whose tokens are scored. vLLM computes such a prompt without its prefix cache; where one question for each
-token costs less, these are sent instead.
+The first tokens of a context's continuations are scored by one question, as in the vllm engine. A longer continuation
+is sent as a prompt whose last tokens are scored. vLLM computes such a prompt without its prefix cache; where a question
+for each token costs less, the engine sends these questions instead.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ from evaluator.models.source import ModelSource
 from evaluator.record import EngineRecord
 
 _PROMPTS_PER_REQUEST = 16  # an HTTP request costs about as much as several small prompts
-_TOKENS_PER_QUESTION = 32  # what one more question costs, in computed tokens: the rest of a cache block, and itself
-_TOKENS_PER_STEP = 4096  # a server does not tell; decides only how large a shard is
+_TOKENS_PER_QUESTION = 32  # cost of one more question, in computed tokens: the rest of a cache block, and the request
+_TOKENS_PER_STEP = 4096  # assumed, because servers do not report it; determines only the size of shards
 
 # Sentences whose tokens tell tokenizers apart: case, digits, punctuation, accents, line breaks.
 _PROBE = "Review: the plot is thin,\nbut 1,234 people LIKED it! Sentiment: naïve\n"
@@ -34,12 +34,13 @@ _Questions = Callable[[ContinuationTrie], Iterator[Question]]
 class _Pending(NamedTuple):
     """A question about one request, not answered yet."""
 
-    request: int
+    request: int  # index of the request
     trie: ContinuationTrie
-    path: TokenPath  # the tokens before those in question, or with a prompt the whole continuation
+    path: TokenPath  # tokens of a continuation before the next tokens to score; if these are none, a whole continuation
     question: ScoringPrompt
 
     def learn(self, log_probs: Sequence[float]) -> None:
+        """Store the answer, log-probabilities in nats, in the trie."""
         if token_ids := self.question.next_token_ids:
             for token, log_prob in zip(token_ids, log_probs, strict=True):
                 self.trie.learn((*self.path, token), log_prob)
@@ -57,7 +58,7 @@ class ServerEngine:
         self._served = served_model(servers, source, config)
         for server in servers:
             _check_tokenizer(server, self._served, source)
-        # One for each data-parallel replica of a server, so that prompts that share a prefix go to the same.
+        # One client for each data-parallel replica of a server: prompts that share a prefix go to the same replica.
         self._clients = [
             ServerClient(server.url, connections=self._concurrency, replica=replica)
             for server in servers
@@ -68,7 +69,7 @@ class ServerEngine:
             versions={self._served.kind: self._served.version},
             device=f"{self._served.name} at {', '.join(server.url for server in servers)}",
             dtype=served_dtype(config),
-            prefix_block_tokens=None,  # a server does not tell
+            prefix_block_tokens=None,  # servers do not report it
             has_hidden_states=False,
             tokens_per_step=_TOKENS_PER_STEP,
             counts_cached_tokens=self._served.protocol.tells_cached_tokens,
@@ -79,8 +80,8 @@ class ServerEngine:
         hint = "Start it with a larger --max-model-len, or use fewer demonstrations (--shots)."
         require_room(requests, self._served.max_tokens, f"the server allows. {hint}")
         left = {index: ContinuationTrie(*request) for index, request in enumerate(requests)}
-        # Prompts that are scored are never in flight together with other questions: vLLM mixes up their rows (its
-        # issue 51789).
+        # Three rounds: first tokens, prompts to score, tokens that are still missing. Prompts to score are never in
+        # flight together with other questions: vLLM mixes up their rows (its issue 51789).
         tries = ContinuationTrie
         first, missing = (partial(_next_tokens, of) for of in (tries.first_token_questions, tries.missing_questions))
         for questions in (first, self._whole_prompts, missing):
@@ -102,7 +103,7 @@ class ServerEngine:
             client.close()
 
     def _answer(self, pending: Sequence[_Pending]) -> Iterator[int]:
-        """Ask servers, learn the answers and count tokens; yield the index of each request as it learns something."""
+        """Send questions to servers, store the answers and count tokens; yield the request index of each answer."""
         answered = answer_all(
             list(_batches(pending)),
             self._clients,
@@ -117,7 +118,7 @@ class ServerEngine:
                 yield one.request
 
     def _whole_prompts(self, index: int, trie: ContinuationTrie) -> Iterator[_Pending]:
-        """Yield a prompt for each continuation that is cheaper to send whole than token by token."""
+        """Yield a prompt to score for each continuation for which this is cheaper than a question for each token."""
         limit = self._served.max_tokens
         reads_cache = self._served.protocol.reads_cache_for_prompts
         for path in trie.continuations:
@@ -129,9 +130,10 @@ class ServerEngine:
 
 
 def served_model(clients: Iterable[ServerClient], source: ModelSource, config: ModelConfig) -> ServedModel:
-    """Find the model that all servers serve under the same name, with the shortest of their limits.
+    """Return the model that all servers serve, with the shortest of their limits on the length of a sequence.
 
-    Raises ModelError if one cannot be reached, serves no such model, or differs in name, program or version.
+    Raises ModelError if a server cannot be reached or does not serve the model, or if servers differ in name, program
+    or version.
     """
     given = config.server
     served = {client.url: client.served_model(given.served_name, source.name, given.kind) for client in clients}
@@ -150,12 +152,12 @@ def _in_words(served: ServedModel) -> str:
 
 
 def served_dtype(config: ModelConfig) -> str:
-    """Return the dtype to record: the user's --dtype, because servers do not report theirs."""
+    """Return the dtype to record: the user's --dtype, because servers do not report their dtype."""
     return "as served" if config.dtype == "auto" else config.dtype
 
 
 def server_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
-    """Return the facts that a served model's scores depend on. Addresses are left out: a server may move to another."""
+    """Return the settings that affect a served model's scores; without addresses, because servers may move."""
     clients = [ServerClient(url) for url in config.server.urls]
     served = served_model(clients, source, config)
     for client in clients:
@@ -165,7 +167,7 @@ def server_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
 
 
 def _check_tokenizer(client: ServerClient, served: ServedModel, source: ModelSource) -> None:
-    """Raise ModelError if a server splits a text into other tokens than the model folder's tokenizer."""
+    """Raise ModelError if a server's tokens of a text differ from those of the model folder's tokenizer."""
     tokens = client.tokens_of(served.name, _PROBE)
     if tokens is not None and tokens != source.tokenizer.token_ids([_PROBE], special_tokens=False)[0]:
         raise ModelError(
@@ -180,7 +182,7 @@ def _next_tokens(questions: _Questions, index: int, trie: ContinuationTrie) -> I
 
 
 def _batches(pending: Iterable[_Pending]) -> Iterator[list[_Pending]]:
-    """Yield neighbours with the same `next_token_ids`, which fit one HTTP request."""
+    """Yield consecutive questions with the same `next_token_ids`, one list for each HTTP request."""
     for _, same in groupby(pending, key=lambda one: one.question.next_token_ids):
         questions = list(same)
         for start in range(0, len(questions), _PROMPTS_PER_REQUEST):

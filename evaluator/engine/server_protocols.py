@@ -15,22 +15,22 @@ Body = Mapping[str, Any]
 
 
 class ScoringPrompt(NamedTuple):
-    """Tokens to send to a server, and the tokens whose log-probabilities it returns."""
+    """A question to a server: tokens to send, and the tokens whose log-probabilities are wanted."""
 
     tokens: list[int]
-    next_token_ids: tuple[int, ...]  # log-probabilities of these tokens after `tokens`
-    n_scored: int = 0  # if next_token_ids is empty: number of last tokens of `tokens` to score
+    next_token_ids: tuple[int, ...]  # tokens to score after `tokens`
+    n_scored: int = 0  # if next_token_ids is empty: number of tokens to score at the end of `tokens`
 
 
 class Answers(NamedTuple):
-    """The answers to some questions."""
+    """The answers to the questions of one HTTP request."""
 
-    rows: list[list[float]]  # log-probabilities in nats, of each question
-    cached_tokens: int = 0  # of a protocol that tells them
+    rows: list[list[float]]  # log-probabilities in nats, one row for each question
+    cached_tokens: int = 0  # number of tokens taken from the prefix cache; 0 if the protocol does not report it
 
 
 class WrongModelError(ValueError):
-    """A server answered for another model than the one that was asked."""
+    """A server answered with another model than the requested model."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Usage:
-    prompt_tokens: int  # of all prompts of a request
+    prompt_tokens: int  # number of tokens of all prompts of a request
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,16 @@ class _Completion:
 
 
 class VllmProtocol:
-    """A vLLM server."""
+    """The requests and answers of a vLLM server."""
 
     title = "vLLM"
     path = "/v1/completions"
-    version_paths = ("/version",)  # where it tells its version
-    answer: ClassVar[Any] = _Completion  # type that JSON is read as
+    version_paths = ("/version",)  # paths that may return the server's version
+    answer: ClassVar[Any] = _Completion  # type as which JSON is decoded
     reads_cache_for_prompts = False  # whether scored prompts take their beginning from the prefix cache
-    # Of all prompts of a request. With --enable-prompt-tokens-details it tells those of the last one alone
-    # (vllm/entrypoints/openai/completion/serving.py, request_output_to_completion_response).
+    # Whether answers state the cached tokens of all prompts of a request. With --enable-prompt-tokens-details vLLM
+    # states only those of the last prompt (vllm/entrypoints/openai/completion/serving.py,
+    # request_output_to_completion_response).
     tells_cached_tokens = False
 
     def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:
@@ -87,7 +88,10 @@ class VllmProtocol:
         }
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: _Completion) -> Answers:
-        """Read an answer. Raises ValueError that names the missing field, WrongModelError for another model."""
+        """Return the log-probabilities in an answer.
+
+        Raises ValueError, naming what is missing or wrong, and WrongModelError for another model.
+        """
         if answer.model != model:
             raise WrongModelError(answer.model)
         if [choice.index for choice in answer.choices] != list(range(len(questions))):
@@ -106,7 +110,7 @@ def _of_choice(question: ScoringPrompt, choice: _Choice) -> list[float]:
             since = "vLLM servers support `logprob_token_ids` from version 0.26 on"
             raise ValueError(f"no log-probability of token {missing[0]}; {since}")
         return [by_token[f"token_id:{token}"] for token in question.next_token_ids]
-    scored = choice.prompt_logprobs or []  # nothing stands in that of the first token
+    scored = choice.prompt_logprobs or []  # the row of the first token is empty
     if len(scored) != len(question.tokens):
         raise ValueError(f"{len(scored)} rows of log-probabilities for a prompt of {len(question.tokens)} tokens")
     tokens = question.tokens[-question.n_scored :]
@@ -117,7 +121,7 @@ def _of_choice(question: ScoringPrompt, choice: _Choice) -> list[float]:
 
 
 _Entry = list[float | int | str | None]
-"""Log-probability, token, and the token's text or nothing."""
+"""Log-probability in nats, token id, and text of the token or None."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class _Generated:
 
 
 class SglangProtocol:
-    """An SGLang server, with the same attributes as VllmProtocol. Its answers do not name the model."""
+    """The requests and answers of an SGLang server; attributes as in VllmProtocol. Answers do not name the model."""
 
     title = "SGLang"
     path = "/generate"
@@ -146,7 +150,7 @@ class SglangProtocol:
     def body(self, model: str, questions: Sequence[ScoringPrompt]) -> Body:  # noqa: ARG002
         """Build the body of a request, as VllmProtocol does."""
         ids = questions[0].next_token_ids
-        # Log-probabilities are returned of tokens after the first of these positions; -1 stands for none of the prompt.
+        # SGLang returns log-probabilities of the prompt's tokens after these positions; for -1, of no prompt token.
         starts = [len(question.tokens) - question.n_scored - 1 if not ids else -1 for question in questions]
         return {
             "input_ids": [question.tokens for question in questions],
@@ -157,7 +161,7 @@ class SglangProtocol:
         }
 
     def read(self, model: str, questions: Sequence[ScoringPrompt], answer: list[_Generated]) -> Answers:  # noqa: ARG002
-        """Read an answer. Raises ValueError that names the missing field."""
+        """Return the log-probabilities in an answer. Raises ValueError, naming what is missing or wrong."""
         if len(answer) != len(questions):
             raise ValueError(f"{len(answer)} answers to {len(questions)} prompts")
         about = [generated.meta_info for generated in answer]

@@ -283,7 +283,7 @@ class ModelSource:
 
 
 def reads_images_as_well(architecture: str) -> bool:
-    """Return whether transformers lists an architecture as generating text from images and text, not as a causal model."""
+    """Return whether transformers lists an architecture for text from images and text, and not as a causal model."""
     from transformers.models.auto import modeling_auto
 
     with_images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
@@ -379,7 +379,7 @@ def loaded_bytes(source: ModelSource, config: ModelConfig) -> int:
 def parameter_bytes(n_parameters: int, source: ModelSource, config: ModelConfig) -> int:
     """Return the size of a number of parameters in memory, in bytes and in the dtype that engines compute in.
 
-    With --quantization fp8, a parameter of a linear layer takes one byte; vLLM does not quantise embeddings and LM head.
+    With --quantization fp8, parameters of linear layers take one byte; vLLM leaves embeddings and LM head unquantised.
     """
     number_bytes = dtype_bytes(scoring_dtype(source, config))
     if config.quantization != "fp8":

@@ -163,7 +163,7 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
 
 @contextmanager
 def fed_rows(tokens: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
-    """Yield a scan of the token sequences that a model must process: columns `context`, in prefix order, and `is_state`.
+    """Yield a scan of the token sequences that a model must process: `context`, in prefix order, and `is_state`.
 
     These are the contexts, and for every continuation of several tokens the context followed by the continuation
     without its last token, which is predicted and never fed. Rows can repeat the row above.
