@@ -29,7 +29,7 @@ from evaluator.errors import ModelError
 from evaluator.redaction import HIDDEN, MIN_LENGTH
 
 API_KEY_VARIABLE = "VLLM_API_KEY"
-"""The environment variable with the API key of servers. There is no option for the key, because commands are recorded."""
+"""The environment variable with the API key of servers. No option takes the key, because commands are recorded."""
 
 CONNECT_S, READ_S, MAX_RETRY_AFTER_S = 10.0, 600.0, 60.0
 """Maximum seconds to connect, to receive a whole answer, and to wait because a server asks for a later repetition."""
@@ -75,7 +75,7 @@ class RefusedError(ModelError):
 class _Model:
     id: str
     max_model_len: int | None = None
-    owned_by: str | None = None  # name of the server's program: "vllm" or "sglang"
+    owned_by: str | None = None  # the server's program: "vllm" or "sglang"
 
 
 @dataclass(frozen=True)
@@ -163,14 +163,14 @@ class ServerClient:
         return "unknown"
 
     def tokens_of(self, model: str, text: str) -> list[int] | None:
-        """Return the served model's tokens of a text, without special tokens; None if the server does not report them."""
+        """Return the served model's tokens of a text, without special tokens; None if the server returns no tokens."""
         with suppress(UnavailableError, ModelError):
             asked = {"model": model, "prompt": text, "add_special_tokens": False}
             return self._request("/tokenize", _Tokens, asked).tokens
         return None
 
     def replicas(self) -> Sequence[int | None]:
-        """Return the numbers of the data-parallel replicas in a vLLM server's metrics; [None] unless there are several."""
+        """Return the numbers of a vLLM server's data-parallel replicas, from its metrics; [None] unless several."""
         with suppress(UnavailableError, ModelError):
             n_replicas = len({*_REPLICA_METRIC.findall(self.exchange("/metrics"))})
             return range(n_replicas) if n_replicas > 1 else [None]
@@ -301,7 +301,7 @@ def _retry_after_s(response: urllib3.BaseHTTPResponse) -> float:
     """Return the seconds that a server asks to wait, at most MAX_RETRY_AFTER_S; 0 without a valid header."""
     with suppress(urllib3.exceptions.InvalidHeader, ValueError):  # ValueError: a date beyond the year 9999
         if milliseconds := response.headers.get("retry-after-ms"):
-            return min(max(0.0, float(milliseconds) / 1000), MAX_RETRY_AFTER_S)  # in this order of arguments, NaN becomes 0
+            return min(max(0.0, float(milliseconds) / 1000), MAX_RETRY_AFTER_S)  # in this order NaN becomes 0
         return min(urllib3.Retry().get_retry_after(response) or 0.0, MAX_RETRY_AFTER_S)
     return 0.0
 
@@ -406,7 +406,7 @@ class _Work:
     def take(self, server: int, now: float) -> int | None:
         """Return the next job for a server; None if there is none now.
 
-        Failed jobs that have waited come first, then jobs of the server's queue, then the last job of the longest queue.
+        First choice is a failed job that has waited, then the server's next job, then the last job of the longest queue.
         """
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[1]

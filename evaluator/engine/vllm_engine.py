@@ -1,7 +1,8 @@
 """The fast engine: vLLM in this process, with its prefix cache.
 
 A label of one token costs no more than its context: one request returns the log-probabilities of all first tokens.
-Longer continuations are sent as prompts with a cached prefix. What the cache hides is then requested token by token.
+Longer continuations are sent as prompts with a cached prefix. Log-probabilities that vLLM does not return because it
+read the tokens from the cache are then requested token by token.
 """
 
 import logging
@@ -42,10 +43,10 @@ from evaluator.tokens.boundary import n_shared
 _log = logging.getLogger(__name__)
 
 _PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
-_STEPS_WAITING = 4  # requests queued in vLLM fill so many steps, two of which a GPU computes and prepares at a time
-_FIRST_ON_GPU = 128  # requests before the first step: a GPU computes them while later ones, of .1 ms each, are queued
-_BLOCKS_PER_REQUEST = 8  # of a window, for models with recurrent states: room for those after shared prefixes
-_SAMPLED_TOKEN = [0]  # vLLM always samples one more token, which must fit as well
+_STEPS_WAITING = 4  # number of steps that queued requests fill; a GPU computes one while the next is prepared
+_FIRST_ON_GPU = 128  # requests queued before the first step, which a GPU computes while others are queued (.1 ms each)
+_BLOCKS_PER_REQUEST = 8  # cache blocks for each request of a window, with room for recurrent states after prefixes
+_SAMPLED_TOKEN = [0]  # stands for the token that vLLM samples after each text, which must fit as well
 
 _Key = TypeVar("_Key")
 _Questions = Callable[[ContinuationTrie], Iterator[Question]]
@@ -60,29 +61,29 @@ class VllmEngine:
         try:
             self._llm: Any = start_vllm(source, config, self._log)
         except BaseException as error:
-            if str(self._log) not in str(error):  # else the error says to read it
+            if str(self._log) not in str(error):  # keep a log to which the error refers
                 self._log.unlink()
             raise
         require_parts(missing_attributes(self._llm.llm_engine))
         core = self._llm.llm_engine.engine_core.engine_core
-        # Processes that hold parts of the model; none if it lies on one device.
+        # Processes that hold parts of the model; empty if it is on one device.
         self._workers = [worker.proc for worker in getattr(core.model_executor, "workers", None) or ()]
         if not self._workers:
             self._log.unlink()
         self._model_name = source.name
         self._has_warned = False
         self._adapters = add_adapters(self._llm, source)
-        self._lora_request: Any = None  # of the adapter that the last call named
-        # With adapters, vLLM 0.32 computes the LM head for as many rows as there are requests, and no more.
+        self._lora_request: Any = None  # handle of the adapter of the last call; None: base model
+        # With adapters, vLLM 0.32 computes the LM head for only one row of each request.
         self._scores_several_rows = vllm_requests.scores_several_rows(self._llm) and not source.adapters
-        self._has_connector = core.scheduler.connector is not None  # which reads from requests what blocks they fill
+        self._has_connector = core.scheduler.connector is not None  # it reads NO_REUSE and others
         self._request_ids = map(str, count())
         loaded = self._llm.llm_engine.vllm_config
-        # A token takes a block in each group of layers, such as those with a sliding window.
+        # A token needs a block in each group of layers, such as the group with full attention or a sliding window.
         n_groups = max(1, len(core.scheduler.kv_cache_config.kv_cache_groups))
         self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_groups
         self._block_tokens = loaded.cache_config.block_size
-        # Recurrent states, which the cache keeps for few places of a prompt.
+        # Recurrent states, which the cache keeps at only a few positions of a prompt.
         has_states = getattr(core.scheduler, "has_mamba_layers", False)
         self._state_unit = shared_block_tokens(self._llm) if has_states else None
         self.facts = EngineRecord(
@@ -107,11 +108,12 @@ class VllmEngine:
 
     def log_likelihoods(self, requests: Requests, adapter: Adapter | None = None) -> Iterator[ContinuationScores]:
         self._begin(requests, adapter)
+        # Requests whose continuations are single tokens, and requests with longer continuations.
         short = [i for i, request in enumerate(requests) if max(map(len, request.continuations)) == 1]
         long = sorted(set(range(len(requests))) - set(short))
         for some in self._windows(short):
             self._send_shared_prefixes([requests[index].context for index in some])
-            # One question each, or one for every 128 tokens.
+            # One question for each request, or several if it has more than MAX_IDS continuations.
             tries = ((index, ContinuationTrie(*requests[index])) for index in some)
             for index, trie in self._ask(tries, ContinuationTrie.first_token_questions):
                 if trie.is_complete:
@@ -123,7 +125,7 @@ class VllmEngine:
         self._begin([ContinuationRequest(text, [_SAMPLED_TOKEN]) for text in texts], adapter)
         states, params = vllm_requests.States(), vllm_requests.one_token_params()
         model = self._llm.llm_engine.model_config
-        # A text has a state at the end of each step that computes some of it.
+        # Every step that computes a part of a text records a state, so long texts need room for several states.
         n_steps = 1 + max(map(len, texts), default=0) // self.facts.tokens_per_step
         size = max(1, vllm_requests.max_recorded_texts(model.get_vocab_size()) // n_steps)
         for window in self._windows(range(len(texts))):
@@ -154,7 +156,7 @@ class VllmEngine:
         return outputs
 
     def runner_at_work(self) -> str:
-        """Return which of vLLM's model runners computes, by its class: "V1" or "V2"."""
+        """Return the model runner that vLLM really uses, according to its class: "V1" or "V2"."""
         return str(self._llm.collective_rpc(_runner)[0])
 
     def close(self) -> None:
@@ -163,7 +165,7 @@ class VllmEngine:
         self._log.unlink(missing_ok=True)
 
     def _begin(self, requests: Requests, adapter: Adapter | None) -> None:
-        """Begin a call, which does not depend on earlier ones. Raises PromptTooLongError."""
+        """Prepare a call: select the adapter, and empty the cache. Raises PromptTooLongError for too long a request."""
         self._lora_request = self._adapters[adapter.fingerprint] if adapter else None
         self._warn_if_nothing_is_shared([request.context for request in requests])
         hint = "Give a larger cache with --kv-cache-gib, or use fewer demonstrations (--shots)."
@@ -172,7 +174,7 @@ class VllmEngine:
         empty_cache(self._llm)
 
     def _warn_if_nothing_is_shared(self, contexts: Sequence[TokenIds]) -> None:
-        """Warn once if vLLM's unit of sharing is longer than the longest prefix of any two neighbours."""
+        """Warn once if vLLM's unit of sharing is longer than the longest prefix that two consecutive contexts share."""
         unit = self.facts.prefix_block_tokens
         if self._has_warned or len(contexts) < 2 or (unit is not None and unit <= _PLAIN_BLOCK_TOKENS):
             return
@@ -189,13 +191,16 @@ class VllmEngine:
             )
 
     def _windows(self, indices: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield consecutive requests, so few that the cache can hold the states after all prefixes that they share."""
+        """Yield windows of consecutive requests, small enough that the cache holds the states after shared prefixes.
+
+        Without recurrent states, all requests are one window.
+        """
         size = max(1, self._cache_blocks // _BLOCKS_PER_REQUEST) if self._state_unit else max(1, len(indices))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
     def _send_shared_prefixes(self, contexts: Sequence[TokenIds]) -> None:
-        """Have the states after prefixes that these contexts share computed, if the model has such states."""
+        """Compute the recurrent states after prefixes that contexts share; do nothing for models without states."""
         if self._state_unit is None:
             return
         params = vllm_requests.one_token_params()
@@ -203,7 +208,8 @@ class VllmEngine:
             _exhaust(self._run((None, list(prefix), params) for prefix in level))
 
     def _score_group(self, requests: Requests, indices: Sequence[int]) -> Iterator[ContinuationScores]:
-        """Score requests with longer continuations, few enough that the cache holds their contexts until the end."""
+        """Score a group of requests with longer continuations, whose contexts the cache holds until the end."""
+        # Requests with equal contexts share one trie.
         tries: dict[tuple[int, ...], ContinuationTrie] = {}
         for index in indices:
             context, continuations = requests[index]
@@ -212,8 +218,8 @@ class VllmEngine:
         if self._scores_several_rows:
             _exhaust(self._ask(tries.items(), ContinuationTrie.path_questions))
         else:
-            # First tokens come first, because that computes the contexts without log-probabilities of their tokens. The
-            # two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
+            # First tokens come first, because their requests compute the contexts without log-probabilities of context
+            # tokens. The two kinds of request never run together: vLLM mixes up their rows (its issue 51789).
             _exhaust(self._ask(tries.items(), ContinuationTrie.first_token_questions))
             if not self._adapters:
                 self._score_suffixes(tries.values())
@@ -224,7 +230,13 @@ class VllmEngine:
     def _ask(
         self, tries: Iterable[tuple[_Key, ContinuationTrie]], questions: _Questions, *, no_reuse: bool = False
     ) -> Iterator[tuple[_Key, ContinuationTrie]]:
-        """Send questions about tries, and yield a trie with its key whenever it has learned an answer."""
+        """Send questions about tries, and yield a key and its trie after each answer that is stored in the trie.
+
+        Args:
+            tries: pairs of any key and a trie.
+            questions: returns the questions about a trie.
+            no_reuse: whether the last cache block of each request is useless to other requests.
+        """
         says = no_reuse if self._has_connector else None
 
         def prompts() -> Iterator[tuple[tuple[_Key, ContinuationTrie, Question], list[int], Any]]:
@@ -239,7 +251,7 @@ class VllmEngine:
             yield key, trie
 
     def _score_suffixes(self, tries: Iterable[ContinuationTrie]) -> None:
-        """Score continuations of three tokens or more as prompts. (For two tokens one more question is enough.)"""
+        """Score continuations of three tokens or more as prompts. For two tokens, one more question is enough."""
         room = self._llm.llm_engine.model_config.max_model_len - 1  # vLLM always samples one more token
         says = True if self._has_connector else None
         prompts = (
@@ -260,8 +272,8 @@ class VllmEngine:
         n_blocks = 0
         for index in indices:
             context, continuations = requests[index]
-            # Tokens that are new in the cache: the context after what it shares with the previous one, and all tokens
-            # of the continuations but the last, which is never fed.
+            # Tokens that are new in the cache: the context after the prefix that it shares with the previous context,
+            # and all tokens of each continuation but the last, which is never fed.
             n_new = len(context) - n_shared(before, context)
             n_new += sum(len(continuation) - 1 for continuation in continuations)
             needed = n_new // block_tokens + 1
@@ -275,9 +287,9 @@ class VllmEngine:
             yield group
 
     def _run(self, prompts: Iterable[tuple[_Key, list[int], Any]]) -> Iterator[tuple[_Key, Any]]:
-        """Run (key, tokens, parameters) through vLLM, yield (key, output) as they finish, and count tokens.
+        """Send (key, tokens, parameters) to vLLM, yield (key, output) in the order of completion, and count tokens.
 
-        However this ends, no request stays in the engine.
+        Requests that are still in vLLM when this generator ends, for whatever reason, are aborted.
         """
         engine, waiting = self._llm.llm_engine, iter(prompts)
         max_waiting = _STEPS_WAITING * (self.facts.sequences_per_step or 1)
@@ -285,7 +297,7 @@ class VllmEngine:
         running: dict[str, _Key] = {}
         try:
             while True:
-                # As many again as are queued, so that steps soon have the tokens that they can take.
+                # Double the number of queued requests, so that steps are soon full.
                 for key, tokens, params in islice(waiting, min(max(first, len(running)), max_waiting - len(running))):
                     request_id = next(self._request_ids)
                     running[request_id] = key
@@ -305,18 +317,18 @@ class VllmEngine:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Raise ModelError, in one sentence, for vLLM's errors inside: vLLM cannot run the model that it has loaded."""
+        """Turn any error within this context, in which vLLM computes, into a ModelError."""
         try:
             yield
-        except Exception as error:  # of any kind: code of models, missing operators, no memory left
+        except Exception as error:  # vLLM can raise anything: code of models, missing operators, no memory left
             raise ModelError(
                 f"vLLM cannot run {self._model_name}: {self._dead_worker() or first_sentence(error)}"
                 f"{last_error(self._log)}. {way_out(error, self.facts.dtype)}"
             ) from error
 
     def _dead_worker(self) -> str | None:
-        """Say how the first worker process ended that did not end in order; None if all live."""
-        # vLLM terminates the others.
+        """Return a phrase on how the first failed worker process ended; None if no worker process failed."""
+        # SIGTERM is no failure: vLLM terminates the other worker processes.
         codes = [worker.exitcode for worker in self._workers if worker.exitcode not in (None, 0, -signal.SIGTERM)]
         if not codes:
             return None

@@ -1,4 +1,4 @@
-"""Start vLLM in this process: quietly, with small cache blocks, and only if its memory is free. Empty and stop it."""
+"""Start vLLM in this process if enough memory is free, load adapters, empty its prefix cache, and stop it."""
 
 import contextlib
 import gc
@@ -22,9 +22,12 @@ from evaluator.models.source import ModelSource, scoring_dtype
 
 _log = logging.getLogger(__name__)
 
-_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM makes room for
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values that vLLM accepts as largest rank
 _WRONG_ON_A_CPU = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM")
-"""vLLM 0.32 is off by 0.2 to 2.5 nats for LFM2 there (docs/models.md); LFM2-MoE has the same attention."""
+"""Architectures with wrong scores in vLLM 0.32 on a CPU.
+
+Scores of LFM2 are off by 0.2 to 2.5 nats (docs/models.md); LFM2-MoE has the same attention.
+"""
 _TEXT_ONLY = {"image": 0, "video": 0, "audio": 0}
 _NO_VISION = " (for a model that reads images as well, vLLM needs torchvision, which is not installed)"
 _STATE_UNIT = 16  # tokens between places where a recurrent state can be shared; must divide all block sizes
@@ -32,15 +35,15 @@ _LONGEST_WITHOUT_LIMIT = 16_384  # tokens of a prompt, for models whose configur
 
 
 def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
-    """Return a `vllm.LLM` with the model.
+    """Load the model and return the `vllm.LLM`.
 
     Args:
         source, config: the model, and how to load it.
-        log: file for what vLLM and its worker processes write.
+        log: file for the output of vLLM and its worker processes.
 
-    Raises ModelError on failure.
+    Raises ModelError if vLLM is missing, memory is short, the weight files are incomplete, or vLLM cannot load them.
     """
-    gc.collect()  # garbage can hold a device's memory, such as an earlier model's
+    gc.collect()  # garbage, such as an earlier model, can hold a device's memory
     vllm_settings.import_vllm()
     vllm_settings.check_memory(source, config)
     require_whole(source)
@@ -66,7 +69,7 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
     settings = vllm_settings.step_settings(config.steps)
     return {
         "model": str(source.folder),
-        # Not Mistral's own files, which can lie beside those that source.fingerprint covers.
+        # Read the files that source.fingerprint covers, not Mistral's own format, which can be in the same folder.
         "config_format": "hf",
         "load_format": "hf",
         "skip_tokenizer_init": True,
@@ -83,7 +86,8 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
         "max_num_batched_tokens": vllm_settings.tokens_per_step(source, settings),
         "max_logprobs": MAX_IDS,
         "enforce_eager": not settings.compiled,
-        # A step holds thousands of prompt tokens: the graphs of small steps, and of steps that generate, never run.
+        # A step holds thousands of prompt tokens, so graphs, which vLLM captures for small and generating steps, would
+        # never run.
         "compilation_config": {"cudagraph_mode": "NONE"},
         **_parallel(config, device),
         **_lora(source),
@@ -96,20 +100,20 @@ def _options(source: ModelSource, config: ModelConfig, device: DeviceKind) -> di
 
 
 def _max_length(source: ModelSource, config: ModelConfig, device: DeviceKind) -> int:
-    """Return the tokens of the longest prompt for vLLM; -1: the model's context length, or as many as the cache holds.
+    """Return vLLM's limit on the tokens of a prompt; -1: the model's context length, or fewer if the cache is smaller.
 
-    On a GPU vLLM pins memory of the host for so many tokens of each sequence of a step: 4 GiB for a million.
+    On a GPU, vLLM pins host memory in proportion to this limit for each sequence of a step: 4 GiB for a million tokens.
     """
     if source.context_length is None:
         return max(_LONGEST_WITHOUT_LIMIT, config.max_prompt_tokens or 0)
     longest = config.max_prompt_tokens or source.context_length
     if device == "cuda" and longest < source.context_length:
         return longest
-    return source.context_length if source.short_context else -1  # vLLM may not find where the long factors begin
+    return source.context_length if source.short_context else -1  # LongRoPE: vLLM may not find the limit itself
 
 
 def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
-    """Return the options of vLLM for the devices of one replica. On a CPU these are equal parts of the cores."""
+    """Return vLLM's options for the devices of one replica. On a CPU, devices are equal parts of the cores."""
     devices = config.devices
     if devices.per_replica == 1:
         return {}
@@ -119,14 +123,14 @@ def _parallel(config: ModelConfig, device: DeviceKind) -> dict[str, Any]:
     return {
         "tensor_parallel_size": devices.tensor_parallel or 1,
         "pipeline_parallel_size": devices.pipeline_parallel,
-        "distributed_executor_backend": "mp",  # in a Ray actor vLLM would ask Ray for processes
+        "distributed_executor_backend": "mp",  # in a Ray actor, vLLM would start its processes with Ray
     }
 
 
 def _states(source: ModelSource) -> dict[str, Any]:
-    """Return the options of vLLM for models with recurrent states in addition to attention.
+    """Return vLLM's options for models with recurrent states in addition to attention.
 
-    Their blocks hold hundreds of tokens, and without this nothing shorter than a block is shared.
+    Cache blocks of such models hold hundreds of tokens, and by default only whole blocks are shared.
     """
     from vllm import EngineArgs, ModelRegistry
 
@@ -137,7 +141,7 @@ def _states(source: ModelSource) -> dict[str, Any]:
 
 
 def _lora(source: ModelSource) -> dict[str, Any]:
-    """Return the options of vLLM for adapters. A call uses one, so that one at a time lies on the device."""
+    """Return vLLM's options for adapters. A call uses one adapter, so only one at a time is on the device."""
     if not source.adapters:
         return {}
     rank = max(adapter.rank for adapter in source.adapters)
@@ -152,7 +156,7 @@ def _lora(source: ModelSource) -> dict[str, Any]:
 def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
     """Load the adapters of a model, and return their handles for requests: fingerprint -> LoRARequest.
 
-    Raises ModelError, after stopping vLLM, if it cannot load one.
+    Raises ModelError, after stopping vLLM, if an adapter cannot be loaded.
     """
     if not source.adapters:
         return {}
@@ -166,7 +170,7 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
         try:
             with vllm_settings.quiet():
                 llm.llm_engine.add_lora(request)
-        except Exception as error:  # of any kind: what the model's layers say of an adapter
+        except Exception as error:  # the model's layers can raise anything for an adapter
             with stopping_vllm(llm):
                 raise ModelError(f"vLLM cannot load the adapter {adapter.name}: {first_sentence(error)}.") from error
         requests[adapter.fingerprint] = request
@@ -174,7 +178,7 @@ def add_adapters(llm: Any, source: ModelSource) -> dict[str, Any]:
 
 
 def _keep_heads_apart() -> None:
-    """Have vLLM leave logits as they are where a call names no adapter: on a CPU 0.32 adds the last one's LM head."""
+    """Patch vLLM so that logits of the base model stay unchanged: on a CPU, 0.32 adds the last adapter's LM head."""
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU as Wrapper
 
     add = Wrapper.add_lora_logits
@@ -182,10 +186,10 @@ def _keep_heads_apart() -> None:
 
 
 def _undo_compile_decorators() -> None:
-    """Give transformers' classes back their constructors, so that transformers can make such models again.
+    """Restore the classes of transformers that vLLM has changed, so that transformers can build such models again.
 
-    Where vLLM runs a model by transformers' own code, it changes the class of the model in place
-    (vllm/compilation/decorators.py), and a model of that class cannot be made without vLLM's configuration any more.
+    If vLLM runs a model with transformers' own code, it changes the class of the model in place
+    (vllm/compilation/decorators.py), and a model of this class can no longer be built without vLLM's configuration.
     """
     from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper as Wrapper
 
@@ -200,7 +204,7 @@ def _undo_compile_decorators() -> None:
 
 
 def _forget_compiled(model: Any) -> None:
-    """Take away the hooks through which PyTorch's compiler holds a model, and with it the model's weights."""
+    """Remove the hooks by which PyTorch's compiler keeps a model and its weights in memory."""
     from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper
 
     for module in model.modules():
@@ -209,7 +213,7 @@ def _forget_compiled(model: Any) -> None:
 
 
 def _block_sharing() -> Any:
-    """Return the option of vLLM for our connector; None, with a warning, if this vLLM lacks a name that it needs."""
+    """Return vLLM's option for the connector BlockSharing; None, with a warning, if this vLLM lacks a name it needs."""
     from vllm.config import KVTransferConfig
 
     try:
@@ -219,7 +223,7 @@ def _block_sharing() -> Any:
         _log.warning("Prompts share whole blocks of the cache only: %s. %s", first_sentence(error), note)
         return None
     name, module = BlockSharing.__name__, BlockSharing.__module__
-    # With kv_consumer, vLLM also accepts image embeddings computed by other processes, and that needs a tokenizer.
+    # Not kv_consumer: vLLM would then accept image embeddings from other processes, which needs a tokenizer.
     return KVTransferConfig(kv_connector=name, kv_connector_module_path=module, kv_role="kv_producer")
 
 
@@ -241,9 +245,9 @@ def _without_llvmlite_module() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopping_vllm(llm: Any) -> Iterator[None]:
-    """Stop an LLM, so that another one can be started. Its memory is free when the context ends.
+    """Stop an LLM, so that another LLM can be started; its memory is free when the context ends.
 
-    That is where the caller drops its reference: the memory of a compiled model goes with the LLM itself.
+    Within the context, the caller must drop its reference: the memory of a compiled model is freed with the LLM itself.
     """
     import torch
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
@@ -266,7 +270,7 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
 
 
 def empty_cache(llm: Any) -> None:
-    """Check the prefix cache and empty it, so that the next call does not depend on earlier ones."""
+    """Check the prefix cache and empty it, so that the next call does not depend on earlier calls."""
     connector = llm.llm_engine.engine_core.engine_core.scheduler.connector
     if connector is not None:
         connector.check_idle()
@@ -276,10 +280,10 @@ def empty_cache(llm: Any) -> None:
 
 
 def shared_block_tokens(llm: Any) -> int | None:
-    """Return the unit in which vLLM shares prefixes, in tokens; None where it shares nothing.
+    """Return the unit, in tokens, in which vLLM shares prefixes; None if it shares nothing.
 
-    That is a block of the cache, or where kinds of layers have blocks of different sizes the least common multiple: for
-    models with a recurrent state hundreds of tokens.
+    The unit is a cache block. If kinds of layers have blocks of different sizes it is their least common multiple, or
+    the smaller `prefix_match_unit` where vLLM has it (see _states).
     """
     coordinator = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_manager.coordinator
     for name in ("_cache_hit_alignment_tokens", "block_size"):

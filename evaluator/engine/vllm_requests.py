@@ -1,15 +1,16 @@
-"""Make the parameters of requests to vLLM, and read log-probabilities and hidden states from what it computes.
+"""Build the parameters of requests to vLLM, and read log-probabilities and hidden states from its outputs.
 
-vLLM has two model runners. V1 scores given tokens after the last token of a prompt only. V2, the default on a GPU, can
-score given tokens at several positions (`prompt_logprob_token_ids` as a matrix, since vLLM 0.32), with the LM head on
-those rows alone. Where it cannot, continuations of several tokens need the log-probabilities of all prompt tokens.
+vLLM has two model runners. V1 scores given tokens only after the last token of a prompt. V2, the default on a GPU, can
+score given tokens at several positions (`prompt_logprob_token_ids` as a matrix, since vLLM 0.32), and computes the LM
+head only for these positions. Without this, continuations of several tokens need the log-probabilities of all prompt
+tokens.
 
 vLLM returns hidden states only from a model loaded for pooling. But a generating model passes the final-norm hidden
 state of each prompt's last token to `compute_logits`, which every text model in vLLM has. While hidden states are
-wanted, a recorder takes the place of that method: it keeps the states, numbers them, and returns logits whose greedy
-token is the state's number. So the token sampled for a request says which state belongs to it, whichever model runner
-and scheduler are at work, and the LM head is not computed. Where a model lies on several devices, each of their
-processes has a recorder.
+wanted, a recorder replaces this method: it keeps and numbers the states, and returns logits whose greedy token is the
+number of the state. So the token that is sampled for a request tells which state belongs to it, with any model runner
+and scheduler, and the LM head is not computed. If a model is split over several devices, the process of each device has
+a recorder.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,9 +27,10 @@ from evaluator.errors import ScoreError
 
 
 def scores_several_rows(llm: Any) -> bool:
-    """Return whether a request can name other tokens for each of several positions of its prompt.
+    """Return whether a request can ask for different tokens at several positions of its prompt.
 
-    In vLLM 0.31 a parameter of this name takes one list of tokens, for all positions.
+    Needs model runner V2 and vLLM 0.32: in vLLM 0.31, `prompt_logprob_token_ids` is one list of tokens for all
+    positions.
     """
     from vllm import SamplingParams
 
@@ -42,13 +44,13 @@ def runs_v2(llm: Any) -> bool:
 
 
 def question_params(question: Question, n_prompt: int, *, no_reuse: bool | None) -> Any:
-    """Return the parameters of a request with a question.
+    """Return the parameters of a request for a question.
 
     Args:
-        question: with several rows only where scores_several_rows.
-        n_prompt: tokens of its prompt, context + path.
-        no_reuse: whether the last, partly filled cache block of the request is useless to other requests; None: no
-            connector wants to know, and vLLM would log a warning for each request that tells.
+        question: may have several rows only if scores_several_rows is true.
+        n_prompt: number of tokens of the prompt, which is context + path.
+        no_reuse: whether the last, partly filled cache block of the request is useless to other requests; None: vLLM
+            has no connector, and would log a warning for each request with this parameter.
     """
     *earlier, last = question.rows
     if not earlier:
@@ -62,24 +64,24 @@ def question_params(question: Question, n_prompt: int, *, no_reuse: bool | None)
 
 @lru_cache(maxsize=1024)
 def _one_row_params(token_ids: tuple[int, ...], no_reuse: bool | None) -> Any:
-    # Thousands of prompts ask for the same labels. All of a prompt but its last token can be shared, as by default.
+    # Cached, because thousands of prompts ask for the same labels. By default all tokens but the last can be shared.
     return _params(no_reuse=no_reuse, logprob_token_ids=list(token_ids))
 
 
 def suffix_params(n_context: int, *, no_reuse: bool | None) -> Any:
     """Return the parameters of a request for the log-probabilities of all prompt tokens after a context."""
-    # The log-probability of the continuation's first token comes from computing the context's last token.
+    # The context's last token must be computed, to predict the first token of the continuation.
     return _params(no_reuse=no_reuse, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
 
 
 def one_token_params() -> Any:
-    """Return the parameters of a request that samples one token, whichever."""
+    """Return the parameters of a request that samples one token greedily, even if it is EOS."""
     from vllm import SamplingParams
 
     return SamplingParams(max_tokens=1, temperature=0, ignore_eos=True, detokenize=False)
 
 
-# By default, vLLM computes the whole prompt again where log-probabilities of its tokens are asked for.
+# By default, vLLM computes a whole prompt again if log-probabilities of its tokens are requested.
 _READING_THE_CACHE = {"skip_reading_prefix_cache": False}
 
 
@@ -99,13 +101,15 @@ def _params(*, no_reuse: bool | None, max_shared_tokens: int | None = None, **op
 
 
 def learn_question(trie: ContinuationTrie, question: Question, output: Any) -> None:
-    """Store the answer to a question. Of several rows, vLLM returns none if its cache hid one of them.
+    """Store vLLM's answer to a question in the trie.
 
-    Raises ScoreError if the answer has not the tokens or rows that were asked for.
+    Of several rows, vLLM returns only the last if its cache hides any of the others.
+
+    Raises ScoreError if the answer lacks requested tokens or rows.
     """
     *earlier, last = question.rows
     answer = output.outputs[0].logprobs
-    # First the sampled token, then those asked for; after them padding, if other requests of the step asked for more.
+    # The sampled token, the requested tokens, and padding if other requests of the step have more tokens.
     _require([*answer.token_ids[1 : 1 + len(last)]] == last, "log-probabilities of other tokens", output)
     rows = [answer.logprobs[1 : 1 + len(last)]]
     scored = output.prompt_token_id_logprobs if earlier else None
@@ -119,13 +123,13 @@ def learn_question(trie: ContinuationTrie, question: Question, output: Any) -> N
 
 
 def learn_suffix(trie: ContinuationTrie, continuation: TokenPath, output: Any) -> None:
-    """Store the log-probabilities of a continuation's tokens that were computed.
+    """Store in the trie the log-probabilities of a continuation's tokens that vLLM has computed.
 
-    The row of the token at index n comes from computing token n - 1, so it is valid if num_cached_tokens <= n - 1. The
-    V1 runner returns a row for every token but the first, invalid ones included, without notice; V2 returns the valid
-    ones. So rows are counted from the end.
+    The row of the token at index n results from computing token n - 1, so it is valid if num_cached_tokens <= n - 1.
+    The V1 runner returns a row for every token but the first, including invalid rows without a mark; V2 returns only
+    valid rows. So rows are counted from the end.
 
-    Raises ScoreError if there are neither as many rows as V1 returns nor as many as V2.
+    Raises ScoreError if the number of rows is neither that of V1 nor that of V2.
     """
     n_prompt = len(output.prompt_token_ids)
     rows = output.prompt_logprobs.logprobs
@@ -148,13 +152,13 @@ def _require(is_right: bool, received: str, output: Any) -> None:
 
 
 States = dict[int, Floats32]
-"""Hidden states by number."""
+"""Number of a hidden state -> the state, float32 of [hidden size]."""
 
-_MAX_KEPT = 4096  # states, before they are taken
+_MAX_KEPT = 4096  # maximum number of states to keep before they are taken
 
 
 class StateRecorder:
-    """Takes the place of a model's `compute_logits`."""
+    """A replacement of a model's `compute_logits` that keeps hidden states instead of computing logits."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -173,7 +177,7 @@ class StateRecorder:
         return logits
 
     def take(self) -> States:
-        """Return the states that were kept since the last call, and forget them."""
+        """Return the states that were kept since the last call of this method, and forget them."""
         taken, self._states = self._states, {}
         return taken
 
@@ -181,23 +185,25 @@ class StateRecorder:
 def max_recorded_texts(vocab_size: int) -> int:
     """Return the number of texts that may be computed before their states are taken.
 
-    Numbers begin again where the vocabulary ends, and vLLM may compute rows that nobody asked for.
+    Numbers of states start again at 0 after the last token id, and vLLM may compute rows beyond the requested texts. So
+    the limit is a quarter of the vocabulary.
     """
     return max(1, min(vocab_size // 4, _MAX_KEPT))
 
 
 @contextmanager
 def recording_states(llm: Any) -> Iterator[Callable[[], States]]:
-    """Have a `vllm.LLM` record hidden states instead of computing logits, and yield a function that takes them."""
+    """Make a `vllm.LLM` record hidden states instead of computing logits; yield a function that takes the states."""
     llm.apply_model(partial(_start, vocab_size=llm.llm_engine.model_config.get_vocab_size()))
     try:
-        # Devices that hold the same layers have recorded the same; those of earlier layers have recorded nothing.
+        # Devices with the same layers have recorded the same states; devices with only earlier layers have recorded
+        # none.
         yield lambda: max(llm.apply_model(_take), key=len)
     finally:
         llm.apply_model(_stop)
 
 
-# Functions with names, because they are sent to other processes.
+# Module-level functions, because they are pickled and sent to other processes.
 def _start(model: Any, vocab_size: int) -> None:
     model.compute_logits = StateRecorder(vocab_size)
 

@@ -1,11 +1,11 @@
-"""Import vLLM quietly, require the parts of it that engines build on, and choose the sizes of its steps and its cache.
+"""Import vLLM without its output, check that it has the parts the engine uses, and choose sizes of steps and cache.
 
-Engines build on parts of vLLM that its documentation does not promise. All are listed here, and looked up once vLLM is
-imported and once a model is loaded, so that a version without one is refused in one sentence instead of a traceback in
-the middle of a run, or numbers that are computed the slow way without a word.
+The engine uses parts of vLLM that are not in its documented interface. They are listed here, and checked after vLLM is
+imported and after a model is loaded. So a version without one of them is refused in one sentence, instead of a
+traceback in the middle of a run or a silent fall-back to slow computation.
 
-vLLM's own choice of a size stands wherever nothing better was measured. What vLLM made of it is in run.json
-(EngineRecord); `python -m benchmarks.end_to_end.engine_settings` tries others on the device at hand.
+Sizes are vLLM's defaults unless another size was measured to be better. The sizes in use are in run.json
+(EngineRecord); `python -m benchmarks.end_to_end.engine_settings` tries other sizes on the device at hand.
 """
 
 import contextlib
@@ -48,10 +48,13 @@ _NAMES = {
         "step", "abort_request", "reset_prefix_cache", "add_lora")),
     "vllm.lora.request": ("LoRARequest",),
 }  # fmt: skip
-"""Names by module. Those that block sharing builds on are its own affair: a CPU goes without it where they are gone."""
+"""Module -> names that the engine needs.
+
+Names that only block sharing needs are not listed, because without them the engine works without block sharing.
+"""
 
 _OF_A_REQUEST = ("request_id", "prompt", "params", "lora_request")
-"""Parameters that LLMEngine.add_request is given."""
+"""Parameters of LLMEngine.add_request that the engine uses."""
 
 _OF_A_LOADED_MODEL = (
     "vllm_config.use_v2_model_runner",
@@ -63,11 +66,11 @@ _OF_A_LOADED_MODEL = (
     "engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups",
     "engine_core.engine_core.scheduler.kv_cache_manager.coordinator",
 )
-"""Attributes of an LLMEngine in this process."""
+"""Attributes of a loaded LLMEngine in this process that the engine needs."""
 
 
 def missing_names() -> list[str]:
-    """Return the names that the imported vLLM lacks; empty in a version that was tried. Takes a millisecond."""
+    """Return the needed names that the imported vLLM lacks; empty for tested versions. Takes a millisecond."""
     missing = [f"{module}.{name}" for module, names in _NAMES.items() for name in names if not _has(module, name)]
     if not missing:
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -78,12 +81,17 @@ def missing_names() -> list[str]:
 
 
 def missing_attributes(llm_engine: Any) -> list[str]:
-    """Return the attributes that a loaded LLMEngine lacks."""
+    """Return the needed attributes that a loaded LLMEngine lacks."""
     return [name for name in _OF_A_LOADED_MODEL if not _has(llm_engine, name)]
 
 
 def _has(part: Any, name: str) -> bool:
-    """Return whether an object, or a module by its name, has an attribute, or declares a field without a default."""
+    """Return whether an object has an attribute, or declares it as a field without a default.
+
+    Args:
+        part: the object, or the name of a module.
+        name: name of the attribute, with dots for nested attributes.
+    """
     owner, _, last = name.rpartition(".")
     try:
         part = import_module(part) if isinstance(part, str) else part
@@ -94,40 +102,47 @@ def _has(part: Any, name: str) -> bool:
 
 
 TESTED_VERSIONS = ("0.32.0", "0.33.0")
-"""The oldest and the newest vLLM: the engine contract (tests/engine) has passed on the first, and the second, which has
-no build for CPUs yet, has all names above."""
+"""The oldest and the newest tested version of vLLM.
+
+The engine contract (tests/engine) has passed on the oldest. The newest, which has no build for CPUs yet, has all names
+above.
+"""
 
 _NAMED_ERROR = re.compile(r"^\(Worker.*?((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
 _FIXED = {
     # Worker processes would hide the step loop, take 15 s to start, and make results depend on their timing.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # On a GPU, float32 would round to TF32: Triton's attention as it is (0.013 nats on an H200), products if asked to.
+    # Prevent rounding of float32 to TF32 on a GPU: in Triton's attention, where it is the default (an error of 0.013
+    # nats on an H200), and in matrix products, where a setting can choose it.
     "TRITON_F32_DEFAULT": "ieee",
     "VLLM_FLOAT32_MATMUL_PRECISION": "highest",
 }
 _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # where `quiet` keeps what worker processes say
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # `quiet` redirects stderr, also of worker processes
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",  # by default one core is reserved for a server, which does not exist here
 }
 
 
 def version_note() -> str:
-    """Return one sentence: which vLLM this is, and which versions were tried."""
+    """Return a sentence with the version of the installed vLLM and the tested versions."""
     oldest, newest = TESTED_VERSIONS
     return f"This is vLLM {vllm_version()}; {oldest} to {newest} were tested."
 
 
 def is_tested(vllm: str) -> bool:
-    """Return whether a version lies between the oldest and the newest one tried."""
+    """Return whether a version of vLLM lies between the oldest and the newest tested version."""
     releases = ([int(number) for number in re.findall(r"\d+", version)[:3]] for version in (vllm, *TESTED_VERSIONS))
     this, oldest, newest = releases
     return oldest <= this <= newest
 
 
 def import_vllm() -> None:
-    """Import vLLM with our environment settings. Raises ModelError, naming the extra to install, if it is missing."""
+    """Import vLLM with the environment settings above, and require the names above.
+
+    Raises ModelError if vLLM, or a part of it that the engine needs, is missing; warns about untested versions.
+    """
     os.environ |= _FIXED
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -152,10 +167,10 @@ def import_vllm() -> None:
 
 
 def interpret_triton() -> None:
-    """Let vLLM use its model runner V2 on a CPU, by Triton's interpreter: slowly, and before vLLM is imported.
+    """Let vLLM use its model runner V2 on a CPU with Triton's interpreter, which is slow. Call before importing vLLM.
 
-    vLLM's CPU build uses Triton only if it has a backend named "cpu"; interpreted kernels never ask that backend for
-    anything but its presence.
+    vLLM's CPU build uses Triton only if it has a backend named "cpu"; interpreted kernels only check that this backend
+    exists.
     """
     os.environ |= {"TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1"}  # read when triton and vllm are imported
     from triton.backends import backends
@@ -164,7 +179,7 @@ def interpret_triton() -> None:
 
 
 def require_parts(missing: Sequence[str]) -> None:
-    """Raise ModelError, naming the first, if parts of vLLM are missing."""
+    """Raise ModelError, which names the first missing part of vLLM, unless `missing` is empty."""
     if missing:
         raise ModelError(
             f"This vLLM has no {missing[0]}, on which the engine builds. {version_note()} Install another, or choose "
@@ -173,7 +188,7 @@ def require_parts(missing: Sequence[str]) -> None:
 
 
 def generates_text(architecture: str) -> bool:
-    """Return whether vLLM's registry lists an architecture as one that generates text, whatever else it reads.
+    """Return whether vLLM's registry lists an architecture as generating text, even if it also reads images or sound.
 
     Raises ModelError if vLLM cannot import the architecture's code.
     """
@@ -186,7 +201,7 @@ def generates_text(architecture: str) -> bool:
     try:
         with quiet():
             about = model.inspect_model_cls()
-    except Exception as error:  # of any kind, from importing the model's code
+    except Exception as error:  # importing the model's code can raise anything
         raise ModelError(
             f"vLLM has {architecture}, but cannot import it here: {first_sentence(error)}. Try --engine transformers."
         ) from error
@@ -195,17 +210,17 @@ def generates_text(architecture: str) -> bool:
 
 @contextlib.contextmanager
 def quiet(log: Path | None = None) -> Iterator[None]:
-    """Keep warnings, and what vLLM's C++ code writes directly to stderr, out of the terminal.
+    """Keep warnings, and output that vLLM's C++ code writes directly to stderr, out of the terminal.
 
-    Processes that are started meanwhile write to the same place for as long as they live.
+    Processes that are started within this context write to the same file for as long as they live.
 
     Args:
-        log: file for the output; a temporary one if left out.
+        log: file for the output; None: a temporary file.
     """
     sys.stderr.flush()
     terminal = os.dup(2)
     captured = log.open("ab") if log else tempfile.TemporaryFile()  # noqa: SIM115 - in the next line
-    # A notebook's sys.stderr is not file descriptor 2. Loggers that are made meanwhile keep this one.
+    # A notebook's sys.stderr is not file descriptor 2. Loggers that are created within this context keep this stream.
     unbuffered = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     with captured, warnings.catch_warnings(), contextlib.redirect_stderr(unbuffered):
         warnings.simplefilter("ignore")
@@ -219,14 +234,14 @@ def quiet(log: Path | None = None) -> Iterator[None]:
 
 
 def new_log() -> Path:
-    """Make a file in the system's temporary folder for the output of vLLM and its worker processes."""
+    """Create a file in the system's temporary folder for the output of vLLM and its worker processes."""
     handle, name = tempfile.mkstemp(prefix=f"evaluator-vllm-{os.getpid()}-", suffix=".log")
     os.close(handle)
     return Path(name)
 
 
 def last_error(log: Path) -> str:
-    """Return the last error that a worker process named in a log, and where the log is, in brackets; "" without."""
+    """Return the last error of a worker process in a log and the log's path, in brackets; "" if there is no error."""
     with contextlib.suppress(OSError):
         named = _NAMED_ERROR.findall(log.read_text(errors="replace"))
         if named:
@@ -235,36 +250,37 @@ def last_error(log: Path) -> str:
 
 
 class StepSettings(NamedTuple):
-    """Settings passed to vLLM; None: its default."""
+    """Settings of vLLM's steps and cache; None: vLLM's default."""
 
-    block_tokens: int | None  # of a block of the prefix cache, which shares whole blocks
-    max_tokens: int | None  # of a step
-    max_sequences: int | None  # of a step
-    compiled: bool  # torch.compile; no CUDA graphs, which a step of prompts does not replay
+    block_tokens: int | None  # number of tokens in a block of the prefix cache, which shares whole blocks
+    max_tokens: int | None  # maximum number of tokens in a step
+    max_sequences: int | None  # maximum number of requests in a step
+    compiled: bool  # whether to use torch.compile; never with CUDA graphs, which steps of prompts do not replay
 
 
 AS_IT_IS = StepsConfig()
 
 SETTINGS: dict[DeviceKind, StepSettings] = {
-    # Blocks of 32 are the smallest that vLLM's CPU attention works well with: it would take 128, which cached 64% of
-    # StaICC's tokens instead of 88%. Blocks of 64, steps of 512 and 1,024 tokens and 64 sequences a step took 1.02 to
-    # 1.19 times as long (benchmarks/results/engine_settings.csv). A compiler may be missing, and there are no launches
-    # to save.
+    # Blocks of 32 tokens are the smallest with which vLLM's CPU attention works well. With vLLM's default of 128, the
+    # cache supplied 64% of StaICC's tokens instead of 88%. Blocks of 64, steps of 512 and 1,024 tokens and 64 sequences
+    # a step took 1.02 to 1.19 times as long (benchmarks/results/engine_settings.csv). Not compiled, because a compiler
+    # may be missing, and a CPU has no kernel launches to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
-    # No other was measured yet. vLLM 0.32 takes 16 tokens a block, 16,384 tokens a step on an H100 or H200 and 8,192
-    # on others, and compiles. Its 256 sequences a step on others leave steps half empty where requests share prefixes.
+    # Other settings were not measured yet. By default, vLLM 0.32 uses 16 tokens a block and 16,384 tokens a step on an
+    # H100 or H200, 8,192 on other GPUs, and compiles. Its default of 256 sequences a step on other GPUs leaves steps
+    # half empty if requests share prefixes.
     "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=1024, compiled=True),
 }
 
 # On a CPU, log-probabilities of prompt tokens take tokens x vocabulary x 4 bytes, which vLLM's own memory profile does
 # not see.
 _PROMPT_LOG_PROB_BYTES = 2**30
-_LEAST_SHARE = 0.01  # of a GPU's memory that vLLM can be told to take
+_LEAST_SHARE = 0.01  # smallest share of a GPU's memory that vLLM accepts
 _CACHED_TOKENS_ON_CPU = 32_768  # in prefix order a cache of 20,000 tokens recomputes hardly anything
 
 
 def step_settings(steps: StepsConfig = AS_IT_IS) -> StepSettings:
-    """Return the settings for this machine's devices, and for what the user has chosen."""
+    """Return the settings for this machine's devices, changed by the user's options."""
     settings = SETTINGS[device_kind()]
     return settings._replace(
         max_tokens=steps.max_tokens or settings.max_tokens,
@@ -274,7 +290,7 @@ def step_settings(steps: StepsConfig = AS_IT_IS) -> StepSettings:
 
 
 def tokens_per_step(source: ModelSource, settings: StepSettings) -> int | None:
-    """Return the largest number of tokens of a forward pass; None: vLLM chooses."""
+    """Return the maximum number of tokens of a step, a forward pass; None: vLLM's default."""
     if settings.max_tokens is None:
         return None
     limit = _PROMPT_LOG_PROB_BYTES // (4 * source.vocab_size) if device_kind() == "cpu" else settings.max_tokens
@@ -282,7 +298,7 @@ def tokens_per_step(source: ModelSource, settings: StepSettings) -> int | None:
 
 
 def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
-    """Return the size of the KV cache of one device in bytes; None on a GPU: vLLM takes the memory that is left."""
+    """Return the size of one device's KV cache in bytes; None: vLLM takes the memory that is left, as on a GPU."""
     if config.kv_cache_gib is not None:
         return int(config.kv_cache_gib * 2**30)
     if device_kind() == "cuda":
@@ -291,9 +307,9 @@ def kv_cache_bytes(source: ModelSource, config: ModelConfig) -> int | None:
 
 
 def device_share(config: ModelConfig) -> float:
-    """Return the share of a GPU's memory that this engine takes: vLLM's own choice, over the engines that share it.
+    """Return the share of a GPU's memory for this engine: vLLM's default, divided by the engines on the device.
 
-    With a cache of a given size vLLM takes what it needs, but refuses to start unless this share is free.
+    With a cache of a given size vLLM takes the memory that it needs, but refuses to start unless this share is free.
     """
     from vllm import EngineArgs
 
@@ -305,7 +321,8 @@ def device_share(config: ModelConfig) -> float:
 def check_memory(source: ModelSource, config: ModelConfig) -> None:
     """Raise ModelError if weights and KV cache together need more memory than is free.
 
-    Both are those of one GPU, or of all parts of a processor, which share its memory.
+    On GPUs both sizes are those of one GPU; on a CPU those of all devices of a replica, which share the memory. Without
+    a given size of the cache, a GPU is not checked.
     """
     cache = kv_cache_bytes(source, config)
     if cache is None:
@@ -325,7 +342,7 @@ def check_memory(source: ModelSource, config: ModelConfig) -> None:
 
 
 def free_bytes() -> int:
-    """Return the memory that is free on the GPU, or where there is none on this machine."""
+    """Return the free memory in bytes, of the GPU or, without a GPU, of this machine."""
     import psutil
     import torch
 
