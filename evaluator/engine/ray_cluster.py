@@ -50,7 +50,7 @@ _ENVIRONMENT = {
 LOGS_ELSEWHERE = f"evaluator-logs-{os.getuid()}"
 """Name of the log folder in the temporary folder of a host, if the host does not have the run's folder."""
 
-_SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and look for free memory
+_SECONDS_BETWEEN_STARTS = 0.5  # replicas of a host read the same files and measure free memory
 _MAX_STARTS_AT_A_TIME = 8  # period of the delays of replicas without GPU numbers
 # Ports below those that operating systems assign automatically. Each replica looks for free ports in a different range.
 _FIRST_PORT, _LAST_PORT, PORTS = 20_000, 32_767, 64

@@ -223,7 +223,7 @@ class ServerClient:
             raise UnavailableError(f"{self.url}: {error}") from error
         except TimeoutError as error:
             raise UnavailableError(f"{self.url}: no whole answer within {READ_S:g} s") from error
-        if len(self._key) >= MIN_LENGTH:  # a server may send back what it was sent
+        if len(self._key) >= MIN_LENGTH:  # a server may repeat the key in its answer
             data = data.replace(self._key, HIDDEN.encode())
         if response.status in _UNAVAILABLE:
             message = f"{self.url} answered {response.status} {_shown(data)}"
@@ -324,7 +324,7 @@ ServerT = TypeVar("ServerT")
 
 @dataclass
 class _Slot:
-    """Room for one request to a server."""
+    """One of the places for requests that a server works on at the same time."""
 
     server: int  # index of the server
     free_from_s: float = 0.0  # time on the monotonic clock; infinite while a request is in flight
@@ -388,7 +388,7 @@ def answer_all(
             slot.failed_in_a_row = 0
             work.last_answers_s[slot.server] = slot.free_from_s
             n_answered += 1
-            fill_slots(slot.free_from_s)  # servers go on while the caller is at work
+            fill_slots(slot.free_from_s)  # servers go on while the caller uses the answer
             yield jobs[job], answer.result()
 
 
@@ -406,7 +406,7 @@ class _Work:
     def take(self, server: int, now: float) -> int | None:
         """Return the next job for a server; None if there is none now.
 
-        First choice is a failed job that has waited, then the server's next job, then the last job of the longest queue.
+        A failed job that has waited comes first, then the server's next job, then the last job of the longest queue.
         """
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[1]

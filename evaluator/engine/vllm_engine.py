@@ -42,7 +42,7 @@ from evaluator.tokens.boundary import n_shared
 
 _log = logging.getLogger(__name__)
 
-_PLAIN_BLOCK_TOKENS = 128  # the largest block of a cache for attention alone
+_PLAIN_BLOCK_TOKENS = 128  # largest block of the cache for a model with attention only
 _STEPS_WAITING = 4  # number of steps that queued requests fill; a GPU computes one while the next is prepared
 _FIRST_ON_GPU = 128  # requests queued before the first step, which a GPU computes while others are queued (.1 ms each)
 _BLOCKS_PER_REQUEST = 8  # cache blocks for each request of a window, with room for recurrent states after prefixes
@@ -265,7 +265,11 @@ class VllmEngine:
             vllm_requests.learn_suffix(trie, continuation, output)
 
     def _groups(self, requests: Requests, indices: Sequence[int]) -> Iterator[list[int]]:
-        """Yield consecutive requests in groups that fill at most half of the cache."""
+        """Yield groups of consecutive requests, each of which fills at most half of the cache.
+
+        A group has at most as many requests as the cache keeps partly filled blocks. A request that needs more than
+        half of the cache is a group alone.
+        """
         block_tokens, max_contexts = self._block_tokens, max_kept_blocks(self._cache_blocks)
         group: list[int] = []
         before: Sequence[int] = ()

@@ -69,7 +69,7 @@ def _one_row_params(token_ids: tuple[int, ...], no_reuse: bool | None) -> Any:
 
 
 def suffix_params(n_context: int, *, no_reuse: bool | None) -> Any:
-    """Return the parameters of a request for the log-probabilities of all prompt tokens after a context."""
+    """Return the parameters of a request for the log-probabilities of the prompt's tokens after a context."""
     # The context's last token must be computed, to predict the first token of the continuation.
     return _params(no_reuse=no_reuse, max_shared_tokens=n_context - 1, prompt_logprobs=0, **_READING_THE_CACHE)
 
@@ -95,7 +95,7 @@ def _params(*, no_reuse: bool | None, max_shared_tokens: int | None = None, **op
         extra_args=None if no_reuse is None else {"kv_transfer_params": sharing},
         flat_logprobs=True,
         detokenize=False,
-        skip_clone=True,  # a deep copy of each request's parameters took longer than all else that vLLM does to add it
+        skip_clone=True,  # copying the parameters took longer than all other work of vLLM to add a request
         **options,
     )
 
@@ -118,7 +118,7 @@ def learn_question(trie: ContinuationTrie, question: Question, output: Any) -> N
         rows = [*scored.tolist(), *rows]
     answered = list(question.paths())[-len(rows) :]
     for (path, tokens), row in zip(answered, rows, strict=True):
-        for token, log_prob in zip(tokens, row, strict=False):  # short rows are padded
+        for token, log_prob in zip(tokens, row, strict=False):  # rows with fewer tokens are padded
             trie.learn((*path, token), log_prob)
 
 

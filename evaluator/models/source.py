@@ -178,10 +178,7 @@ class ModelSource:
 
     @property
     def _files_of_code(self) -> list[Path]:
-        """Files except weights and hidden files, any of which the model's own code may read; with `trust_remote_code`.
-
-        Empty without `trust_remote_code`, because the code then does not run.
-        """
+        """Files that the model's own code may read: all except weights and hidden files. Empty unless the code runs."""
         if not self.trust_remote_code:
             return []
         weights = weight_files(self.folder)

@@ -28,7 +28,7 @@ from evaluator.hub import hub_snapshot
 
 logger = logging.getLogger(__name__)
 
-_STEMS = {".safetensors": "model", ".bin": "pytorch_model"}  # in the order of preference of both engines
+_STEMS = {".safetensors": "model", ".bin": "pytorch_model"}  # in the order in which both engines prefer them
 _OF_TRAINING = ("training_args.bin", "optimizer.bin")  # no weights; vLLM ignores these files as well
 
 _FLOATS = ("F16", "BF16", "F32", "F64")
@@ -370,7 +370,7 @@ def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor
     is_foreign = kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes)
     for module, (_, n_in, n_out) in shapes.items():
         there = of_base.get(_in_layers(module))
-        # Missing from this layer, although other layers of the base have the module.
+        # The base has none of the adapter's modules, or has this module in other layers only.
         if there is None and (is_foreign or _any_layer(_in_layers(module)) in kinds):
             raise ModelError(f"{name} was made for another base than {base}, which has no {module}.")
         if there is not None and tuple(sorted((n_in, n_out))) not in there:
@@ -412,6 +412,7 @@ def _is_chosen(settings: Mapping[str, Any], module: str) -> bool:
     targets, layers = settings.get("target_modules"), settings.get("layers_to_transform")
     if is_among(settings.get("exclude_modules")) or not (targets is None or is_among(targets)):
         return False
+    # Without layers_to_transform, or with a pattern as target_modules, the adapter changes all layers.
     layer = re.match(r".*?\.[^.]*\.(\d+)\.", module)
     layers = [layers] if isinstance(layers, int) else layers
     return not layers or isinstance(targets, str) or layer is None or int(layer[1]) in layers

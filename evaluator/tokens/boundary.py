@@ -95,7 +95,7 @@ def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
     (bare,) = tokenizer.token_ids(["a"], special_tokens=False)
     (whole,) = tokenizer.token_ids(["a"], special_tokens=True)
     n_before = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), None)
-    if n_before is None or (whole and not bare):  # a tokenizer may not know the letter
+    if n_before is None or (whole and not bare):  # a tokenizer may drop a letter it does not know
         raise ModelError(
             f"The tokenizer turns 'a' into {bare} but the text 'a' into {whole}: unclear where a text begins."
         )
@@ -202,7 +202,7 @@ class TextFaults:
         self._control = tokenizer.control_tokens
         self._spaces: dict[int, bool] = {}  # hash of a compared label space -> whether any label differs
         self._first: dict[str, TextFault] = {}  # kind -> its first fault
-        self._n_prompts = Counter[str]()  # of each kind
+        self._n_prompts = Counter[str]()  # kind -> number of prompts
 
     @property
     def found(self) -> list[TextFault]:
@@ -229,7 +229,7 @@ class TextFaults:
         self._add_control_tokens(prompts)
         contexts, rests = rows.contexts.to_pylist(), rows.continuations.to_pylist()
         spaces = [hash((*labels, *map(tuple, tokens))) for labels, tokens in zip(continuations, rests, strict=True)]
-        compared: list[tuple[int, str, list[int]]] = []  # number of a prompt, a label after it, the label's tokens
+        compared: list[tuple[int, str, list[int]]] = []  # (index of a prompt, label after it, tokens of the label)
         for number, (space, labels, tokens) in enumerate(zip(spaces, continuations, rests, strict=True)):
             # After the first prompt with a label space all of its labels are compared, after others the first label
             # only. A prompt without labels is compared alone.

@@ -169,12 +169,14 @@ class ChatForm:
         more = [_message("assistant", "answer one"), _message("user", "question two")]
         self._require_end([plain, one, *([[*one, *more]] if self.demonstrations == "turns" else [])])
         if not self.system:
+            # If the template accepts a system message, an error below suggests to give one.
             hint = TRY_ANOTHER
             with suppress(ModelError):
                 self.before_answer([_message("system", "Be brief."), *plain])
                 hint = "It takes conversations that begin with a system message: give a --system-instruction."
         _require(self, one, hint)
         if self.system_instruction == "":
+            # The text before the question must change; otherwise the template's default system message is still there.
             opening, without = (self.before_answer(messages).rpartition(_QUESTION)[0] for messages in (one, plain))
             if "system" in opening and opening == without:
                 raise self._fault(f"writes its own system message also where an empty one is given. {hint}")
@@ -206,6 +208,7 @@ class ChatForm:
         thoughts = _THOUGHT.findall(before)
         if thoughts and not thoughts[-1].startswith(("</", "[/")):
             return str(thoughts[-1])
+        # Leave out the part of the opening that the text before a label begins with as well.
         n_common = next((n for n in range(len(opened), 0, -1) if before.startswith(opened[:n])), 0)
         return opened[n_common:] or None
 
