@@ -258,7 +258,7 @@ def _message(role: str, content: str) -> Message:
 
 
 def _require(form: ChatForm, messages: Sequence[Message], hint: str) -> str:
-    """Return the text before the answer. Raises ModelError as before_answer does, with `hint` as last sentence."""
+    """Return form.before_answer(messages). Raises ModelError as before_answer does, with `hint` as last sentence."""
     try:
         return form.before_answer(messages)
     except ModelError as error:

@@ -131,7 +131,7 @@ def _unsorted_tokens(
 
 
 def in_prefix_order(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Sort rows of schemas.TOKENS by context. Of equal contexts, rows with ask "last_tokens" come last."""
+    """Sort rows of schemas.TOKENS by context; equal contexts keep their order, except that "last_tokens" come last."""
     return rows.with_row_index("row").sort("context", pl.col("ask") == "last_tokens", "row").drop("row")
 
 
@@ -173,8 +173,7 @@ def tokenise(
 def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
     """Return an example of a conversation, up to the end of its first label.
 
-    Chosen is the prompt of median length among the prompts with the most demonstrations; "" if no such prompt asks for
-    labels.
+    It is the prompt of median length among the prompts with the most demonstrations; "" if none asks for labels.
     """
     sizes = prompts.select("ask", n=pl.col("spans").list.len(), n_chars=pl.col("prompt").str.len_chars())
     numbered = sizes.with_row_index("row").collect(engine="streaming")
@@ -187,7 +186,7 @@ def chat_example(chat: ChatForm, prompts: pl.LazyFrame) -> str:
 def with_last_tokens(tokens: pl.DataFrame) -> pl.DataFrame:
     """Add to each prompt with a label of several tokens a row whose continuations are the last tokens of its labels.
 
-    Prompts whose labels all have one token need no such row.
+    If all labels have one token, no row is needed: the log-likelihood of a label is that of its last token.
     """
     n_tokens = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     last = pl.col("continuations").list.eval(pl.element().list.tail(1))
