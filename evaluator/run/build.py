@@ -1,7 +1,7 @@
 """Build the prompt store of a run: check the configuration, load the datasets, collect the request rows.
 
-A dataset that cannot be loaded, or of which a suite can make no prompts, is left out of the run, with its reason, as
-long as others are left; what the command line gets wrong, such as a name that does not exist, ends the run.
+If a dataset cannot be loaded, or if a suite cannot build prompts from it, the run leaves the dataset out and records
+the reason, unless no dataset remains. An error in the options, such as an unknown name, ends the run.
 """
 
 import logging
@@ -37,11 +37,11 @@ from evaluator.suites.base import Part, Requests, Suite
 logger = logging.getLogger(__name__)
 
 BUILT_BY = ("templates", "datasets", "prompts", "methods", "suites", "store.py", "run/build.py", "schemas.py")
-"""The code that determines the prompts."""
+"""Files and folders of evaluator/ whose source code determines the prompts."""
 
 
 MAX_SHOWN = 16
-"""Most labels of one's own data that demonstrations show unless --shots says more."""
+"""Largest number of demonstrations that follows from the number of labels; --shots can set a larger one."""
 
 
 class Built(NamedTuple):
@@ -49,29 +49,30 @@ class Built(NamedTuple):
 
     config: RunConfig
     store: PromptStore
-    parts: dict[str, dict[str, PartRecord]]  # suite -> its chosen parts
-    datasets: Mapping[str, AnyDataset] = {}  # empty if the store was opened and not built, or once they are not needed
-    left_out: Mapping[str, str] = {}  # dataset -> why the run has no numbers of it
+    parts: dict[str, dict[str, PartRecord]]  # suite -> chosen part -> its record
+    datasets: Mapping[str, AnyDataset] = {}  # by name; empty if no later stage needs them
+    left_out: Mapping[str, str] = {}  # dataset -> why the run has no results for it
 
     def without_datasets(self) -> "Built":
-        """Return the run without its datasets, which take memory, unless a second round of prompts needs them."""
+        """Drop the datasets to save memory, unless a second round of prompts needs them. Returns a new object."""
         has_second_round = any(method.prompts.follow_up for method in chosen_methods(self.config).values())
         return self if has_second_round else self._replace(datasets={})
 
     def without(self, left_out: Mapping[str, str]) -> "Built":
-        """Return the run without these datasets, each with the reason."""
+        """Return the run without some datasets; `left_out` maps each of them to the reason."""
         datasets = {name: dataset for name, dataset in self.datasets.items() if name not in left_out}
         every = {**self.left_out, **left_out}
         return self._replace(store=self.store.without(left_out), datasets=datasets, left_out=every)
 
 
 def measured_parts(config: RunConfig) -> dict[str, dict[str, PartRecord]]:
-    """Return the chosen parts of each suite, with the definitions that each is measured under."""
+    """Return suite -> chosen part -> record, with the definitions under which the part is measured."""
     scored = scored_definitions(config.definitions)
     measured: dict[str, dict[str, PartRecord]] = {}
     for suite_name, suite in _suites(config).items():
         measured[suite_name] = {}
         for name, part in chosen_parts(suite, config).items():
+            # If definitions have different prompts, the run has the prompts of one definition only.
             possible = [config.prompt_definition] if part.prompts_differ else suite.definitions
             definitions = [definition for definition in scored if definition in possible]
             record = PartRecord(kind=part.kind, definitions=definitions, prompts_differ=part.prompts_differ)
@@ -84,9 +85,9 @@ def _suites(config: RunConfig) -> dict[str, Suite]:
 
 
 def check_config(config: RunConfig) -> None:
-    """Raise ConfigError for names that do not exist and for suites, parts, methods and options that do not fit.
+    """Raise ConfigError for unknown names, and for suites, parts, methods and options that do not fit together.
 
-    Raises StoreError for a base of --until that is no measured run.
+    Raises StoreError if the base run of --until (--against) is not measured, or stopped before its last query.
     """
     require_suites(config.suites)
     require_known("There is no dataset", config.datasets, DATASETS)
@@ -139,19 +140,19 @@ def _check_methods(config: RunConfig, suites: Mapping[str, Suite]) -> None:
 
 
 def chosen_parts(suite: Suite, config: RunConfig) -> dict[str, Part]:
-    """Return the parts of a suite that the run includes."""
+    """Return name -> part of the suite's parts that the run includes."""
     return {name: part for name, part in suite.parts.items() if config.parts is None or name in config.parts}
 
 
 def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Stage[Built]:
-    """Write the prompt store of a configuration below `data`, or open it if it exists.
+    """Build the prompt store of a configuration below `data`, or open the store if it exists.
 
     Args:
-        config: what to build, as check_config accepts it.
+        config: a configuration that check_config accepts.
         data: folder of prompts and scores.
-        out: folder of the run, which `data` names as its user while the store is still locked; None for no run.
+        out: folder of the run, which is registered in `data` as a user before the store is unlocked; None: no run.
 
-    Raises ConfigError, DatasetError or TemplateError before anything is written.
+    Raises ConfigError, DatasetError or TemplateError before the store is written.
     """
     datasets, unread = yield from read_datasets(config)
     config = _with_shots(config, datasets.values())
@@ -166,7 +167,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
 
 
 def _with_shots(config: RunConfig, datasets: Iterable[AnyDataset]) -> RunConfig:
-    """Return the configuration with as many demonstrations as the datasets have labels, MAX_SHOWN at most."""
+    """Set n_shots to the largest number of labels of a dataset, at most MAX_SHOWN, if it is to follow from labels."""
     if not config.shots_by_labels:
         return config
     classified = [dataset for dataset in datasets if isinstance(dataset, ClassificationDataset)]
@@ -183,7 +184,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
             yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
             try:
                 requests = {name: suite.requests(suite.take(dataset, config), config) for name, suite in suites.items()}
-                # A dataset that fails adds no rows, and its files are closed.
+                # If the dataset fails, none of its rows is added and its temporary files are closed.
                 with ExitStack() as dataset_files:
                     scans = [*_rows(requests, dataset, config, dataset_files, folder.parent)]
                     files.push(dataset_files.pop_all())
@@ -209,12 +210,15 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
 def _rows(
     requests: Mapping[str, Requests], dataset: AnyDataset, config: RunConfig, files: ExitStack, folder: Path
 ) -> Iterator[pl.LazyFrame]:
-    """Write the rows of each suite's chosen parts, then those that methods add, to temporary files; yield their scans.
+    """Write the request rows of a dataset to temporary files, and yield scans of the files.
+
+    Each suite has two files: the rows of its chosen parts, and the rows that methods add to them.
 
     Args:
-        requests: of the dataset, by suite.
-        files: closes and removes the files.
-        folder: of the files.
+        requests: suite -> requests for the dataset.
+        dataset, config: the dataset, and the configuration of the run.
+        files: exit stack that closes and removes the files.
+        folder: folder of the files.
     """
     for name, requested in requests.items():
         is_chosen, suite = pl.col("part").is_in([*chosen_parts(SUITES[name], config)]), pl.lit(name)
@@ -226,7 +230,12 @@ def _rows(
 
 
 def reasons_of(errors: Mapping[str, EvaluatorError], n_datasets: int | None = None) -> dict[str, str]:
-    """Return why datasets are left out of a run, and warn of each. Raises the first error if all of so many failed."""
+    """Return dataset -> reason for the datasets left out of a run, and log a warning for each.
+
+    Args:
+        errors: dataset -> error.
+        n_datasets: number of datasets: the first error is raised if all of them failed. None: no error is raised.
+    """
     if errors and len(errors) == n_datasets:
         raise next(iter(errors.values()))
     for dataset, error in errors.items():
@@ -235,7 +244,7 @@ def reasons_of(errors: Mapping[str, EvaluatorError], n_datasets: int | None = No
 
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
-    """Return the datasets of a run by name, and for each that cannot be loaded the reason."""
+    """Load the datasets of a run: return name -> dataset, and name -> reason for datasets that cannot be loaded."""
     every_row = any(suite.plan.queries_every_row(config) for suite in _suites(config).values())
     sources = dataset_sources(config.datasets, config.data)
     datasets, errors = dict[str, AnyDataset](), dict[str, EvaluatorError]()
@@ -252,12 +261,15 @@ def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[
 def added_rows(
     name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig, scored: ScoredRequests | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows that methods add to those of a suite, with the columns `suite` and `for_part`.
+    """Yield the request rows that methods add to the requests of a suite, with the columns `suite` and `for_part`.
 
     Args:
-        name, dataset, config: the suite, the dataset and the run.
-        rows: requests of the suite about the dataset.
-        scored: requests with the first scores, for the rows that depend on them; None: for the rows that do not.
+        name: name of the suite.
+        dataset: the dataset, before the suite converts it.
+        rows: requests of the suite for the dataset.
+        config: configuration of the run.
+        scored: requests with the scores of the first round, to yield the rows that depend on these scores; None: to
+            yield the rows that do not.
     """
     suite, methods = SUITES[name], chosen_methods(config).values()
     present, taken = {*rows.select(pl.col("part").unique()).collect()["part"]}, suite.take(dataset, config)
@@ -266,7 +278,7 @@ def added_rows(
             continue
         context = MethodContext(taken, rows, part_name, config)
         prompts = [method.prompts for method in methods if part.kind in method.part_kinds]
-        # Methods that share a function ask the same of a part.
+        # Methods that share a function request the same rows: each function is called once.
         if scored is None:
             added = (ask(context) for ask in dict.fromkeys(each.requests for each in prompts) if ask)
         else:
@@ -277,7 +289,7 @@ def added_rows(
 
 
 def files_read(suite: Suite, config: RunConfig) -> dict[Path, str]:
-    """Return the files, other than datasets, that a suite reads, each with its SHA-256. Raises ConfigError."""
+    """Return path -> SHA-256 of the files, other than datasets, that a suite reads. Raises ConfigError."""
     digests = dict[Path, str]()
     for path in filter(None, suite.plan.files(config)):
         try:
@@ -288,10 +300,10 @@ def files_read(suite: Suite, config: RunConfig) -> dict[Path, str]:
 
 
 def store_fingerprint(config: RunConfig, datasets: Iterable[AnyDataset]) -> str:
-    """Return a name that changes with everything that determines the prompts.
+    """Return the fingerprint of a prompt store, which changes with everything that determines the prompts.
 
-    These are the suites with their options, the datasets (rows, templates and labels), other files that suites read,
-    and the code that builds prompts, that of methods of other packages included; but not the paths of files.
+    It covers the suites with their options, the datasets (rows, templates and labels), other files that suites read,
+    the code that builds prompts, and the code of methods from other packages. It does not cover paths of files.
     """
     files = [digest for suite in _suites(config).values() for digest in files_read(suite, config).values()]
     files += [PLUG_INS[name].identity for name in config.methods if name in PLUG_INS]

@@ -1,4 +1,4 @@
-"""`evaluator compare` and `evaluator gate`: compare several runs, write tables and a page; decide by a policy."""
+"""Compare several runs, write tables and a page (`evaluator compare`); test a run by a policy (`evaluator gate`)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,24 +30,31 @@ from evaluator.suites import SUITES, families_of, metric_texts
 
 
 class Compared(NamedTuple):
-    """The page of a comparison, its notes and its tables."""
+    """The results of a comparison."""
 
     page: Path
-    notes: list[str]  # to read before the numbers
+    notes: list[str]  # what limits the comparison, to read before the numbers
     tables: Mapping[str, pl.DataFrame]  # name in OUT/tables -> table
-    answer: str  # which run is best, by how much, and whether that is shown; with a base, a line for each run
+    answer: str  # the best run, its lead, and whether the test is significant; with a base, a line for each run
 
 
 def compare(
     folders: Sequence[Path], out: Path, margin: float | None = None, base: Path | None = None
 ) -> Stage[Compared]:
-    """Write OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html; with a
-    margin of accuracy, also equivalence.parquet.
+    """Compare runs, and write tables and a page.
 
-    With a base, runs are compared with it and not with each other: also against.parquet.
+    Writes OUT/tables/{comparison,differences,rank_correlations,scaling}.parquet and OUT/compare.html. Suites can add
+    tables and sections. Equal runs give equal bytes.
 
-    Suites can add tables and sections. Equal runs give equal bytes. Raises ConfigError or StoreError for runs that
-    cannot be compared, before anything is written.
+    Args:
+        folders: folders of the runs.
+        out: folder of the tables and the page.
+        margin: largest difference of accuracy that does not matter, between 0 and 1 (both excluded), for
+            equivalence.parquet; None: equivalence is not tested.
+        base: folder of a run with which every other run is compared, for against.parquet; None: the runs are compared
+            with each other.
+
+    Raises ConfigError or StoreError for runs that cannot be compared, before anything is written.
     """
     if margin is not None and not 0 < margin < 1:
         raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
@@ -73,7 +80,7 @@ def compare(
     tested = differences.paired_differences(estimated)
     texts = metric_texts(dict.fromkeys(name for run in runs for name in run.record.prompts.suites))
     headlines = texts.headlines(comparison)
-    # Correlations and line fits count a model once, in the first of its settings.
+    # Correlations and line fits use a model once: the first of the runs with its weights.
     weights = [run.record.model.weights_fingerprint for run in runs]
     once = headlines.filter(pl.col("number").is_in([weights.index(each) + 1 for each in weights]))
     points = scaling_points(once, tested)
@@ -87,7 +94,7 @@ def compare(
     yield Progress(stage="Comparing", done=1, total=2, unit="steps")
     answer = results.comparison_answer(runs, tested) if base is None else ""
     data = ComparisonData(runs=runs, headlines=with_measure(headlines), tables=own, points=points, texts=texts)
-    # Sections of suites, then those of all suites; results before sections that are folded.
+    # Sections of single suites come before the sections of every comparison; folded sections are moved to the end.
     of_suites = (section for added in suite_comparisons for section in added.sections)
     sections = (*of_suites, *comparison_sections(data), runs_section(data, notes))
     with writing_to(out):
@@ -101,7 +108,13 @@ def compare(
 
 
 def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:
-    """Write the tables of a comparison in place of an earlier one's; record them, and the models of one run."""
+    """Write and record the tables of a comparison, and remove tables of an earlier one.
+
+    Args:
+        out: folder of the comparison.
+        tables: name -> table.
+        models: names of the compared folders below OUT/models.
+    """
     earlier = comparison_tables(out)
     digests = {name: write_table(out, name, table) for name, table in tables.items()}
     remove_tables(out, earlier, digests)
@@ -109,20 +122,20 @@ def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequenc
 
 
 def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:
-    """Return what the queries and the datasets of the runs' suites share."""
+    """Return the demonstration sets and inputs that are shared, so that answers are not independent."""
     suites = {name for run in runs for name in run.record.prompts.suites if name in SUITES}
     sets = [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
     return differences.Shared(sets=sets, inputs=runs[0].record.prompts.inputs)
 
 
 def read_runs(folders: Sequence[Path], *, of_one_model: bool = False) -> list[ComparedRun]:
-    """Read the measured runs in folders. Raises as compared_runs does, and StoreError for a folder without one."""
+    """Read measured runs. Raises StoreError for a folder without a measured run, and what compared_runs raises."""
     records = [RunFolder(folder).measured for folder in folders]
     return compared_runs(folders, records, read_table, of_one_model=of_one_model)
 
 
 def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> Stage[list[pl.DataFrame]]:
-    """Read how each run answered each request. Raises ConfigError for runs with different queries."""
+    """Return results.request_results of each run. Raises ConfigError for runs with different queries."""
     answered = []
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")
@@ -133,9 +146,10 @@ def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> St
 
 
 def gate(run: Path, base: Path, policy: Policy) -> Stage[Gate]:
-    """Decide whether a run is tolerably close to its base. Both may be of the same model, on other engines, say.
+    """Decide by a policy whether a run is good enough compared with its base run.
 
-    Raises ConfigError or StoreError for runs that cannot be compared, and where the policy is about nothing in them.
+    Both runs may use the same model, for example on different engines. Raises ConfigError or StoreError for runs that
+    cannot be compared, and for a policy that applies to nothing in the runs.
     """
     if run.resolve() == base.resolve():
         raise ConfigError(f"{run} and --against {base} are the same run. Name another one as the base.")

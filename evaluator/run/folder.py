@@ -28,11 +28,14 @@ from evaluator.tokens.table import require_tokens
 
 
 class BuiltFolder(RunFolder):
-    """A run with its prompts."""
+    """A run on disk whose prompts are built."""
 
     @cached_property
     def built(self) -> Built:
-        """The prompts of the last build. Raises StoreError if there are none."""
+        """Return the configuration and prompts of the last build.
+
+        Raises StoreError if nothing was built, or if the record names suites or methods that this version lacks.
+        """
         out, prompts = self.out, self.record.prompts
         if prompts is None:
             raise StoreError(f"{out} has no prompts yet. Run `{command_for('build', 'SUITE', '--out', out)}` first.")
@@ -44,11 +47,11 @@ class BuiltFolder(RunFolder):
         hint = f"Run `{command_for('verify', out, '--repair')}`, which builds it again."
         store = require_store(self.data.store(prompts.fingerprint), hint)
         with suppress(WriteError):
-            mark_user(out, self.data.path)  # a run that was moved is known at its new place from now on
+            mark_user(out, self.data.path)  # so that a run that was moved is registered at its new path
         return Built(config, store, prompts.parts).without(prompts.left_out)
 
     def refuse_imported_answers(self) -> None:
-        """Raise ConfigError for a run of `evaluator import`: its prompts are not stored."""
+        """Raise ConfigError for a run of imported answers, because its prompts are not stored."""
         if self.record.model is not None and self.record.model.kind == "imported":
             raise ConfigError(
                 f"{self.out} holds imported answers. Their prompts are not stored, so no model can score them: make a "
@@ -58,14 +61,17 @@ class BuiltFolder(RunFolder):
 
 @contextmanager
 def opened_run(out: Path) -> Iterator[BuiltFolder]:
-    """Open a run, and lock its folder meanwhile. Raises StoreError if there is none, and as writing_to does."""
-    require_run(out)  # before the lock, which would make the folder
+    """Open a run, and lock its folder until the context ends.
+
+    Raises StoreError if the folder holds no run, and what writing_to raises.
+    """
+    require_run(out)  # before locking, which would create the folder
     with writing_to(out):
         yield BuiltFolder(out)
 
 
 def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
-    """Convert values read from JSON to a configuration. Raises StoreError, naming `where` and the field."""
+    """Convert values read from JSON to a configuration. Raises StoreError, which names the file (`where`) and field."""
     given = content.get("suite_options", {})
     if not isinstance(given, dict):
         raise StoreError(f"{where} is damaged or of another version (suite_options must be an object).")
@@ -79,9 +85,9 @@ def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
 
 
 def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
-    """Open the scored stores of a run: that of the first round, then that of the second if there is one.
+    """Open the scored stores of a run: of the first round, then of the second round if there is one.
 
-    Raises StoreError if nothing was scored, and for scores that are damaged or not those that the run recorded.
+    Raises StoreError if nothing was scored, and for scores that are damaged or differ from the recorded ones.
     """
     built, scores = folder.built, folder.scores
     hint = f"Run `{score_command(folder.record, str(folder.out))}`: what is intact is kept."
@@ -92,8 +98,8 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
         if not table.manifest.plans:
             raise StoreError(f"{table.folder} holds no scores. {hint}")
         parts.append(ScoredStore(store, require_tokens(paths.tokens, hint), table))
-    # Another run that shares the data may have made damaged scores again, with other numbers; the second round follows
-    # from the recorded ones.
+    # Another run that shares the data folder may have replaced damaged scores by new ones with other numbers. They are
+    # refused, because the prompts of the second round follow from the recorded scores.
     intact = {name: sha256 for part in parts for name, sha256 in part.scores.files().items()}
     changed = [name for name, sha256 in scores.files.items() if intact.get(name) != sha256]
     if changed:
@@ -105,14 +111,14 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
 
 
 def command_for(*words: str | Path) -> str:
-    """Return the command `evaluator` with these words, as it can be typed."""
+    """Return a command line of `evaluator` with these words, quoted for a shell."""
     return join(["evaluator", *map(str, words)])
 
 
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
-    """Read every request of a run with its prompt: the columns of schemas.REQUESTS, and prompt, ask and continuations.
+    """Read every request of a run with its prompt: the columns of schemas.REQUESTS and schemas.PROMPTS.
 
-    Rows are in the benchmark's order; those of the second round come last. Raises StoreError if nothing was built.
+    Rows are in the benchmark's order; requests of the second round come last. Raises StoreError if nothing was built.
     """
     folder = BuiltFolder(Path(out))
     stores = _stores(folder.built.store, folder.record, folder.out)
@@ -120,7 +126,7 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
 
 def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[PromptStore]:
-    """Yield the prompts of the first round, then those of the second if there is one, without datasets left out."""
+    """Yield the prompt stores of the first round and, if there is one, of the second, without unscored datasets."""
     scores, hint = record.scores, f"Run `{score_command(record, str(out))}`."
     for name in scores.stores if scores else [first.fingerprint]:
         is_first = name == first.fingerprint
@@ -129,9 +135,9 @@ def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[Prompt
 
 
 def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
-    """Read every request of a run with its prompt and scores: read_requests with the columns of schemas.SCORES (nats).
+    """Read every scored request of a run: the columns of read_requests and of schemas.SCORES (nats).
 
-    Requests that are not scored yet are left out. Raises StoreError if nothing was scored.
+    Raises StoreError if nothing was scored, and what open_scored raises.
     """
     folder = BuiltFolder(Path(out))
     parts = open_scored(folder)
@@ -141,12 +147,12 @@ def read_scores(out: str | PathLike[str]) -> pl.LazyFrame:
 
 
 def read_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.DataFrame:
-    """Read OUT/tables/NAME.parquet. Takes and raises what scan_table does."""
+    """Read OUT/tables/NAME.parquet. Arguments and errors are those of scan_table."""
     return scan_table(out, name, digests).collect()
 
 
 _WRITTEN_BY = {"comparison": "compare", "receipt": "receipt"}
-"""Commands that write a table; `measure` writes all others."""
+"""Table -> command that writes it; `measure` writes all other tables."""
 
 
 def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame:
@@ -154,11 +160,11 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
 
     Args:
         out: the run's folder.
-        name: of the table.
-        digests: MeasuresRecord.tables.
+        name: name of the table.
+        digests: table -> SHA-256, as in MeasuresRecord.tables.
 
-    Raises StoreError where it is missing or not the one that was measured; such a file is never parsed. As well for a
-    table with the columns of another version.
+    Raises StoreError if the table is missing, if its SHA-256 is not the recorded one (the file is then not parsed), or
+    if its columns are those of another version.
     """
     command, path = command_for(_WRITTEN_BY.get(name, "measure"), out), table_path(out, name)
     if name not in digests or not path.is_file():
@@ -184,7 +190,7 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
 
 
 class MeasuredFolder:
-    """A report.section.MeasuredRun in an output folder. Each table is verified and read once."""
+    """A measured run in an output folder (report.section.MeasuredRun). Each table is verified and read at most once."""
 
     def __init__(self, out: Path, record: RunRecord, store: PromptStore) -> None:
         self.out, self._store = out, store
@@ -194,11 +200,11 @@ class MeasuredFolder:
         self.table = cache(lambda name: scan(name).collect())
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
-        """Return a table that a suite wrote with its prompts."""
+        """Return a side table that a suite stored with its prompts."""
         return self._store.table(name, schema).collect()
 
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
-        """Return prompt_id, prompt and spans of the given prompts, as far as the run built them in either round."""
+        """Return prompt_id, prompt and spans of the given prompts; ids that the run does not have are ignored."""
         wanted = pl.col("prompt_id").is_in(prompt_ids.implode())
         stores = _stores(self._store, self.record, self.out)
         shards = chain.from_iterable(store.prompts_by_shard() for store in stores)

@@ -1,9 +1,8 @@
-"""The folder of a run and that of its prompts, tokens and scores, which several runs may share.
+"""Describe the folder of a run, and the data folder of prompts, tokens and scores, which several runs may share.
 
-Both know where things are, what is recorded and what is needed. `verify`, `clean`, `list`, `show` and the stages ask
-them. Nothing here imports a suite or a model, so that a list of runs is quick.
-
-Read and write DIR/run.json, the record of a run, and the configuration in it.
+RunFolder and DataFolder return paths, records, and the folders that a run needs, for the stages and for the commands
+`verify`, `clean`, `list` and `show`. Functions read and write DIR/run.json, the record of a run with its configuration.
+This module imports no suite and no model, so that listing runs is quick.
 """
 
 import os
@@ -35,11 +34,11 @@ COMPARISON_FILE = "compare.json"
 
 COMPARISON_PAGE = "compare.html"
 PAGE = "report.html"
-MODELS = "models"  # folder of the runs of several models, in that of their comparison
+MODELS = "models"  # subfolder of a comparison, with a run folder for each model
 
 
 def read_run(out: Path) -> RunRecord:
-    """Read the record of a run. Raises StoreError if nothing was built."""
+    """Read the record of a run. Raises StoreError if the folder holds no run or the record is damaged."""
     require_run(out)
     hint = f"Run the command that wrote it again: existing scores are kept. The commands are in {out / LOG_FILE}."
     record = read_record(out / RUN_FILE, RunRecord, hint)
@@ -48,7 +47,7 @@ def read_run(out: Path) -> RunRecord:
 
 
 def read_run_if_intact(out: Path) -> RunRecord | None:
-    """Read the record of a run; None if there is none, or one that is damaged."""
+    """Return the record of a run; None if it is missing or damaged."""
     try:
         return read_run(out)
     except StoreError:
@@ -62,7 +61,14 @@ def require_run(out: Path) -> None:
 
 
 def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
-    """Return the record with the sections of a finished stage, its elapsed seconds and the command of this process."""
+    """Add a finished stage to the record: its sections, its elapsed seconds and the command of this process.
+
+    Args:
+        record: the record before the stage.
+        stage: name of the stage.
+        elapsed_s: stage -> seconds, to add to the record's.
+        sections: fields of RunRecord that the stage sets.
+    """
     return replace(
         record,
         evaluator=evaluator.__version__,
@@ -74,18 +80,18 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
 
 
 def model_runs(out: Path) -> list[Path]:
-    """Return the folders of the models' runs below the folder of a run of several models."""
+    """Return the run folders of the models below a folder that compares several models."""
     return sorted(path.parent for path in (out / MODELS).glob(f"*/{RUN_FILE}"))
 
 
 def compared_models(out: Path) -> list[Path]:
-    """Return model_runs, those of the last comparison alone, in its order, if they are known."""
+    """Return the run folders of the last comparison, in its order; all model_runs if its record names none."""
     names, found = _comparison(out).get("models", []), model_runs(out)
     return [each for name in names if (each := out / MODELS / name) in found] or found
 
 
 def comparison_tables(out: Path) -> dict[str, str]:
-    """Return the tables that a comparison has written, with their SHA-256; none where its record is damaged."""
+    """Return table -> SHA-256 of the tables of a comparison; empty if its record is missing or damaged."""
     return dict(_comparison(out).get("tables", {}))
 
 
@@ -97,7 +103,7 @@ def _comparison(out: Path) -> dict[str, Any]:
 
 
 def is_measured(record: RunRecord) -> bool:
-    """Return whether a run is finished: its tables are those of its scores."""
+    """Return whether a run is finished: its tables were computed from its present scores."""
     scores, measures = record.scores, record.measures
     return scores is not None and measures is not None and measures.scores == scores.fingerprint
 
@@ -107,15 +113,15 @@ def write_run(out: Path, record: RunRecord) -> None:
 
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:
-    """Convert a configuration to values that JSON can hold. Paths become absolute, valid in any working folder."""
+    """Convert a configuration to values that JSON can hold. Paths become absolute, to be valid anywhere."""
     return dict(msgspec.to_builtins(config, enc_hook=lambda path: str(path.absolute())))
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that determine the prompts, besides the content of datasets and files; no path among them."""
+    """Return the settings that determine the prompts, without paths; the content of files is identified elsewhere."""
     content = config_to_json(config)
     content["suite_options"] = {
-        # Without paths, and without None in their place: a file counts the same whether it was named or is a default.
+        # Values that are paths or None are left out: a file counts the same whether it is named or is the default.
         name: {key: value for key, value in written.items() if not isinstance(getattr(options, key), Path | None)}
         for name, written in content["suite_options"].items()
         for options in [config.suite_options[name]]
@@ -126,11 +132,11 @@ def identity(config: RunConfig) -> dict[str, Any]:
 SECONDS_BETWEEN_TRIES = 0.2
 
 USERS = "users"
-"""Folder of marks in a data folder: which runs use it. A run's own folder needs none."""
+"""Subfolder of a data folder with marks: a JSON file for each run that uses the data from another folder."""
 
 
 class ScoredPaths(NamedTuple):
-    """Folders of the prompts of a round, their tokens and their scores."""
+    """The folders of one round: prompts, tokens and scores."""
 
     store: Path
     tokens: Path
@@ -144,15 +150,15 @@ class DataFolder:
     path: Path
 
     def store(self, name: str) -> Path:
-        """Return the folder of the prompts with this fingerprint."""
+        """Return the folder of the prompt store with this fingerprint."""
         return self.path / "store" / name
 
     def scores(self, name: str) -> Path:
-        """Return a folder or file of scores by its path below scores/."""
+        """Return a folder or file of scores, from its path below scores/."""
         return self.path / "scores" / name
 
     def scored(self, scores: ScoresRecord) -> list[ScoredPaths]:
-        """Return the folders that a record of scores names: of the first round, then of the second if there is one."""
+        """Return the folders in a record of scores: of the first round, then of the second round if there is one."""
         names = zip(scores.stores, scores.tokens, scores.tables, strict=True)
         return [
             ScoredPaths(self.store(store), self.store(store) / tokens, self.scores(table))
@@ -160,22 +166,22 @@ class DataFolder:
         ]
 
     def begun(self, store: str, model: str = "*") -> Iterator[tuple[Path, list[Path]]]:
-        """Yield the folders of tokens of some prompts, each with the folders of scores of these tokens.
+        """Yield each folder of tokens of a prompt store, with the folders that hold scores of these tokens.
 
         Args:
-            store: fingerprint of the prompts.
-            model: folder of a model's scores; all models if left out.
+            store: fingerprint of the prompt store.
+            model: name of a model's folder below scores/; "*": all models.
         """
         for path in sorted(self.store(store).glob(f"tokens-*/{MANIFEST}")):
             try:
                 rows = rows_fingerprint((read_json(path) or {})["shards"])
-            except (StoreError, KeyError):  # damaged, or of another version: its scores are not known
+            except (StoreError, KeyError):  # damaged or of another version: its scores cannot be identified
                 yield path.parent, []
             else:
                 yield path.parent, sorted(self.scores(model).parent.glob(f"{model}/{rows}"))
 
     def users(self) -> Iterator[tuple[Path, Path]]:
-        """Yield each mark and the run's folder, which may be gone. Raises StoreError for a mark that is damaged."""
+        """Yield each mark with the folder of its run, which may not exist. Raises StoreError for a damaged mark."""
         for mark in sorted((self.path / USERS).glob("*.json")):
             content = read_json(mark) or {}
             if not isinstance(content.get("run"), str):
@@ -191,17 +197,17 @@ class RunFolder:
 
     @cached_property
     def record(self) -> RunRecord:
-        """The record of the run. Raises StoreError where there is none or a damaged one."""
+        """Return the record of the run. Raises StoreError if it is missing or damaged."""
         return read_run(self.out)
 
     @property
     def measured(self) -> MeasuredRecord:
-        """The record of a measured run. Raises StoreError, with the command to run, where a stage is missing."""
+        """Return the record of a measured run. Raises StoreError, with the command to run, if a stage is missing."""
         return measured_record(replace(self.record, scores=self.scores), str(self.out))
 
     @property
     def scores(self) -> ScoresRecord:
-        """Return the record of the run's scores. Raises StoreError if nothing was scored, and for several models."""
+        """Return the record of the scores. Raises StoreError if there is none, as in a folder of several models."""
         if self.record.scores is None and (models := compared_models(self.out)):
             named = ", ".join(map(str, models))
             raise StoreError(f"{self.out} holds the runs of several models. Name one of them: {named}.")
@@ -211,15 +217,15 @@ class RunFolder:
 
     @property
     def data(self) -> DataFolder:
-        """The folder of the run's prompts and scores."""
+        """Return the folder of the run's prompts and scores."""
         return DataFolder(self.out / self.record.data)
 
     def needs(self) -> set[Path]:
-        """Return the folders of prompts, tokens and scores that the run needs, resolved.
+        """Return the resolved paths of the folders of prompts, tokens and scores that the run needs.
 
-        It needs them to verify, to report, and to go on without asking again. A scored run needs what its record names.
-        A run that is not scored yet needs all tokens of its prompts, and all scores of these tokens, of whichever
-        model. Scores that reuse shards of another folder need that folder too.
+        They are needed to verify, to report, and to resume without scoring again. A scored run needs the folders in its
+        record. A run without scores needs all tokens of its prompts, and all scores of these tokens by any model.
+        Folders from which these scores reuse shards are needed as well.
         """
         data, prompts, scores = self.data, self.record.prompts, self.record.scores
         needed, tables = set[Path](), set[Path]()  # tables: folders of scores
@@ -237,9 +243,9 @@ class RunFolder:
 
 
 def _with_sources(tables: set[Path]) -> set[Path]:
-    """Return folders of scores with those from which they reuse shards."""
+    """Return folders of scores, and all folders from which they reuse shards, directly or not."""
     left = [*tables]
-    for folder in left:  # which grows
+    for folder in left:  # the list grows in the loop
         try:
             plans = (read_json(folder / MANIFEST) or {}).get("plans", {})
         except StoreError:
@@ -250,21 +256,21 @@ def _with_sources(tables: set[Path]) -> set[Path]:
 
 
 def lock_path(folder: Path) -> Path:
-    """Return the lock file of a folder of prompts, tokens or scores: next to it, as it holds nothing but results."""
+    """Return the lock file of a folder, which lies next to it, because the folder holds only results."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def lock_folder(folder: Path) -> Stage[AbstractContextManager[None]]:
     """Wait until no other run writes to a folder, and return a context that keeps it locked.
 
-    What a killed process left half written in the folder, or in others that begin with its name, is removed.
+    Partial files of killed processes are removed from the folder, and from folders whose names begin with its name.
 
-    Raises WriteError where there can be no lock.
+    Raises WriteError if the folder cannot be locked.
     """
     while True:
         try:
             lock = acquire_lock(lock_path(folder))
-        except (filelock.Timeout, FileNotFoundError):  # a run that fails just now can remove the folder
+        except (filelock.Timeout, FileNotFoundError):  # not found: a failing run may have removed the folder
             yield Progress(stage="Waiting for another run that writes the same data", done=0, total=1, unit="runs")
             time.sleep(SECONDS_BETWEEN_TRIES)
         except OSError as error:
@@ -277,7 +283,7 @@ def lock_folder(folder: Path) -> Stage[AbstractContextManager[None]]:
 
 
 def mark_user(out: Path, data: Path) -> None:
-    """Write down that the run in `out` uses the prompts and scores in `data`. Raises WriteError."""
+    """Record in `data` that the run in `out` uses its prompts and scores. Raises WriteError."""
     if out.resolve() == data.resolve():
         return  # a run's own folder needs no mark
     run = os.path.relpath(out.resolve(), data.resolve())

@@ -1,4 +1,4 @@
-"""Join a run's requests with the scores of a model, and write the tables of its suites from them."""
+"""Join the requests of a run with the scores of a model, and compute and write the tables of its suites."""
 
 import logging
 import time
@@ -30,29 +30,29 @@ from evaluator.tokens.table import TokenTable
 logger = logging.getLogger(__name__)
 
 STATES_PER_GROUP = 1_024
-"""Hidden states, kilobytes each, that are skipped together where they are of another part or dataset."""
+"""Hidden states in a row group of a temporary file: few, because a state takes kilobytes; readers skip whole groups."""
 
 
 @dataclass(frozen=True)
 class ScoredStore:
-    """A store with its tokens and scores."""
+    """A prompt store with its tokens and scores."""
 
     store: PromptStore
     tokens: TokenTable
     scores: score_table.ScoreTable
 
     def results(self, kind: score_table.Kind) -> pl.LazyFrame:
-        """Return schemas.SCORES or HIDDEN_STATES of the prompts that have some."""
+        """Return the results of a kind for the prompts that have them: schemas.SCORES or schemas.HIDDEN_STATES."""
         results_of = score_table.prompt_scores if kind == "scores" else score_table.prompt_states
         return results_of(self.tokens.tokens(), self.scores.read(kind))
 
     def requests(self, kind: score_table.Kind) -> pl.LazyFrame:
-        """Return the requests that have results of a kind, with these."""
+        """Return the requests that have results of a kind, joined with these results."""
         return self.store.requests().join(self.results(kind), on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
 def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
-    """Join a run's requests with their scores and hidden states; requests that have none are left out.
+    """Join a run's requests with their scores and hidden states; requests without results are left out.
 
     Args:
         built: the run's configuration and the store of its first round.
@@ -75,9 +75,9 @@ def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
 
 
 def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
-    """Check that every request is scored exactly once, and return the run. Raises ScoreError otherwise.
+    """Return the run after a check that every request has exactly one score. Raises ScoreError otherwise.
 
-    If the run chooses prompts by earlier scores (until.rounds_of), other requests are left out.
+    If the run chooses prompts by earlier scores (until.rounds_of), requests of other prompts are left out.
     """
     chosen = pl.concat(rounds(run)).unique() if (rounds := rounds_of(run.config)) else None
 
@@ -97,7 +97,7 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
 
 @contextmanager
 def on_disk(run: ScoredRun, folder: Path) -> Iterator[ScoredRun]:
-    """Join the requests of a complete run with their scores and hidden states, once, in temporary files in a folder."""
+    """Write the joined requests of a complete run to temporary files in a folder, to compute each join once."""
     scored = run.scored
     with kept(scored.rows, folder) as rows, kept(scored.states, folder, rows_per_group=STATES_PER_GROUP) as states:
         yield replace(run, scored=replace(scored, rows=rows, states=states))
@@ -109,11 +109,13 @@ def measure_run(
     """Write the tables of a scored run, and return its record with their digests.
 
     Args:
-        record: of the run.
+        record: record of the run.
         built: the run's configuration and prompts.
-        stores: its scored stores; every request has its score.
+        stores: the scored store of each round.
         out: folder of the run.
-        options: of the measure stage, by suite.
+        options: suite -> options of the measure stage.
+
+    Raises ScoreError if a request has no score or several.
     """
     clock = time.monotonic()
     assert record.scores is not None, "the run is scored"
@@ -123,7 +125,7 @@ def measure_run(
     digests: dict[str, str] = {}
 
     def keep(name: str, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Write a table that need not fit into memory, and return a scan of it (suites.base.Keep)."""
+        """Write a table that need not fit into memory, and return a scan of it (ScoredRun.keep)."""
         digests[name] = write_table(out, name, rows)
         return scan_parquet(table_path(out, name))
 
@@ -136,6 +138,7 @@ def measure_run(
         own = [("until", until)] if run.config.until.goal else []
         for name, table in chain(own, *(family.measure(run) for family in families)):
             yield Progress(stage="Measuring", done=len(digests), total=len(digests) + 1, unit="tables")
+            # The intervals of a run that stopped early take its number of queries as fixed: the column says so.
             if name == "metrics" and is_stopped:
                 given = pl.concat_str("ci_given", pl.lit(STOPPED), separator=", ", ignore_nulls=True)
                 table = table.with_columns(ci_given=given)
@@ -154,7 +157,7 @@ def measure_run(
         is_stopped=is_stopped,
     )
     if measures != record.measures and (out / PAGE).is_file():
-        (out / PAGE).unlink()  # it shows other numbers
+        (out / PAGE).unlink()  # it shows outdated numbers
     record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     write_run(out, record)
     yield Progress(stage="Measuring", done=len(digests), total=len(digests), unit="tables")

@@ -48,15 +48,15 @@ logger = logging.getLogger(__name__)
 
 
 class Finished(NamedTuple):
-    """The page of a finished run, or of the comparison of several, with the record and tables of each run."""
+    """The page of a finished run or of a comparison of several runs, and the folder of each run."""
 
     page: Path
     runs: list[MeasuredFolder]
-    answer: str = ""  # of a comparison: which run is best, by how much, and whether that is shown
+    answer: str = ""  # of a comparison: the best run, its lead, and whether the test is significant
 
     @property
     def run(self) -> MeasuredFolder:
-        """Return the run of a single model."""
+        """Return the only run; there is one if the run has a single model."""
         (run,) = self.runs
         return run
 
@@ -66,7 +66,7 @@ class _ModelRun(NamedTuple):
 
     model: ResolvedModel
     folder: Path
-    earlier: RunRecord | None  # of a finished run in the folder, which this run extends
+    earlier: RunRecord | None  # record of the finished run in the folder, which this run extends; None: no such run
 
 
 def run(
@@ -78,9 +78,9 @@ def run(
     accept: Collection[str] = (),
     force: bool = False,
 ) -> Stage[Finished]:
-    """Build, check, score, measure and report. Prompts and scores of earlier runs are used again.
+    """Build, check, score, measure and report a run. Prompts and scores of earlier runs are reused.
 
-    Several models are evaluated on the same prompts, each in a folder below `out`/models, and compared.
+    Several models are evaluated on the same prompts, each in its folder below `out`/models, and then compared.
 
     Args:
         config: what to evaluate.
@@ -90,16 +90,16 @@ def run(
         accept: names of findings (preflight.findings.FINDINGS) that do not stop the run.
         force: whether to replace a finished run in `out` that this one does not extend.
 
-    Raises ConfigError for options that do not fit, for a finding that is not accepted, for a finished run that would
-    be replaced, and before anything is built for several models and suites that do not measure what models are
-    compared by; DatasetError, TemplateError, ModelError and ScoreError as the stages do.
+    Raises ConfigError for options that do not fit, for a finding that is not accepted, and for a finished run that
+    would be replaced; StoreError for several models whose runs have no metrics to compare; DatasetError,
+    TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
     _check_options(config, configs, accept)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
-        Thread(target=load_compiler, name="compiler of charts").start()  # beside imports, which take one core
+        Thread(target=load_compiler, name="compiler of charts").start()  # while imports use one core
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)
@@ -122,7 +122,7 @@ def run(
 
         if any(load.loader.place for load in loads):
             finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
-        else:  # no frame of finish_runs between this function and the engine
+        else:  # the same loop, written here to keep the call stack to the engine short
             finished = []
             for load, each in [(one, each) for one in loads for each in one.runs]:
                 with _writing_below(out, each.folder):
@@ -138,7 +138,7 @@ def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Co
 
 
 def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
-    """Compare the runs of several models, in the order in which the models were given."""
+    """Compare the runs of several models, in the order of `runs`."""
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)
@@ -146,7 +146,7 @@ def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path)
 
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
-    """Resolve the models of a run and check that it replaces no finished run; wrong names are reported at once."""
+    """Resolve the models of a run, and check that it replaces no finished run, before anything is built."""
     resolved = resolve_models(config, configs)
     below = [out / MODELS / name for name in model_folders(resolved)] if len(configs) > 1 else []
     stage_records.check_comparison(out, below, force=force)
@@ -160,9 +160,10 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
 
 
 def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]:
-    """Return the models of a run, each once; with places for the first if the devices hold several at a time.
+    """Group runs that one loaded model can score, and create a loader for each group.
 
-    Their loaders, and a cluster for all of them, are closed with `stack`.
+    If the devices hold several models at the same time, the largest models get their devices here. The loaders, and
+    the Ray cluster that they then share, are closed with `stack`.
     """
     groups = [*of_one_load(runs, lambda each: each.model)]
     alone = [group[0].model.config for group in groups]
@@ -183,9 +184,9 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
 def _build_and_check(
     config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str]
 ) -> Stage[tuple[dict[Path, RunRecord], Built, dict[Path, Tokenised]]]:
-    """Build the prompts; tokenise and check them for every model.
+    """Build the prompts, then tokenise and check them for every model.
 
-    Return the records by folder, what was built, and the tokens by folder.
+    Returns folder -> record, the built prompts, and folder -> tokens.
 
     Raises ConfigError for a finding that is not accepted.
     """
@@ -218,12 +219,12 @@ def _build_and_check(
 
 
 def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
-    """Lock the folder of a model's run, unless it is the folder that the run has locked already."""
+    """Lock the folder of a model's run, unless it is `out`, which is locked already."""
     return nullcontext() if folder == out else writing_to(folder)
 
 
 def measure_and_report(record: RunRecord, scored: Scored, out: Path, is_speed_shown: bool = False) -> Stage[Finished]:
-    """Measure a scored run and write its page; show first how fast it was scored, if that is wanted."""
+    """Measure a scored run and write its page. With `is_speed_shown`, first show the throughput of scoring."""
     assert record.scores is not None, "it was scored"
     assert record.model is not None, "it was scored"
     if is_speed_shown and (speed := throughput_line(record.scores)):
@@ -235,7 +236,7 @@ def measure_and_report(record: RunRecord, scored: Scored, out: Path, is_speed_sh
 
 
 def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool = False) -> Stage[Built]:
-    """Write the prompt store and the record, without scoring. Raises as `run` does."""
+    """Build the prompts and write the record, without scoring. Arguments and errors are those of `run`."""
     check_config(config)
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
@@ -252,7 +253,7 @@ def _build(
 
     Args:
         config, out, data: as for `run`.
-        earlier: records of finished runs that must stay, by folder.
+        earlier: run folder -> record of the finished run that this run extends; None: the folder holds no such run.
     """
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
@@ -268,7 +269,7 @@ def _build(
 
 
 def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[ScoresRecord]:
-    """Score the prompts that were built in `out`, and return the record of the scores. Raises as `run` does."""
+    """Score the prompts built in `out`, and return the record of the scores. Raises as `run` does."""
     with opened_run(out) as folder:
         folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
@@ -292,7 +293,7 @@ def measure(
 
     Args:
         out: folder of the run.
-        options: returns the measure options of the suites with these names, by suite.
+        options: function from the names of the run's suites to their measure options, by suite.
     """
     with opened_run(out) as folder:
         chosen = options(folder.built.config.suites)
@@ -303,9 +304,9 @@ def measure(
 
 
 def report(out: Path) -> Stage[Path]:
-    """Write the page about the metrics in `out`, and return its path.
+    """Write the page of a run and return its path.
 
-    Of several models, write the page of each and compare them again.
+    For a folder of several models, write the page of each model's run and compare the runs again.
     """
     with opened_run(out) as folder:
         models = [] if folder.record.scores else compared_models(out)

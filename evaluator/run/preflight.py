@@ -1,4 +1,4 @@
-"""`evaluator preflight`, and the same checks at the start of `evaluator run`."""
+"""Check a run before it is scored: `evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
@@ -28,7 +28,7 @@ from evaluator.suites import SUITES
 from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.rows import TokenTotals
 
-BLOCK_TOKENS = "16"  # of the floor that estimates are made from: vLLM's prefix cache on a GPU
+BLOCK_TOKENS = "16"  # block size of vLLM's prefix cache on a GPU, for estimates of the tokens to compute
 
 NO_TOKENS = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_tokens={BLOCK_TOKENS: 0})
 
@@ -40,17 +40,17 @@ def preflight(
 
     Args:
         config, model: as for a run.
-        assumptions: of the estimates of time and money.
-        data: folder that keeps the prompts for a run; None: a temporary one.
+        assumptions: devices and their utilisation, for the estimates of time and price.
+        data: folder that keeps the prompts for a later run; None: a temporary folder.
 
-    Raises ConfigError, DatasetError, TemplateError or ModelError where a run would before its first prompt.
+    Raises ConfigError, DatasetError, TemplateError or ModelError if a run would raise it before its first prompt.
     """
     check_config(config)
     check_capabilities(config, model)
-    chosen_devices(assumptions)  # raises for a name of none, before prompts are built
+    chosen_devices(assumptions)  # raises ConfigError for an unknown device before prompts are built
     source = find_source(model, needs_weights=False)
     model = with_chat(config, model, source)
-    # A finding says that a chat template is not applied, so that no warning needs to.
+    # Without a ChatConfig, an unused chat template would also be logged; the findings report it already.
     form = prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source)
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
@@ -63,21 +63,21 @@ def preflight(
 
 
 class _Examples(NamedTuple):
-    """What is known of the labels, queries and demonstrations of each dataset, by name."""
+    """Labels, queries and demonstrations of a run, by dataset."""
 
-    spaces: Mapping[str, list[checks.LabelSpace]]
+    spaces: Mapping[str, list[checks.LabelSpace]]  # distinct label spaces
     counted: Mapping[str, checks.Classes]
     sets: Mapping[str, checks.Sets]
     lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
-    labels: Mapping[str, checks.SplitLabels]  # of those with one label space, as the first suite takes them
+    labels: Mapping[str, checks.SplitLabels]  # of datasets with one label space, as the first suite converts them
 
 
 Labels = Mapping[str, Mapping[str, checks.SplitLabels]]
-"""Suite -> dataset -> the labels of those with one label space, as the suite takes them."""
+"""Suite -> dataset -> its labels, for datasets with one label space, as the suite converts them."""
 
 
 def split_labels(built: Built) -> Labels:
-    """Return the labels of a run's datasets, which are all that its checks need of them."""
+    """Return the labels of a run's datasets; the checks need nothing else from the datasets."""
     return {
         suite: {
             name: checks.SplitLabels(
@@ -100,14 +100,15 @@ def checked(
     assumptions: Assumptions,
     accept: Collection[str] = (),
 ) -> PreflightRecord:
-    """Return everything that is known about a run before its prompts are scored.
+    """Check a run before its prompts are scored, and return the record of all checks.
 
     Args:
-        built, resolved: the run.
-        labels: of its datasets.
-        tokenised: its prompts.
-        assumptions: of the estimates.
-        accept: names of findings that would have stopped the run; the record has those among them that were found.
+        built: the prompts of the run.
+        labels: split_labels of its datasets.
+        resolved: the model.
+        tokenised: the prompts as tokens of the model.
+        assumptions: devices and their utilisation, for the estimates.
+        accept: names of accepted findings; the record names the accepted findings of level "stop" that were found.
     """
     (source, model, form), n_prompts = resolved, built.store.manifest.n_prompts
     tokens, counts, faults = pl.LazyFrame(schema=TOKENS), NO_TOKENS, list[TextFault]()
@@ -151,7 +152,7 @@ def _runs_here(model: ModelConfig) -> bool:
 
 
 def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
-    sets: dict[str, checks.Sets] = {}  # those of the first suite that has any
+    sets: dict[str, checks.Sets] = {}  # dataset -> demonstration sets, of the first suite that has some
     for suite, datasets in reversed([*labels.items()]):
         sets |= checks.demonstration_sets(store.requests().filter(suite=suite), datasets)
     return _Examples(
@@ -180,7 +181,7 @@ def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> Chec
 
 
 def _footprint(resolved: ResolvedModel) -> dict[str, Any]:
-    """Return what a model takes in memory and computes, as PreflightRecord has it."""
+    """Return the fields of PreflightRecord about a model's parameters, memory (bytes) and arithmetic (FLOP)."""
     source, model, _ = resolved
     size = source.size if _runs_here(model) else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
@@ -196,7 +197,7 @@ def _footprint(resolved: ResolvedModel) -> dict[str, Any]:
 
 
 def _work(resolved: ResolvedModel, record: PreflightRecord, longest_prompt_tokens: int) -> Work | None:
-    """Estimate the arithmetic and the memory of a run; None where the model's size is not known."""
+    """Estimate the arithmetic and the memory of a run; None if the model's size is not known."""
     source, model, _ = resolved
     if record.flop_per_token is None or not record.weight_bytes:
         return None

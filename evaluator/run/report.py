@@ -47,7 +47,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
     subject, shown = _subject(record, run.table("metrics")), tuple(("", text) for text in warnings)
     header = Header(heading=record.model.title, subject=subject, warnings=shown)
     sections = sections or [Section("unmeasured", "Results", ["No metric was measured."], navigation="Results")]
-    # Only a suite with a run to itself has numbers of single queries.
+    # Only suites that must be the only suite of a run have numbers of single queries.
     queries = query_section(run, families_of(record.prompts.suites)[0].query_numbers(run))
     sections += [one for one in (queries, about_section(record), cost_section(record)) if one]
     sections += [*([receipt_section(record.receipts)] if record.receipts else []), record_section(record)]
@@ -57,7 +57,7 @@ def write_run_page(run: MeasuredRun, path: Path) -> Path:
 def _subject(record: MeasuredRecord, metrics: pl.DataFrame) -> str:
     """Describe what was measured: suites with their parts and methods, number of datasets, shots."""
     n_datasets, n_shots = len({*record.prompts.datasets} - {*record.left_out}), record.prompts.n_shots
-    # The parts of a suite that were measured with the same methods are named together.
+    # Parts of a suite with the same methods share one phrase.
     methods_of_part = metrics.group_by("suite", "part").agg(pl.col("method").unique().sort())
     parts_of_methods = methods_of_part.group_by("suite", "method").agg(pl.col("part").sort()).sort("suite", "part")
     measured = [

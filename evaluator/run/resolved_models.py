@@ -1,7 +1,6 @@
-"""Resolve the models of a run: their files, their devices, and how prompts become tokens for each.
+"""Resolve the models of a run: their files, their devices, their chat templates, and how prompts become tokens.
 
-Find the chat template that a run puts its prompts through, or none. Tokenise the prompts for a model, and find the
-datasets that it cannot score.
+Tokenise the prompts for a model, and find the datasets that the model cannot score.
 """
 
 import logging
@@ -44,13 +43,13 @@ logger = logging.getLogger(__name__)
 
 
 def chat_form(source: ModelSource, chat: ChatConfig | None) -> ChatForm | None:
-    """Return the chat template of a run, None for plain prompts.
+    """Return the chat template to apply to the prompts; None: prompts stay plain.
 
-    With "auto", a model without a template gets plain prompts, and a warning says so; without a ChatConfig, a warning
-    says that a model has a template which is not applied.
+    If the template is "auto" and the model has none, prompts stay plain, and a warning is logged. If `chat` is None and
+    the model has a template, a warning says that it is not applied.
 
-    Raises ConfigError for a file that cannot be read, ModelError for no default among several templates, and for one
-    that refuses conversations.
+    Raises ConfigError for a template file that cannot be read, ModelError if the model has several templates and no
+    default, or if the template refuses conversations.
     """
     if chat is None and source.has_chat_template:
         logger.warning(
@@ -91,14 +90,14 @@ def _template_in(name: str) -> str:
 
 
 class PromptForm(NamedTuple):
-    """How prompts become tokens."""
+    """How prompts become tokens: where a label begins, and the chat template."""
 
     boundary: LabelBoundary
     chat: ChatForm | None = None  # None: plain prompts
 
 
 class ResolvedModel(NamedTuple):
-    """A model, how to load it, and the form in which prompts reach it."""
+    """A model's files, the configuration to load it, and the form of its prompts."""
 
     source: ModelSource
     config: ModelConfig
@@ -106,24 +105,27 @@ class ResolvedModel(NamedTuple):
 
     @property
     def has_no_template(self) -> bool:
-        """Whether the model's own template was wanted and there is none."""
+        """Return whether the model's own chat template is requested but the model has none."""
         chat = self.config.chat
         return chat is not None and chat.template == OWN_TEMPLATE and self.form.chat is None
 
     @property
     def title(self) -> str:
-        """The model's name, of one that ships as `--model` names it, followed by that of its adapter."""
+        """Return the name of the model (of a shipped model, the word for `--model`), then the name of its adapter."""
         shipped = self.config.model in EMBEDDED_MODELS
         return self.source.title.replace(self.source.name, self.config.model, 1) if shipped else self.source.title
 
     @property
     def tokens_in_front(self) -> int:
-        """The number of tokens in front of every prompt; a chat template writes its own, except for --add-bos."""
+        """Return the number of tokens that are put in front of every prompt, such as BOS.
+
+        A chat template writes its special tokens itself: then only the BOS of --add-bos counts.
+        """
         return int(self.source.add_bos) if self.form.chat else tokens_around(self.source.tokenizer)[0]
 
     @property
     def record(self) -> ModelRecord:
-        """The record of the model. Its `kind` tells a reader whether the scores can mean anything."""
+        """Return the record of the model. Its `kind` tells a reader whether the scores can mean anything."""
         source, name = self.source, self.config.model
         adapter = source.adapter
         lora = AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint) if adapter else None
@@ -157,9 +159,9 @@ def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
 
 
 def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> ModelConfig:
-    """Return the configuration with the template of an instruct model, for own data and without --chat-template."""
+    """Apply the chat template of an instruct model to the user's own data, unless --chat-template is given."""
     word = source.instruct_word if source.has_chat_template else None
-    is_asked_alike = all(not SUITES[name].is_exclusive for name in config.suites)  # others have forms of their own
+    is_asked_alike = all(not SUITES[name].is_exclusive for name in config.suites)  # others define the form
     if model.chat or word is None or not config.is_own_data or not is_asked_alike:
         return model
     logger.warning(
@@ -172,9 +174,9 @@ def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> Mod
 
 
 def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> PromptForm:
-    """Describe the way from prompts to tokens. Conversations and own data have labels tokenised in place by default.
+    """Return the chat template and the label boundary of a run's prompts. Raises as chat_form does.
 
-    Raises as chat_form does.
+    By default, labels of conversations and of the user's own data are tokenised in place ("merged").
     """
     chat = chat_form(source, model.chat)
     in_place: LabelBoundary | None = "merged" if chat or config.is_own_data else None
@@ -182,9 +184,12 @@ def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> P
 
 
 def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[ResolvedModel]:
-    """Find models; with plain prompts once where the chat template is wanted as well and there is none.
+    """Resolve the models of a run.
 
-    Raises ConfigError if one of several is left or two are the same, and as resolve_model does.
+    If plain prompts and the chat template of a model are requested and the model has no template, it is kept once, with
+    plain prompts.
+
+    Raises ConfigError if only one of several models remains or two are the same, and as resolve_model does.
     """
     resolved = [resolve_model(config, model) for model in models]
     plain = {(one.source.title, one.config.dtype) for one in resolved if not one.form.chat and not one.has_no_template}
@@ -195,13 +200,13 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
             "Leave --chat-template out, or name a file."
         )
     for first, second in combinations(kept, 2):
-        # Weights of the same size alone are compared by their hashes, which take long the first time.
+        # Hashing takes long the first time: only models with weights of the same size are compared by hashes.
         if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
             raise ConfigError(
                 f"{first.title} and {second.title} are the same model: weights "
                 f"{first.source.fingerprint}, in the same form. Name it once."
             )
-    # Models of one base are loaded with the adapters of all, so that one engine scores with each.
+    # Models with the same base are loaded with all their adapters, so that one engine can score with each adapter.
     found = []
     for same in of_one_load(kept, key=lambda one: one):
         adapters = tuple(dict.fromkeys(one.source.adapter for one in same if one.source.adapter))
@@ -215,8 +220,11 @@ def _identity(one: ResolvedModel) -> tuple[object, ...]:
 
 
 def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:
-    """Return a folder name for each model: the end of its name, with that of its adapter after it, "-chat" if prompts
-    go through a chat template, and part of its fingerprint, then of the template's, if two names are equal.
+    """Return a distinct folder name for each model.
+
+    A name has the last part of the model's name, the last part of its adapter's name, and "-chat" if prompts go through
+    a chat template. Equal names get digits of the weights' fingerprint; if they are still equal, digits of a
+    fingerprint of weights, dtype, quantisation and template.
     """
     names = [_folder_name(one) for one in resolved]
     for digest_of in (attrgetter("source.fingerprint"), lambda one: fingerprint(*_identity(one))):
@@ -228,7 +236,7 @@ def model_folders(resolved: Sequence[ResolvedModel]) -> list[str]:
 
 
 def _folder_name(one: ResolvedModel) -> str:
-    is_shipped = one.config.model in EMBEDDED_MODELS  # whose source is a folder called "model"
+    is_shipped = one.config.model in EMBEDDED_MODELS  # the source of a shipped model is a folder called "model"
     name = one.config.model if is_shipped else last_part(one.source.name)
     adapter, chat = one.source.adapter, one.form.chat
     if adapter is not None:
@@ -239,7 +247,14 @@ def _folder_name(one: ResolvedModel) -> str:
 
 
 def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterator[list[T]]:
-    """Yield neighbours whose models are one base, loaded alike: they differ in adapters and in forms of prompts."""
+    """Yield groups of neighbouring items that one loaded engine can serve.
+
+    Their models have the same base and settings, and may differ in adapter, chat template and label boundary.
+
+    Args:
+        items: items in order.
+        key: returns the model of an item.
+    """
 
     def load(item: T) -> tuple[Path, ModelConfig]:
         one = key(item)
@@ -250,15 +265,18 @@ def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterat
 
 
 class Tokenised(NamedTuple):
-    """The tokens of the datasets that a model can score, and why it cannot score the others."""
+    """The tokens of the datasets that a model can score, and the reasons why it cannot score the others."""
 
-    table: TokenTable | None  # None: it can score no dataset
-    refused: Mapping[str, LabelError | PromptTooLongError]
-    elapsed_s: float  # that tokenising and checking them took
+    table: TokenTable | None  # None: the model can score no dataset
+    refused: Mapping[str, LabelError | PromptTooLongError]  # dataset -> reason
+    elapsed_s: float  # seconds for tokenising and checking
 
 
 def tokenise_scorable(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[Tokenised]:
-    """Tokenise the datasets of a store that a model can score."""
+    """Tokenise the datasets of a store that a model can score; the others are refused, with the reason.
+
+    Raises ConfigError as _check_turns does.
+    """
     clock = time.monotonic()
     table: TokenTable | None = None
     refused: dict[str, LabelError | PromptTooLongError] = {}
@@ -276,9 +294,10 @@ def tokenise_scorable(built: Built, store: PromptStore, resolved: ResolvedModel)
 
 
 def _check_turns(store: PromptStore, form: PromptForm) -> None:
-    """Raise ConfigError for demonstrations that are to be turns and whose places in the prompt are not known."""
+    """Raise ConfigError if demonstrations must become turns, but their positions in a prompt are not known."""
     if form.chat is None or form.chat.demonstrations != "turns":
         return
+    # `spans` has an entry for each demonstration whose position is known, and one for the query.
     shown = store.requests_with_prompts().filter(pl.col("n_shots") > pl.col("spans").list.len().cast(pl.Int64) - 1)
     first = shown.select("dataset").head(1).collect()
     if not first.is_empty():
@@ -291,7 +310,7 @@ def _check_turns(store: PromptStore, form: PromptForm) -> None:
 def _refusals(
     built: Built, store: PromptStore, resolved: ResolvedModel, datasets: Sequence[str]
 ) -> dict[str, LabelError | PromptTooLongError]:
-    """Return the datasets that cannot be scored, with the reason."""
+    """Return dataset -> reason for the datasets that the model cannot score; each dataset is tokenised alone."""
     form, refused = resolved.form, dict[str, LabelError | PromptTooLongError]()
     for dataset in datasets:
         alone = store.without(other for other in datasets if other != dataset)
@@ -306,7 +325,7 @@ def _refusals(
 
 
 def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[TokenTable]:
-    """Tokenise a store, and check that no prompt is too long for the model and that labels can be distinguished."""
+    """Tokenise a store, or open its tokens, and check them with _check_tokens."""
     source, form = resolved.source, resolved.form
     lock = yield from lock_folder(store.folder / "tokens")
     with lock:
@@ -325,9 +344,10 @@ def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelErro
 
 
 def _check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:
-    """Raise PromptTooLongError for prompts over the context, LabelError for labels that a method cannot score.
+    """Raise an error for prompts or labels that the model cannot score.
 
-    Raises VocabularyError for tokens without an embedding.
+    PromptTooLongError: a prompt is longer than the model's context. VocabularyError: a token has no embedding.
+    LabelError: a label has more tokens than a method allows, or labels have equal scores under `released`.
     """
     check_prompt_lengths(tokens, store.prompts(), source.context_length)
     check_vocabulary(tokens, store.prompts(), source.tokenizer, source.vocab_size)
@@ -335,6 +355,6 @@ def _check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source
 
 
 def _definitions(built: Built) -> list[Definition]:
-    """Return the definitions that some part of the run is measured under."""
+    """Return the definitions under which at least one part of the run is measured."""
     parts = (part for parts in built.parts.values() for part in parts.values())
     return list(dict.fromkeys(name for part in parts for name in part.definitions))

@@ -1,6 +1,6 @@
 """Score the prompts of a run, then the prompts that methods add once the first scores are known.
 
-Show the work that is ahead before prompts are scored, and first results while others are still being scored.
+Before scoring, show the remaining work; during scoring, show the results of each dataset that is complete.
 """
 
 import logging
@@ -52,37 +52,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STAGE, SHARED_ONCE = "First results", "Tokens, shared prefixes once"
-"""Stages of the progress that scoring yields."""
+"""Names of progress stages: results of complete datasets; tokens to compute if shared prefixes are computed once."""
 
-LOGS = "logs"  # folder of a run with a log file of each replica that ran in another process
+LOGS = "logs"  # subfolder of a run with a log file for each replica in another process
 SCORES_FORMAT = 1  # increased when the meaning of a row of scores changes
 
-ID_BYTES = 40  # of a row's key, with its offset
-PAGE_BYTES = 5_000_000  # most that a page takes
-KEPT_BYTES = 250  # of a scored request without its numbers, on disk while a run is measured: twice where it is sorted
+ID_BYTES = 40  # bytes of a row's key and its offset
+PAGE_BYTES = 5_000_000  # largest size of a page
+KEPT_BYTES = 250  # bytes on disk of a scored request without its numbers while a run is measured; sorting doubles them
 
 
 def show_outlook(
     built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan], source: ModelSource, data: Path
 ) -> Stage[None]:
-    """Show how many prompts are scored, how many have scores of earlier runs, and what is written.
+    """Show how many prompts remain to be scored, how many have scores already, and how many bytes may be written.
 
-    Prompts that methods add after the first scores do not count. Warns if the disk may become full.
+    Prompts of the second round are not counted. Logs a warning if the disk may become full.
 
     Args:
-        built: the run.
-        scored: its first store, with the scores that it has.
-        plans: of the rows of this store.
-        source: the model, for the size of its hidden states.
+        built: the run's configuration and prompts.
+        scored: the store of the first round, with its scores so far.
+        plans: kind of results -> plan for the rows of this store.
+        source: the model, which gives the size of hidden states.
         data: folder of prompts and scores.
     """
     assert TOKEN_SCORES["log_likelihoods"] == pl.List(pl.Float64), "a continuation has 8 bytes, and 4 of a count"
     n_prompts, n_scored = 0, 0
-    to_write = PAGE_BYTES + _table_bytes(built, scored)  # an estimate from above: files are compressed
+    to_write = PAGE_BYTES + _table_bytes(built, scored)  # an upper bound, because files are compressed
     for kind, plan in plans.items():
         reused, planned = plan.record.reused_prompts, plan.record.prompts
-        done = sum(shard.prompts for shard in scored.scores.manifest.shards_of([plan.key]))  # by an interrupted run
+        done = sum(shard.prompts for shard in scored.scores.manifest.shards_of([plan.key]))  # in an interrupted run
         n_prompts, n_scored = n_prompts + reused + planned, n_scored + reused + done
+        # Rows to write, in proportion to the prompts to score; bytes of numbers in a row.
         n_rows = plan.rows.height * (planned - done) // max(planned, 1)
         n_continuations = plan.rows.column(pl.col("continuations").list.len()).sum()
         numbers = 4 * source.hidden_size if kind == "states" else 12 * n_continuations / max(plan.rows.height, 1)
@@ -104,24 +105,26 @@ def show_outlook(
 
 
 def _table_bytes(built: Built, scored: ScoredStore) -> int:
-    """Return the bytes of the large tables, and of the rows that measuring keeps on disk meanwhile.
+    """Estimate the bytes of the large tables, and of the temporary files of the measure stage.
 
-    Predictions have a row for each request, method and definition; queries one for each request, with its text.
+    The table `predictions` has a row for each request, method and definition; the table `queries` has at most one row
+    for each request, with the text of the query.
     """
+    # Demonstrations and the query are taken as equally long parts of the prompt.
     n_texts, n_bytes = pl.col("spans").list.len().clip(1), pl.col("prompt").str.len_bytes()
     prompts = scored.store.prompts().select(labels=pl.col("continuations").list.len(), query=n_bytes / n_texts)
     n_labels, query_bytes = (mean or 0 for mean in prompts.mean().collect().row(0))
     n_requests, config = scored.store.manifest.n_requests, built.config
     n_predictions = n_requests * len(config.methods) * len(scored_definitions(config.definitions))
-    numbers = 8 * n_labels + 2 * ID_BYTES  # of each row
+    numbers = 8 * n_labels + 2 * ID_BYTES  # bytes of a row's numbers and keys
     return round(n_predictions * numbers + n_requests * (numbers + query_bytes + 2 * (numbers + KEPT_BYTES)))
 
 
 def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan]) -> AfterShard | None:
-    """Return a function that shows the accuracy and label mass of each dataset once its last prompt is scored.
+    """Return a function that shows accuracy and label mass of each dataset once its last prompt is scored.
 
-    They are vanilla's in the run's first part of classification, as the table of metrics will have them. None for
-    a run without such a part, or that chooses prompts by scores.
+    The values are those that the table `metrics` will have for the method vanilla in the first classification part.
+    Returns None if the run has no such part or method, or if it chooses prompts by scores.
     """
     if REFERENCE_METHOD not in built.config.methods or rounds_of(built.config):
         return None
@@ -135,7 +138,7 @@ def early_results(built: Built, scored: ScoredStore, plans: Mapping[Kind, Plan])
 
 @dataclass
 class _EarlyResults:
-    """Yields the accuracy of each dataset whose shards are finished, in one part of a suite under one definition."""
+    """Shows results of each dataset whose shards are finished, for one part of a suite under one definition."""
 
     built: Built
     scored: ScoredStore
@@ -143,11 +146,11 @@ class _EarlyResults:
     suite: str
     part: str
     definition: Definition
-    unfinished: dict[str, list[str]] | None = None  # dataset -> shards that it waits for, the last first
+    unfinished: dict[str, list[str]] | None = None  # dataset -> its unfinished shards, the last one first
     n_datasets: int = 0
 
     def after_shard(self, table: ScoreTable) -> Iterator[Progress]:
-        """Yield the accuracies that a finished shard completes."""
+        """Yield a line for each dataset that is complete after a finished shard."""
         if self.unfinished is None:
             self.unfinished = self._shards_by_dataset(table)
             self.n_datasets = len(self.unfinished)
@@ -161,14 +164,15 @@ class _EarlyResults:
             yield Progress(stage=STAGE, done=done, total=self.n_datasets, unit="datasets", line=line)
 
     def _shards_by_dataset(self, table: ScoreTable) -> dict[str, list[str]]:
-        """Return the shards of the plan that have rows of each dataset, the last first.
+        """Return dataset -> names of the plan's shards that hold rows of the dataset, the last one first.
 
-        A dataset whose scores are all of earlier runs has none.
+        The list is empty if all scores of the dataset are from earlier runs.
         """
         shards = replace(self.plan, record=table.manifest.plans[str(self.plan.key)]).shards()
         names, n_rows = pl.Series([*shards], dtype=pl.String), [shard.n_rows for shard in shards.values()]
         ids = self.plan.rows.column(id_numbers("token_id"))
         planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
+        # Join requests with their tokens, and tokens with the shard that computes them; null: no shard of the plan.
         requests = self.scored.store.requests().filter(suite=self.suite, part=self.part)
         tokens = self.scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
         asked = requests.select("dataset", id_numbers("prompt_id")).join(tokens, on="prompt_id")
@@ -182,6 +186,7 @@ class _EarlyResults:
         requests = self.scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
         tokens = self.scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
+        # Predict and measure these requests alone, as the measure stage does with all.
         record = self.built.parts[suite][part]
         parts = {part: MeasuredPart(record.kind, record.definitions)}
         method = methods_of(self.built.config.suites)[REFERENCE_METHOD]
@@ -199,17 +204,17 @@ class _EarlyResults:
 
 
 class Scored(NamedTuple):
-    """The scored stores of a run: that of the first round, then that of the second if there is one."""
+    """The result of scoring a run."""
 
     built: Built  # without the datasets that are left out
-    stores: Sequence[ScoredStore]
+    stores: Sequence[ScoredStore]  # of the first round, then of the second round if there is one
     left_out: Mapping[str, str]  # dataset that cannot be scored with this model -> why
     engine: EngineRecord
-    elapsed_s: Mapping[str, float]
+    elapsed_s: Mapping[str, float]  # "tokenise" and "load" -> seconds
 
 
 def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
-    """Raise ConfigError for methods that need hidden states if the engine has none."""
+    """Raise ConfigError if methods of the run need hidden states, and the engine cannot compute them."""
     engine = engine_name(model)
     with_states = [name for name, method in chosen_methods(config).items() if method.prompts.need_states]
     if with_states and not ENGINES[engine].has_hidden_states:
@@ -227,20 +232,20 @@ def score_run(
     keep_loaded: bool = False,
     tokenised: Tokenised | None = None,
 ) -> Stage[Scored]:
-    """Score a store's prompts with a model, then the prompts of the second round.
+    """Score the prompts of a run with a model, then the prompts of the second round.
 
-    Scores of any run in the data folder are used again. The model is loaded only if some are missing.
+    Scores of any run in the data folder are reused. The model is loaded only if scores are missing.
 
-    A dataset whose prompts are too long for the model, or whose labels it cannot tell apart, is left out as long as
-    others are left.
+    A dataset is left out if its prompts are too long for the model or its labels cannot be told apart, as long as
+    other datasets remain.
 
     Args:
         built: the run's configuration and prompts.
-        resolved: the model; devices are laid out.
+        resolved: the model, with the number of its devices.
         data: folder of prompts and scores.
-        loader: of the model.
+        loader: loader of the model's engine.
         keep_loaded: whether the model stays loaded after the last prompt.
-        tokenised: the tokens of these prompts, if they are tokenised already.
+        tokenised: tokens of the first round's prompts; None: they are tokenised here.
 
     Raises LabelError or PromptTooLongError if no dataset can be scored, ModelError if the model cannot be loaded,
     ScoreError for scores that are not finite.
@@ -251,7 +256,7 @@ def score_run(
     run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         store: PromptStore | None = built.store
-        while store:  # that of the first round, then that of the second
+        while store:  # store of the first round, then of the second
             tokens, errors, elapsed_s = tokenised or (yield from tokenise_scorable(run, store, resolved))
             if tokens is None:
                 raise next(iter(errors.values()))
@@ -275,7 +280,7 @@ def score_run(
             store = (yield from build_second_round(run, stores[0], data)) if len(stores) == 1 else None
     stores = [replace(each, store=each.store.without(left_out)) for each in stores]
     if head is not None:
-        # Only now, because an engine that is not kept loaded has left its memory.
+        # After scoring, when an engine that is not kept loaded has released its memory.
         stores[0] = yield from write_distances(run, stores[0], head, loader)
     took_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
     return Scored(run, stores, left_out, _engine_facts(stores), took_s)
@@ -287,22 +292,22 @@ def _arithmetic(model: ModelRecord) -> Arithmetic | None:
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
-    """Return the plans of a store's rows by kind: log-likelihoods, then hidden states."""
+    """Return kind -> plan for the rows of a store: log-likelihoods, then hidden states."""
     rows, is_state = scored.tokens.rows(), pl.col("ask") == "state"
     by_kind: dict[Kind, TokenRows] = {"scores": rows.filter(~is_state), "states": rows.filter(is_state)}
     return {kind: plan_rows(some, scored.scores, kind) for kind, some in by_kind.items() if some.height}
 
 
 def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]) -> Iterator[Plan]:
-    """Yield the plans to compute one after the other.
+    """Yield the plans to compute, one after the other.
 
-    A run that chooses prompts by the scores of earlier rounds (until.rounds_of) has a plan for each round of the first
-    store, which is made once the round before it is scored.
+    If the run chooses prompts by the scores of earlier rounds (until.rounds_of), the first store has a plan for each
+    round, which is made after the round before it is scored.
 
     Args:
         run: the run's configuration and prompts.
-        stores: scored stores; the last is at work, and its scores are read again for each round.
-        plans: of all rows of the last store.
+        stores: the scored stores; the caller updates the scores of the last store after each plan.
+        plans: kind of results -> plan for all rows of the last store.
     """
     rounds = rounds_of(run.config)
     if rounds is None or len(stores) > 1:
@@ -310,6 +315,7 @@ def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]
         return
     rows = stores[0].tokens.rows().filter(pl.col("ask") != "state")
     for number in count():
+        # The rounds are replayed with the scores so far, up to the round that follows.
         prompts = next(islice(rounds(scored_run(run, stores)), number, None), None)
         if prompts is None:
             break
@@ -320,14 +326,14 @@ def _steps(run: Built, stores: Sequence[ScoredStore], plans: Mapping[Kind, Plan]
 
 
 def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[PromptStore | None]:
-    """Write the store of the requests that depend on the first scores, or open it; None if no method has such requests.
+    """Build the store of the requests that depend on the first scores, or open it; None if no method has such requests.
 
     Raises StoreError if the datasets or the code have changed since the first store was built.
     """
     if not any(method.prompts.follow_up for method in chosen_methods(built.config).values()):
         return None
-    # The requests are determined by the first scores and the code that reads them, not by distances, which are made
-    # after the second round.
+    # The requests depend on the first scores and the code that reads them, but not on label distances, which are
+    # computed after the second round.
     files = first.scores.files().items()
     answers = {name: sha256 for name, sha256 in files if not name.rsplit("/", 1)[1].startswith("distances-")}
     code = source_fingerprint("methods", "suites", "run")
@@ -357,7 +363,7 @@ def _write_second_round(built: Built, first: ScoredStore, folder: Path) -> Stage
                 asked = built.store.requests().filter(dataset=name, suite=suite)
                 prompts = built.store.prompts().join(asked.select(PROMPTS_KEY), on=PROMPTS_KEY, how="semi")
                 joined = asked.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
-                # Of all prompts only these are in memory.
+                # Only the rows of one dataset and suite are kept, in a temporary file.
                 with kept(joined.drop("suite", "prompt_id", "for_part"), folder.parent) as rows:
                     added = added_rows(suite, dataset, rows, built.config, scored)
                     requests.append(files.enter_context(kept_requests(added, folder.parent)))
@@ -366,7 +372,7 @@ def _write_second_round(built: Built, first: ScoredStore, folder: Path) -> Stage
 
 
 def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
-    """Return the LM head, on the CPU, if a method of the run takes distances; else None.
+    """Return the LM head [vocabulary, hidden size] on the CPU if a method of the run computes distances; else None.
 
     Raises ModelError as skeleton.load_lm_head does.
     """
@@ -378,15 +384,16 @@ def load_head(built: Built, source: ModelSource) -> "torch.Tensor | None":
 
 
 def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loader: EngineLoader) -> Stage[ScoredStore]:
-    """Compute schemas.LABEL_DISTANCES of each method that takes them and write them next to the hidden states.
+    """Compute label distances (schemas.LABEL_DISTANCES) for each method that uses them, and write them to its scores.
 
-    A model that is loaded stays loaded, unless it leaves too little of a GPU's memory: then it is released first.
+    The files are written next to the hidden states. A loaded model stays loaded, unless it leaves too little of the
+    GPU's memory: then it is released.
     """
     import torch
 
     lock = yield from lock_folder(part.scores.folder)
     with lock:
-        # Another run may have added to the same scores meanwhile.
+        # Another run may have added scores to the folder meanwhile.
         part = replace(part, scores=open_scores(part.scores.folder))
         try:
             return _compute_and_write(built, part, head)
@@ -422,7 +429,7 @@ def _compute_and_write(built: Built, part: ScoredStore, head: "torch.Tensor") ->
 
 @contextmanager
 def _naming_bad_tensor(source: ModelSource) -> Iterator[None]:
-    """Add to a ScoreError which tensor of the model is not finite, if one is."""
+    """Name a tensor of the model in a ScoreError if the tensor holds numbers that are not finite."""
     try:
         yield
     except ScoreError as error:
@@ -432,13 +439,13 @@ def _naming_bad_tensor(source: ModelSource) -> Iterator[None]:
 
 
 def scores_folder(source: ModelSource, model: ModelConfig, data: Path) -> Path:
-    """Return the folder of a model's scores with this engine and dtype, for all runs."""
+    """Return the folder of a model's scores by this engine with its settings, for all runs that share `data`."""
     identity = asdict(engine_identity(source, model))
     return data / "scores" / fingerprint(SCORES_FORMAT, source.fingerprint, identity, source_fingerprint("engine"))
 
 
 def begin_hashing(models: Sequence[ResolvedModel]) -> None:
-    """Hash the weights of models in a thread, one model after the other. Who needs a hash waits for it."""
+    """Hash the weights of models in a thread, one model after the other. Code that needs a hash waits for it."""
 
     def hash_all() -> None:
         with suppress(ModelError):  # raised again where the hash is needed
@@ -449,9 +456,9 @@ def begin_hashing(models: Sequence[ResolvedModel]) -> None:
 
 
 def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> Stage[None]:
-    """Begin to load a model in other processes, unless the data folder holds scores of the model, which may suffice.
+    """Begin to load a model in other processes, unless existing scores of the model may suffice.
 
-    Weights that are being hashed for the first time have no scores.
+    A model whose weights were never hashed has no scores: they are stored by the hash.
     """
     source = resolved.source
     if not (loader.is_here or (source.is_hashed and scores_folder(source, resolved.config, data).exists())):

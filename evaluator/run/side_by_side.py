@@ -1,6 +1,7 @@
-"""Models side by side on the devices of a run: the largest begin, and each that ends makes room for others.
+"""Run several models at the same time on the devices of a run.
 
-Loading a model takes as long as scoring it where devices are many, so that some load while others score.
+The largest models begin, and a model that ends frees its devices for other models. With many devices, loading a model
+takes as long as scoring with it, so that some models load while others score.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +30,9 @@ class Load(Generic[RunT]):
     runs: Sequence[RunT]
     title: str
     n_parameters: int
-    config: ModelConfig  # devices are laid out
-    loader: EngineLoader  # has a place once it is the model's turn, if models are loaded side by side
-    scored: Progress | None = None  # the last numbers of its prompts
+    config: ModelConfig  # with the number of its devices
+    loader: EngineLoader  # has a `place` once the model gets devices, if models run at the same time
+    scored: Progress | None = None  # last progress of scoring its prompts
 
     @property
     def n_devices(self) -> int:
@@ -39,9 +40,9 @@ class Load(Generic[RunT]):
 
 
 def devices_of_each(configs: Sequence[ModelConfig]) -> Sequence[ModelConfig] | None:
-    """Share out the devices of a run among models that are loaded at the same time; None if they hold only one.
+    """Divide the devices of a run among models that are loaded at the same time; None if only one model fits.
 
-    A model gets the devices of one replica, or of as many replicas as leave room for all models.
+    All models get the same number of replicas: as many as leave room for all models, and at least one.
     """
     n_devices, widths = configs[0].devices.n, [config.devices.per_replica for config in configs]
     if not isinstance(n_devices, int) or len(widths) < 2 or sum(sorted(widths)[:2]) > n_devices:
@@ -51,7 +52,13 @@ def devices_of_each(configs: Sequence[ModelConfig]) -> Sequence[ModelConfig] | N
 
 
 def take_places(loads: Sequence[Load[RunT]], free: set[int], n_devices: int) -> list[Load[RunT]]:
-    """Give devices to the models without a place that fit, the largest first; return these. `free` keeps the rest."""
+    """Assign devices to models that have none, the largest model first, and return the models that got devices.
+
+    Args:
+        loads: all models of the run.
+        free: numbers of the free devices; assigned devices are removed.
+        n_devices: number of devices of the run.
+    """
     placed = []
     for load in sorted(loads, key=lambda load: -load.n_parameters):
         if load.loader.place is None and load.n_devices <= len(free):
@@ -65,10 +72,10 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
     """Do the work of each model in a thread once it has devices, and return the results in the order of `loads`.
 
     Args:
-        loads: the models; those with a place begin at once.
-        work: called with a model that has its devices.
+        loads: the models; models with a place begin at once.
+        work: stage to run for a model that has its devices.
 
-    Raises the first error of a model, and ends the others; what they have written stays.
+    If a model fails, raises its error and stops the other models; files that they have written stay.
     """
     places = {load: load.loader.place for load in loads if load.loader.place}
     n_devices = max(place.n_of_run for place in places.values())
@@ -86,7 +93,7 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
             result.set_result(end.value)
         except BaseException as error:
             result.set_exception(error)
-        events.put((load, result))  # nobody reads it once all are stopped
+        events.put((load, result))  # not read if the models are stopped
 
     def begin(load: Load[RunT]) -> None:
         threads.append(Thread(target=copy_context().run, args=(drive, load), name=load.title, daemon=True))
@@ -116,7 +123,7 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
 
 
 def _shown(load: Load[RunT], event: Progress, loads: Sequence[Load[RunT]]) -> Iterator[Progress]:
-    """Yield a line of a model with its name, or how many prompts of all models are scored."""
+    """Yield a model's line with its name in front, or the number of scored prompts of all models."""
     if event.line:
         is_named = event.line.startswith(f"{load.title}: ")
         yield event if is_named else replace(event, line=f"{load.title}: {event.line}")

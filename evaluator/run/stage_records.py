@@ -1,6 +1,6 @@
-"""Make and write the sections of run.json that building and scoring leave.
+"""Make and write the sections of run.json for the stages build and score.
 
-Refuse to replace a finished run: a run takes its folder only if it extends it.
+Protect finished runs: a run may use the folder of a finished run only if it extends that run.
 """
 
 import json
@@ -59,7 +59,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
 
     Args:
         built: the run, with its datasets.
-        described: the settings of a run that was not built by suites; None: as its suites describe them.
+        described: the settings of a run of imported answers; None: the suites describe their settings.
     """
     config = built.config
     descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
@@ -98,14 +98,14 @@ def record_build(
         out: folder of the run.
         data: folder of prompts and scores.
         started: time, as returned by run_log.now().
-        elapsed_s: of the build stage.
+        elapsed_s: seconds of the build stage.
         earlier: the record of the finished run in the folder, which this run extends; None if there is none.
     """
     relative = os.path.relpath(data, out)
-    if (out / relative).resolve() != data.resolve():  # `out` is a link, and ".." leads above the folder behind it
+    if (out / relative).resolve() != data.resolve():  # `out` is a link: ".." leads to the parent of its target
         relative = os.path.relpath(data.resolve(), out.resolve())
     record = RunRecord(evaluator=__version__, started=started, finished=started, data=relative)
-    if previous := read_run_if_intact(out):  # its tables stay until this run has its own, receipts with their scores
+    if previous := read_run_if_intact(out):  # its tables and receipts stay until this run has its own
         kept = {name: getattr(previous, name) for name in ("measures", "receipts", "receipt_table")}
         record = replace(record, **kept)
     if earlier:
@@ -116,7 +116,7 @@ def record_build(
 
 
 def _asked_of(dataset: AnyDataset, config: RunConfig) -> str:
-    """Return the fingerprint of a dataset, and of what its suite reads to ask about it besides typed questions."""
+    """Return the fingerprint of a dataset and of the files, other than typed questions, that the first suite reads."""
     suite = SUITES[config.suites[0]]
     files = [digest for path, digest in files_read(suite, config).items() if path != config.data.questions]
     taken = suite.take(dataset, config).fingerprint
@@ -124,7 +124,7 @@ def _asked_of(dataset: AnyDataset, config: RunConfig) -> str:
 
 
 def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
-    """Return the decisions about a dataset's data, those of its suites included."""
+    """Return the notes about a dataset's data, including notes that the suites add when they convert the dataset."""
     return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset, config).notes))
 
 
@@ -146,14 +146,14 @@ def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Pa
 
 
 def doctor_file(weights_fingerprint: str) -> Path:
-    """Return where `evaluator doctor` keeps its last record of a model."""
+    """Return the path of the last record of `evaluator doctor` about a model."""
     return cache_folder() / "doctor" / weights_fingerprint / "doctor.json"
 
 
 def last_verdict(weights_fingerprint: str, engine: EngineRecord) -> str:
     """Return the last verdict of `evaluator doctor` about a model in an engine on this machine, with its date.
 
-    "" if it has not examined the model here; a sentence that says so if that was in another engine or type.
+    Returns a sentence if only another engine or dtype was examined, and "" if the model was never examined here.
     """
     record = read_manifest(doctor_file(weights_fingerprint), DoctorRecord)
     if not (record and record.engine) or (record.host, record.engine.device) != (platform.node(), engine.device):
@@ -207,9 +207,9 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
 def _with_arithmetic(
     rates: ThroughputRecord, model: ModelRecord, engine: EngineRecord, n_replicas: int
 ) -> ThroughputRecord:
-    """Return the rates with the operations that computed tokens took, and their share of the devices' peak (MFU).
+    """Add to the rates the FLOP/s of computed tokens, and its share of the devices' peak (model FLOP utilisation, MFU).
 
-    If the engine does not tell which tokens were cached, rates of computed tokens are 0 or empty.
+    If the engine does not tell which tokens were cached, the rates of computed tokens are 0 or empty.
     """
     if not engine.counts_cached_tokens:
         return replace(
@@ -221,14 +221,14 @@ def _with_arithmetic(
 
 
 MAX_PERIODS = 60
-"""Into how many equal periods the time is cut at most; fewer if there are fewer shards."""
+"""Largest number of equal periods into which the scoring time is divided; with fewer shards, one for each shard."""
 
 
 def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
-    """Return the rates at which shards were computed, by all processes.
+    """Return the rates at which all processes together computed shards.
 
-    Time in which no shard was computed, such as that between two commands, does not count. Within a shard, requests and
-    tokens are taken as spread evenly. Shards that took no time, of imported answers, are left out.
+    Time in which no shard was computed, such as the time between two commands, is not counted. Requests and tokens are
+    taken as evenly distributed over the time of their shard. Shards of imported answers took no time and are left out.
     """
     timed = [shard for shard in shards if shard.elapsed_s]
     shards = sorted(timed, key=lambda shard: shard.finished_s - shard.elapsed_s)
@@ -238,6 +238,7 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
     starts = ends - elapsed
     # Idle time before each shard but the first: from the latest end so far to its start.
     idle = np.maximum(starts[1:] - np.maximum.accumulate(ends)[:-1], 0)
+    # Start and end of each shard on a clock that stands still in idle time.
     first = starts - starts[0] - np.concatenate([[0.0], np.cumsum(idle)])
     last = first + elapsed
     edges = np.linspace(0, last.max(), min(MAX_PERIODS, len(shards)) + 1)
@@ -262,15 +263,17 @@ def throughput(shards: Sequence[ShardRecord]) -> ThroughputRecord:
 
 
 _LISTS = ("suites", "datasets", "parts", "methods", "definitions")
-"""Fields of a configuration to which a run may add, and from which it may take nothing."""
+"""Fields of a configuration to which an extension may add entries, but from which it may remove none."""
 
 
 def finished_run(out: Path, *, force: bool = False) -> RunRecord | None:
-    """Return the record of a run that must stay: a finished run, or an extension of one that was interrupted.
+    """Return the record of the finished run in a folder, which must not be replaced; None if there is none.
+
+    A finished run whose extension was interrupted counts as finished.
 
     Args:
         out: folder of the run.
-        force: whether the run may be replaced, so that none must stay.
+        force: whether the run may be replaced; the result is then None.
     """
     record = None if force else read_run_if_intact(out)
     return record if record and record.measures else None
@@ -285,17 +288,17 @@ def check_extension(
     requests: Mapping[str, int] = {},
     model: ResolvedModel | None = None,
 ) -> None:
-    """Raise ConfigError for what would replace a finished run.
+    """Raise ConfigError if a new run would replace a finished run instead of extending it.
 
     More suites, datasets, parts, methods, definitions or queries extend a run; everything else replaces it.
 
     Args:
         out: folder of the run.
         earlier: the record of the finished run; None if there is none.
-        config: of the new run.
-        datasets: fingerprints of the datasets of the new run by name: none may be missing or have other content.
-        requests: numbers of its requests by dataset: none may have fewer.
-        model: of the new run, with its form of prompts.
+        config: configuration of the new run; None: not compared.
+        datasets: dataset -> fingerprint, of the new run: none may be missing or have other content; None: not compared.
+        requests: dataset -> number of requests of the new run: no number may be smaller.
+        model: model of the new run, with the form of its prompts; None: not compared.
     """
     if earlier is None or earlier.prompts is None or earlier.measures is None:
         return
@@ -326,12 +329,15 @@ def check_extension(
 
 
 def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False) -> None:
-    """Raise ConfigError if a folder holds a finished run, or a comparison with a model that the new one lacks.
+    """Raise ConfigError if a command would replace a finished run or comparison in a folder.
+
+    A comparison of several models must not replace a finished run, and no command may replace a finished comparison
+    with a model that the command lacks.
 
     Args:
         out: folder of the comparison, or of a run of one model.
-        folders: those of the models' runs; none for a run of one model.
-        force: whether to replace it.
+        folders: folders of the models' runs; empty for a run of one model.
+        force: whether finished runs may be replaced.
     """
     if folders and (record := finished_run(out, force=force)):
         raise _replaces(out, record, ["several models"])
@@ -347,9 +353,13 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
 
 
 def remove_replaced(out: Path, *, is_comparison: bool) -> None:
-    """Remove the tables and pages of a run that a comparison replaces in its folder, or of a comparison by a run.
+    """Remove the tables and page of the run, or of the comparison, that a command replaces in a folder.
 
-    Models' runs of a comparison stay: they are runs of their own.
+    The models' runs of a replaced comparison stay, because they are complete runs.
+
+    Args:
+        out: the folder.
+        is_comparison: whether a comparison replaces a run; otherwise a run replaces a comparison.
     """
     if is_comparison:
         record = read_run_if_intact(out)
@@ -374,7 +384,7 @@ def _replaces(out: Path, record: RunRecord, changes: Sequence[str]) -> ConfigErr
 
 
 def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the settings that a configuration lacks or changes; both are as run.json has them."""
+    """Yield the settings of an earlier configuration that a new one lacks or changes; both as written in run.json."""
     for field in _LISTS:
         if asked[field] is None:  # all parts
             continue
@@ -387,7 +397,7 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
     if asked["until"]["goal"] and asked["until"] != earlier.get("until"):
         yield f"until it is shown to be {asked['until']['goal']}"
     before, now = earlier["n_queries"], asked["n_queries"]
-    if before and now and now < before:  # where one takes all, requests are counted once they are built
+    if before and now and now < before:  # if one takes all queries, requests are compared after building
         yield f"{now} queries instead of {before}"
     for suite, options in earlier["suite_options"].items():
         for name, value in asked["suite_options"].get(suite, options).items():
@@ -396,7 +406,7 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
 
 
 def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
-    """Yield the differences of a model from the model of a finished run: weights, or the form of prompts."""
+    """Yield the differences of a model from that of a finished run: weights, engine, dtype, form of prompts."""
     model, engine, now = record.model, record.engine, resolved.record
     if model is None or engine is None:
         return
@@ -419,7 +429,7 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
 
 
 def _form_of(record: RunRecord) -> str:
-    """Return the form of prompts of a finished run, also while an extension of it has no scores; "" if not known."""
+    """Return the form of the prompts of a finished run, also while its extension has no scores; "" if not known."""
     return _form_text(record.scores.label_boundary, record.scores.chat) if record.scores else record.form
 
 

@@ -1,4 +1,7 @@
-"""Stop a run as soon as its answers decide: queries in random blocks, and a test after each that holds at any time."""
+"""Stop a run as soon as its answers decide a question: score queries in random blocks, with a test after each block.
+
+The tests are valid at any stopping time (statistics.betting).
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +25,12 @@ from evaluator.suites import SUITES, chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
 
 N_BLOCKS, MIN_BLOCK = 20, 16
-"""Blocks of a dataset's queries, and the least number of queries in one."""
+"""Largest number of blocks of a dataset's queries, and the smallest size of a block (the last may be smaller)."""
 
-SEED = 42  # of the order of queries; fixed, so that nobody chooses an order by its decision
+SEED = 42  # seed of the query order; fixed, so that no order can be chosen by its decision
 
 STOPPED = "number of queries, where a sequential test stopped"
-"""What intervals over queries take as it is, in METRICS.ci_given."""
+"""Text for METRICS.ci_given: intervals over queries take this number as fixed."""
 
 _QUERY = ["dataset", "query_id"]
 
@@ -35,12 +38,12 @@ Rounds = Callable[[ScoredRun], Iterator[pl.DataFrame]]
 
 
 def rounds_of(config: RunConfig) -> Rounds | None:
-    """Return the function that yields prompt_id of each round (suites.base.Family.rounds); None: all are scored."""
+    """Return the function that yields prompt_ids round by round (suites.base.Family.rounds); None: one round of all."""
     return until_rounds if config.until.goal else families_of(config.suites)[0].rounds
 
 
 def check_until(config: RunConfig) -> None:
-    """Raise ConfigError for a run that cannot stop early, StoreError for a base without a measured run."""
+    """Raise ConfigError for a run that cannot stop early, StoreError for a base that is not measured on all queries."""
     until = config.until
     if until.goal is None:
         return
@@ -58,7 +61,7 @@ def check_until(config: RunConfig) -> None:
 
 
 def check_base(config: RunConfig, prompts: PromptsRecord) -> None:
-    """Raise ConfigError if the base answered other queries than the run will."""
+    """Raise ConfigError if the base run answered other queries than this run will."""
     if config.until.against is None:
         return
     known, base = _base(config.until).prompts.query_fingerprints, config.until.against
@@ -73,9 +76,9 @@ def _base(until: UntilOptions) -> MeasuredRecord:
 
 
 def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
-    """Yield prompt_id of each block of queries, of the datasets that the blocks before it have not decided.
+    """Yield the prompt_ids of each block of queries, without datasets that earlier blocks have decided.
 
-    Requests without a query belong to the first block.
+    Requests without a query belong to the first block. Raises ConfigError if no query has a gold label.
     """
     plan, requests = _plan(run), run.store.requests()
     values, decided = _values(run, plan), set[str]()
@@ -99,6 +102,7 @@ def _plan(run: ScoredRun) -> pl.DataFrame:
     known = queries.group_by(_QUERY).agg(pl.col("gold").first()).sort(_QUERY).collect()
     ordered = []
     for (dataset,), rows in known.group_by("dataset", maintain_order=True):
+        # The order depends on the dataset's name and size alone, not on the run's other datasets.
         n, number = rows.height, int.from_bytes(str(dataset).encode()[:8], "big")
         block = pl.Series("block", np.arange(n) // block_size(n))
         ordered.append(rows[np.random.default_rng([SEED, number]).permutation(n)].with_columns(block))
@@ -106,20 +110,22 @@ def _plan(run: ScoredRun) -> pl.DataFrame:
 
 
 def block_size(n_queries: int) -> int:
-    """Return the number of queries between two looks."""
+    """Return the number of queries in a block."""
     return max(MIN_BLOCK, math.ceil(n_queries / N_BLOCKS))
 
 
 def _part(run: ScoredRun) -> str:
-    """Return the part that decides: the first of classification that has requests."""
+    """Return the part whose answers decide: the first classification part with requests."""
     present = run.store.requests().select(pl.col("part").unique()).collect()["part"].to_list()
     return next(name for name, part in run.scored.parts.items() if part.kind == "classification" and name in present)
 
 
 def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return dataset -> block, `correct` and `probability` of its queries with a gold label, in their order.
+    """Return dataset -> its queries with a gold label, in the order of the plan, with their results.
 
-    Both are means over the requests of a query, null where it is not scored; `known` is `correct` of the base run.
+    `correct` and `probability` (the largest label probability) are means over the requests of a query, null if it is
+    not scored. With a base run, `known` is `correct` in the base run. Raises ConfigError if the base has no answer to a
+    query, or another gold label.
     """
     from evaluator.run.folder import scan_table  # here, because it imports the measure stage, which imports this
 
@@ -137,7 +143,7 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
         key = {"suite": suite, "part": part, "method": REFERENCE_METHOD, "definition": definition}
         predictions = scan_table(until.against, "predictions", record.tables)
         present = predictions.select(pl.col("part").unique()).collect()["part"].to_list()
-        if part not in present:  # asked in another form there: its first part, the question as it is
+        if part not in present:  # the base asked in another form: take its first part, the unchanged question
             key["part"] = next((name for name in record.prompts.parts.get(suite, {}) if name in present), part)
         base = predictions.filter(**key).group_by(_QUERY).agg(known=is_right, gold_b=pl.col("gold").first()).collect()
         rows = rows.join(base, on=_QUERY, how="left", maintain_order="left")
@@ -152,11 +158,12 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, float]:
-    """Return the largest log capital so far for each decision.
+    """Return decision -> largest log capital so far of the bet whose gain supports the decision.
 
     Args:
-        rows: the scored queries in their order.
-        n: queries of the dataset.
+        until: goal and options of the run.
+        rows: queries of the dataset in their order; `correct` is null if a query is not scored.
+        n: number of queries of the dataset.
     """
 
     def capital(values: Floats, mean: float, planned: Planned) -> tuple[float, float]:
@@ -175,7 +182,7 @@ def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, f
 
 
 def _test(until: UntilOptions, rows: pl.DataFrame, n: int) -> tuple[Floats, Planned]:
-    """Return the values whose mean is tested, and how many of them are planned."""
+    """Return the values whose mean is tested (0 to 1, in the order of queries), and the plan of the test."""
     seen = rows.filter(pl.col("correct").is_not_null())
     if until.threshold is not None:
         used = seen.filter(pl.col("probability") >= until.threshold)
@@ -184,9 +191,10 @@ def _test(until: UntilOptions, rows: pl.DataFrame, n: int) -> tuple[Floats, Plan
 
 
 def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
-    """Return the decision after a block, with all datasets at LEVEL together; "undecided" after the last block.
+    """Return the decision on a dataset after a block; "undecided" after the last block.
 
-    A capital for either of two directions counts from 2 / level on, so that with 1 - level all decisions are right.
+    All decisions of a run are right together with probability 1 - LEVEL: each of the two directions of a dataset is
+    tested at LEVEL / (2 n_datasets), which is a capital of at least 2 n_datasets / LEVEL.
     """
     if block == rows["block"].max():
         return "undecided"
@@ -198,7 +206,7 @@ def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
 
 
 def until_table(run: ScoredRun) -> pl.DataFrame:
-    """Return the decision on each dataset, and when it was made: UNTIL."""
+    """Return the decision on each dataset, and after how many queries it was made: schemas.UNTIL."""
     until, found = run.config.until, list[dict[str, Any]]()
     values = _values(run, _plan(run))
     for dataset, rows in values.items():
@@ -216,12 +224,13 @@ def until_table(run: ScoredRun) -> pl.DataFrame:
 
 
 def _estimate(until: UntilOptions, rows: pl.DataFrame, n_datasets: int) -> dict[str, Any]:
-    """Return the value with its interval, and the p-value of no difference on new queries."""
+    """Return value, low, high and p_new of schemas.UNTIL: the estimate, its interval, and a p-value for new queries."""
     values, planned = _test(until, rows, rows.height)
     low, high = mean_interval(values, planned, LEVEL / n_datasets)
     if planned.known is None:
         return {"value": float(values.mean()) if len(values) else None, "low": low, "high": high, "p_new": None}
     known = rows.filter(pl.col("correct").is_not_null())["known"].to_numpy()
+    # Differences mapped from [-1, 1] to [0, 1], where 0.5 is no difference; the p-value is two-sided.
     pairs = (1 + values - known) / 2
     capitals = log_capitals(pairs, 0.5, Planned(rows.height, is_sample=True))
     p_new = min(1.0, 2 * math.exp(-max(float(each.max(initial=0)) for each in capitals)))
@@ -230,7 +239,7 @@ def _estimate(until: UntilOptions, rows: pl.DataFrame, n_datasets: int) -> dict[
 
 
 def decisions(table: pl.DataFrame, until: UntilOptions) -> Iterator[str]:
-    """Yield a sentence for each dataset: the decision, when it was made, and what it saved."""
+    """Yield a sentence for each dataset: the decision, when it was made, and the share of queries saved."""
     base = until.against.name if until.against else ""
     words = {
         "better": f"better than {base}",
