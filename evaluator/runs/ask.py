@@ -1,7 +1,7 @@
-"""`evaluator ask`: ask a decision service the questions of a table, and make a run of its answers.
+"""Send the questions of a table to a decision service, and make a run of its answers (`evaluator ask`).
 
-Each answer is appended to ANSWERS and on disk before it counts: what was answered is never lost, and never asked again.
-LOG joins the answers with the rows of the table, and is imported as any other log is.
+Each answer is appended to ANSWERS and on disk before it counts, so that no answer is lost or requested again. LOG joins
+the answers with the rows of the table, and is imported like any other log.
 """
 
 import json
@@ -39,18 +39,18 @@ from evaluator.runs.import_answers import import_answers
 from evaluator.suites.decide.prompts import Variation, changed_input, variations
 
 ANSWERS, LOG = "answers.jsonl", "decisions.jsonl"
-"""Requests and replies as they came; and the same for each row of the table, with the true options."""
+"""Files of the run: requests with the replies of the service; answers for each row, with the true options."""
 
 PROBE_ROWS = 20
-"""Requests after which the cost of all is estimated."""
+"""Number of answers from which the cost of all requests is estimated."""
 
-SEED = 42  # of drawn orders of options
+SEED = 42  # seed of random orders of options
 
 _REFUSED_ROW = (400, 413, 422)
-# Statuses that can be about one input, such as one that is too long, and not about the model or the key.
+# HTTP statuses that one input may cause, for example if it is too long; others are about the model or the API key.
 
 _MAX_WAIT_S = 60.0
-# How long requests in flight may take to be stored once something has ended the command.
+# Longest wait for requests in flight to be stored after the command was stopped.
 
 
 class Row(NamedTuple):
@@ -59,23 +59,23 @@ class Row(NamedTuple):
     number: int
     text: str
     questions: list[Question]
-    golds: dict[str, Any]  # an option, a distribution over options, or None
-    part: str = ""  # of VARIED; empty: the questions as they are
-    template: int = 0  # number of the change
+    golds: dict[str, Any]  # question -> true option, distribution over options, or None
+    part: str = ""  # one of VARIED; empty: the questions are unchanged
+    template: int = 0  # number of the change within the part, from 1; 0: unchanged
 
 
 class Call(NamedTuple):
     """A request: some of the questions about an input."""
 
-    key: str  # of what is asked of whom, and of the repetition
+    key: str  # digest of service, request and repetition
     body: dict[str, Any]
     questions: list[Question]
-    row: int  # the first with this input
+    row: int  # number of the first row with this request
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked, known before anything is sent."""
+    """All that a command will ask, known before anything is sent."""
 
     options: EndpointOptions
     fields: tuple[str, ...]  # columns that are sent
@@ -83,7 +83,7 @@ class Plan:
     out: Path
 
     def sentence(self) -> str:
-        """Say which data leave this machine."""
+        """Return a sentence that says which data leave this machine."""
         columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
         n_rows = len({row.number for row in self.rows})
         return (
@@ -92,26 +92,29 @@ class Plan:
         )
 
     def calls(self, row: Row, n_questions: int) -> Iterator[Call]:
-        """Yield the requests about a row, of so many questions at most."""
+        """Yield the requests about a row, each with at most `n_questions` questions."""
         options = self.options
         for first in range(0, len(row.questions), n_questions):
             asked = row.questions[first : first + n_questions]
             body = PROTOCOLS[options.protocol].body(options.model, row.text, asked)
-            # Objects with other orders of options are other requests, which fingerprint() would not tell apart.
+            # The order of options matters, and fingerprint() ignores the order of keys: so it gets the JSON text.
             again = (REPEAT,) if row.part == REPEAT else ()
             key = fingerprint(options.url, options.protocol, json.dumps(body), options.repeat, *again)
             yield Call(key, body, asked, row.number)
 
 
 def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: EndpointOptions, out: Path) -> Plan:
-    """Read table and questions. Raises DatasetError, naming file, row and question, for what no service would take.
+    """Read the table and the questions, and plan the requests.
 
     Args:
         data: the table.
         inputs: columns that are sent; None: the default column.
-        questions: the file of typed questions.
-        options: of the service.
-        out: folder of the run; of a repetition, its name with the number.
+        questions: TOML file of typed questions.
+        options: the service, and how it is asked.
+        out: folder of the run; repetition N has the folder OUT-repeat-N.
+
+    Raises DatasetError, which names file, row and question, for a question beyond the limits of the protocol;
+    ConfigError if the folder holds another run, or if no question can be changed as `options.parts` says.
     """
     options.price()
     settings = DataOptions(paths=(data,), questions=questions, columns=TableColumns(inputs=inputs))
@@ -139,14 +142,14 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
 
 
 def _gold(example: Mapping[str, Any]) -> Any:
-    """Return the true option of a row (DECISION_EXAMPLES), or its distribution over options."""
+    """Return the true option of a row of DECISION_EXAMPLES, the distribution over options, or None."""
     if example["soft_gold"] is not None:
         return dict(zip(example["options"], example["soft_gold"], strict=True))
     return None if example["gold"] is None else example["options"][example["gold"]]
 
 
 def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
-    """Yield a row for each change of `parts`, with its questions. Only options of a choice change their order."""
+    """Yield a row for each change in `parts`, with the changed questions. Only a choice has other orders of options."""
     rows: dict[tuple[str, int], Row] = {}
     for question in row.questions:
         of_part = variations(question, len(question.options), SEED) | {REPEAT: [Variation(question.instructions)]}
@@ -161,17 +164,20 @@ def _changed_rows(row: Row, parts: Sequence[str]) -> Iterator[Row]:
                 again = Row(row.number, changed_input(row.text, change), [], row.golds, part, place + 1)
                 rows.setdefault((part, place), again).questions.append(changed)
     yield from rows.values()
-    if AMONG in parts and len(row.questions) > 1:  # as it is, a question is asked among the others
+    if AMONG in parts and len(row.questions) > 1:  # each question is also asked alone, without the others of its row
         for question in row.questions:
             yield row._replace(questions=[question], part=AMONG, template=1)
 
 
 def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
-    """Ask what is not answered yet. Returns the run, None where no question has true options, and lines about it.
+    """Send the requests that have no stored answer, and make a run of all answers.
+
+    Returns the finished run and summary lines. The run is None if no answer can be measured, because no question has a
+    true option and none was asked with changes.
 
     Raises:
         ModelError: the service does not answer, or refuses the first request or its key.
-        DatasetError: an answer does not fit its question; all that were answered are stored.
+        DatasetError: an answer does not fit its question; all received answers are stored.
     """
     with writing_to(what.out):
         asking = _Asking(what)
@@ -182,7 +188,7 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
         n_measured = asking.write_log()
     finished, lines = None, asking.summary()
     if n_measured:
-        # The earlier run in this folder is of the same answers: plan() has checked.
+        # plan() has checked that an earlier run in this folder is of stored answers: it may be replaced.
         versions, log = dict.fromkeys(map(_version, asking.of_table())), what.out / LOG
         model = ", ".join(filter(None, versions)) or what.options.model
         finished = yield from import_answers([log], what.out, ImportColumns(), model, force=True, costs=lines)
@@ -190,26 +196,26 @@ def ask(what: Plan) -> Stage[tuple[Finished | None, list[str]]]:
 
 
 class _Asking:
-    """The answers so far, appended by several threads to a file."""
+    """The answers so far, which several threads append to a file, and the state of sending requests."""
 
     def __init__(self, what: Plan) -> None:
         self.what, options, protocol = what, what.options, PROTOCOLS[what.options.protocol]
-        self.n_questions = protocol.max_questions  # in a request
-        self.answers: dict[str, dict[str, Any]] = {}  # key of a call -> its row in the file
-        self.version = ""  # that answered last
-        self.notes: list[str] = []  # not shown yet
-        self.cost = 0.0
-        self.n_requests = 0  # of the whole table, with those that were answered before; 0 until it is known
-        self.in_flight: set[str] = set()  # keys of calls
-        self.stopped = ""  # why nothing more is asked
-        self.is_accepted = False  # whether a request about this table was answered, and not refused
+        self.n_questions = protocol.max_questions  # in a request, at most
+        self.answers: dict[str, dict[str, Any]] = {}  # key of a call -> row of ANSWERS
+        self.version = ""  # model version of the last answer
+        self.notes: list[str] = []  # lines that are not shown yet
+        self.cost = 0.0  # dollars, of all stored answers
+        self.n_requests = 0  # stored answers and missing requests; 0 until it is known
+        self.in_flight: set[str] = set()  # keys of calls that are being sent
+        self.stopped = ""  # reason why no more requests are sent; empty: none
+        self.is_accepted = False  # whether a request about this table was answered and not refused
         self._path, self._price = what.out / ANSWERS, options.price()
         self._lock, self._sync_lock = threading.Lock(), threading.Lock()
         self._read_stored()
-        self._n_stored = len(self.answers)  # by earlier commands
-        self._n_synced = 0  # answers that are certainly on disk
+        self._n_stored = len(self.answers)  # answers of earlier commands
+        self._n_synced = 0  # answers that are surely on disk
         self._file = self._path.open("ab")
-        # The usual key of a service goes to its own host alone.
+        # The usual API key of a service is sent only to the host of that service.
         own = (protocol.key_variable,) if options.host == protocol.host else ()
         url = options.url.rstrip("/")
         own_path = urlsplit(url).path if url.endswith(("/decisions", "/systemone")) else ""
@@ -222,7 +228,7 @@ class _Asking:
         )
 
     def _read_stored(self) -> None:
-        """Read the stored answers; a last line that was cut off in writing is removed."""
+        """Read the stored answers; remove an incomplete last line, which an interrupted command left."""
         if not self._path.exists():
             return
         with self._path.open("r+b") as file:
@@ -239,11 +245,11 @@ class _Asking:
                         f"{self._path}, row {number} (from 0): `evaluator ask` stores no such answer. Remove the line, "
                         "and it is asked again."
                     ) from error
-            # A limit that the service told then: the same requests are found again.
+            # The service may have stated a limit earlier: with the same limit, the stored requests are found again.
             self.n_questions = max(sizes, default=self.n_questions)
 
     def _learn(self, row: dict[str, Any]) -> None:
-        """Record an answer: its cost, the version that gave it, and its notes on truncation."""
+        """Add an answer to the state: its cost, its model version, and a note if its input was truncated."""
         reply = row["response"]
         self.answers[row["key"]] = row
         self.cost += row["cost"] or 0.0
@@ -260,15 +266,15 @@ class _Asking:
                 self.notes.append(f"Row {row['id']}: the service says {name} = {value}: not all of the input was read")
 
     def run(self) -> Stage[None]:
-        """Send the missing requests: one alone, whose refusal tells limits, then as many at once as allowed."""
-        self.notes.clear()  # those of stored answers were shown
+        """Send the missing requests: first one alone, whose refusal may state a limit, then `concurrency` at a time."""
+        self.notes.clear()  # earlier commands have shown the notes on stored answers
         places = {key: place for place, key in enumerate(self.answers)}
-        for row, call in self._calls():  # a stored answer that does not fit is refused before anything is asked
+        for row, call in self._calls():  # a stored answer that does not fit raises before anything is sent
             if call.key in places:
                 where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
                 self._check(call, self.answers[call.key]["response"], where)
         self.is_accepted = any("error" not in row["response"] for row in self.of_table())
-        if not self.is_accepted:  # the number of questions was that of others
+        if not self.is_accepted:  # n_questions came from answers to other requests
             self.n_questions = PROTOCOLS[self.what.options.protocol].max_questions
         calls = self._missing()
         if calls and not self.is_accepted:
@@ -292,7 +298,7 @@ class _Asking:
             yield now
 
     def _require_service(self) -> None:
-        """Raise ModelError where nothing answers as the address says: it is more often wrong than late."""
+        """Raise ModelError if the address accepts no connection. There is no retry: an address is more often wrong."""
         parts, host = urlsplit(self.what.options.url), self.what.options.host
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -315,7 +321,7 @@ class _Asking:
         return list({call.key: call for call in reversed(every)}.values())[::-1]
 
     def _answer(self, client: ServerClient, call: Call) -> None:
-        """Ask, store the answer, and check it. Nothing is asked any more once something has ended the command."""
+        """Send a request, store the answer, and check it. Does nothing once sending has stopped."""
         if not self._may_ask(call):
             return
         try:
@@ -325,7 +331,7 @@ class _Asking:
             except RefusedError as error:
                 if error.status not in _REFUSED_ROW or not self.is_accepted:
                     raise
-                reply = {"error": error.text[:2000]}  # of this input alone: others were answered
+                reply = {"error": error.text[:2000]}  # a refusal of this input alone: other requests were answered
             self.is_accepted = True
             place = self._store(call, reply, time.monotonic() - began)
             self._check(call, reply, f"{self._path}, row {place} (from 0), of the table's row {call.row}")
@@ -337,11 +343,11 @@ class _Asking:
                 self.in_flight.remove(call.key)
 
     def _may_ask(self, call: Call) -> bool:
-        """Return whether one more request may be sent, which is then in flight."""
+        """Return whether a request may be sent; if so, count it as in flight."""
         with self._lock:
             most = self.what.options.max_cost
             each = self.cost / len(self.answers) if self.answers else 0.0
-            n_unpaid = len(self.in_flight - self.answers.keys())  # their cost is not known
+            n_unpaid = len(self.in_flight - self.answers.keys())  # cost not known yet: the mean is assumed
             if most is not None and not self.stopped and self.cost + each * (n_unpaid + 1) > most:
                 self.stopped = f"--max-cost {most:g} would be passed"
             if not self.stopped:
@@ -349,7 +355,7 @@ class _Asking:
             return not self.stopped
 
     def _reply(self, content: bytes) -> dict[str, Any]:
-        """Return an answer as an object. NaN is read, so that it is stored and then refused."""
+        """Parse an answer as a JSON object. NaN is accepted here, so that the answer is stored and then refused."""
         try:
             reply = parse_json(content)
         except ValueError as error:
@@ -359,7 +365,7 @@ class _Asking:
         return reply
 
     def _store(self, call: Call, reply: dict[str, Any], latency_s: float) -> int:
-        """Append an answer and wait until it is on disk; return its place in the file."""
+        """Append an answer to the file and wait until it is on disk; return its row number, from 0."""
         cost = cost_of(reply, self._price)
         row = {"key": call.key, "id": call.row, "request": call.body, "response": reply}
         row |= {"latency_s": round(latency_s, 4), "cost": cost}
@@ -368,7 +374,7 @@ class _Asking:
             self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
             self._file.flush()
             self._learn(row)
-        with self._sync_lock:  # one call puts all that was written before it on disk
+        with self._sync_lock:  # one call of fsync covers all rows written before it
             if self._n_synced <= place:
                 n_written = len(self.answers)
                 os.fsync(self._file.fileno())
@@ -390,7 +396,7 @@ class _Asking:
                 raise DatasetError(f"{where}, question {question.name!r}: {error}. {hint}") from error
 
     def end(self) -> None:
-        """Let requests in flight be stored, ask no other, and close."""
+        """Stop sending, wait until requests in flight are stored (_MAX_WAIT_S at most), and close."""
         self.stopped = self.stopped or "ended"
         latest = time.monotonic() + _MAX_WAIT_S
         while self.in_flight and time.monotonic() < latest:
@@ -400,10 +406,10 @@ class _Asking:
             self._file.close()
 
     def write_log(self) -> int:
-        """Write LOG: for each row of the table its answers with the true options; return how many can be measured."""
+        """Write LOG, the answers for each row with the true options; return the number of measurable lines."""
         n, out, number = 0, self.what.out, self.what.options.repeat
         answers = out.with_name(out.name.removesuffix(f"-repeat-{number}")) / ANSWERS
-        # Of a repetition: request -> the first answer to it.
+        # For a repetition: request -> its answer in the original run, to compare with.
         rows = json_rows(answers) if number > 1 and answers.exists() else ()
         first = {json.dumps(stored["request"]): stored for _, stored in rows}
         with replacing(out / LOG) as file:
@@ -453,6 +459,6 @@ class _Asking:
 
 
 def _version(row: Mapping[str, Any]) -> str:
-    """Return the version that gave a stored answer; empty if the service does not say."""
+    """Return the model version in a stored answer; empty if the service does not state it."""
     version = row["response"].get("model")
     return version if isinstance(version, str) else ""

@@ -1,4 +1,4 @@
-"""`evaluator board`: many runs on one page, ranked by ranges among the runs that answer the same prompts."""
+"""Write a page with many runs (`evaluator board`), with ranges of ranks among runs that answer the same prompts."""
 
 import os
 import re
@@ -35,18 +35,18 @@ from evaluator.suites import families_of
 
 BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
 ENTRY = ["suite", "part", "method", "definition"]
-"""Columns that identify an entry of a run: what runs with the same prompts are ranked by."""
+"""Columns that identify an entry of a run. Runs with the same prompts are ranked entry by entry."""
 
 
 class Answers(NamedTuple):
-    """How a run answered the queries of one suite, part and method, under one definition."""
+    """The results of a run for one suite, part, method and definition."""
 
     prompts: str  # identity of the prompts and gold labels of all datasets
-    correct: Mapping[str, Floats]  # dataset -> for each query, the mean over its requests
+    correct: Mapping[str, Floats]  # dataset -> [n_queries], share of right answers to each query
 
 
 class Board(NamedTuple):
-    """A board: its files, the number of runs, and the runs that were left out."""
+    """The page of a board, the number of its runs, and why other runs are left out."""
 
     page: Path
     n_runs: int
@@ -54,13 +54,13 @@ class Board(NamedTuple):
 
 
 def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
-    """Write OUT/index.html, board.json, board.csv and every_eval_ever/ of all measured runs in folders and below them.
+    """Write OUT/index.html, board.json, board.csv and every_eval_ever/ for all measured runs in and below folders.
 
-    Equal runs give equal bytes. Ids of runs and groups depend on their content alone, so that links stay when runs are
-    added. Raises ConfigError if there is no measured run.
+    Equal runs give equal bytes. Ids of runs and groups depend only on their content, so that links stay valid when runs
+    are added. Raises ConfigError if there is no measured run.
     """
     listed = (run.resolve() for folder in folders for run in find_runs(folder))
-    found = [run for run in dict.fromkeys(listed) if (run / RUN_FILE).is_file()]  # no boards and no comparisons
+    found = [run for run in dict.fromkeys(listed) if (run / RUN_FILE).is_file()]  # without boards and comparisons
     runs: list[tuple[dict[str, Any], ExportedRun]] = []
     rows: list[dict[str, Any]] = []
     left_out: list[str] = []
@@ -71,7 +71,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
             run = exported_run(folder)
             answers = _answers(read_table(folder, "predictions", run.record.tables), run.record.prompts.inputs)
         except (StoreError, ConfigError) as error:
-            left_out += [str(error)] * (not model_runs(folder))  # the runs of several models are found as well
+            left_out += [str(error)] * (not model_runs(folder))  # a folder of several models: their runs are listed
             continue
         about = _about(run, folder, out, {one["id"] for one, _ in runs})
         runs.append((about, run))
@@ -96,7 +96,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
 
 
 def _about(run: ExportedRun, folder: Path, out: Path, taken: set[str]) -> dict[str, Any]:
-    """Return the entry of a run on the board. Its id is of its scores; copies of a run are numbered."""
+    """Return the description of a run on the board. Its id is a digest of scores and model; copies have numbers."""
     record, first = run.record, f"run-{fingerprint(run.record.scores.fingerprint, run.record.model.title)}"
     ids = (first if n == 1 else f"{first}-{n}" for n in range(1, len(taken) + 2))
     short, page = record.model.title.rsplit("/", 1)[-1], folder / PAGE
@@ -126,14 +126,17 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
 
 
 def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
-    """Return the answers of each suite, part, method and definition of predictions.
+    """Return (suite, part, method, definition) -> Answers.
 
-    Questions about the same inputs are one dataset of inputs, each with the sum over its questions; `inputs` names the
-    table of each question.
+    Questions about the same inputs are combined into one dataset, with one value for each input: the sum over its
+    questions, in which every question has the same total weight.
 
-    The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by the
-    model's answers are identified by their queries.
+    Args:
+        predictions: schemas.PREDICTIONS of a run.
+        inputs: dataset (question) -> table that it asks about.
     """
+    # The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by
+    # the model's answers are identified by their queries.
     query, prompt = (pl.col(name).hash() for name in ("query_id", "prompt_id"))
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
     is_correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
@@ -145,9 +148,10 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
         one_input = [pl.col("dataset").replace(inputs).alias("table"), pl.col("query_id")]
         if rows.select(one_input[0]).n_unique() < len(datasets):
+            # A query has the weight 1 / (queries of its dataset), in units of the largest weight of an input.
             shares = rows.with_columns(share=1 / pl.len().over("dataset")).group_by(one_input)
             by_input = shares.agg((pl.col("correct") * pl.col("share")).sum(), pl.col("share").sum())
-            in_units = by_input.with_columns(pl.col("correct") / pl.col("share").max())  # of the largest share
+            in_units = by_input.with_columns(pl.col("correct") / pl.col("share").max())
             datasets = {(MEAN_OVER_DATASETS,): in_units.sort("table", "query_id")}
         correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
         answers[tuple(map(str, key))] = Answers(f"{rows['prompts'].sum()}, {', '.join(correct)}", correct)
@@ -155,7 +159,7 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
 
 
 def _rank(group: Sequence[tuple[dict[str, Any], Answers]]) -> None:
-    """Write the ranks of a group into its rows: of the MAX_RANKED most accurate runs, if there are more."""
+    """Write the ranges of ranks of a group into its rows; only the MAX_RANKED most accurate runs are ranked."""
     means = [np.mean([answers.mean() for answers in answered.correct.values()]) for _, answered in group]
     best = [group[place] for place in np.argsort(-np.array(means), kind="stable")[:MAX_RANKED]]
     if len(best) < 2:

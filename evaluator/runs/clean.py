@@ -1,9 +1,9 @@
-"""`evaluator clean`: find and remove what no run needs, below a folder and in the cache of converted datasets.
+"""Find and remove files that no run needs, below a folder and in the cache of converted datasets (`evaluator clean`).
 
-What is not known to be useless stays: while a run works, or if a record cannot be read, no prompts and scores go.
-What this program has not written stays, and so does the folder around it: a folder goes if its name is one of ours, its
-manifest is intact, and every file in it has a name that this program gives.
-A process that is killed in the midst leaves runs as they were, because nothing that they read is touched.
+Data stay unless it is certain that no run needs them: no prompts or scores are removed while a run is at work, or if a
+record cannot be read. A folder is removed only if this program has written all of it: its name has our form, its
+manifest is intact, and every file in it has a name that this program gives. If the process is killed, all runs are
+intact, because files that they read are never touched.
 """
 
 import re
@@ -29,20 +29,20 @@ from evaluator.tokens.table import TokenManifest
 Kind = Literal["prompts", "tokens", "scores", "logs", "partial", "marks", "datasets", "digests", "models"]
 
 FINGERPRINT = re.compile("[0-9a-f]{16}")
-"""Names of the folders of prompts and scores."""
+"""Names of folders of prompts and of scores."""
 
 TOKENS = re.compile("tokens-([0-9a-f]{16}|imported)")
-"""Names of the folders of tokens, in a folder of prompts."""
+"""Names of folders of tokens, in a folder of prompts."""
 
 UNLISTED = re.compile(r"\.tokens\.lock|(scores|states)-[0-9a-f]{8}(\.[0-9]+)?-[0-9]{5}\.(arrow|kept\.json)")
-"""Names of files in these folders that no manifest lists: locks, and shards that a killed process wrote or began."""
+"""Names of files in these folders that no manifest lists: locks, and shards of killed processes."""
 
 MANIFESTS: Mapping[Kind, tuple[type[Any], str]] = {
     "prompts": (StoreManifest, "files"),
     "tokens": (TokenManifest, "shards"),
     "scores": (ScoreManifest, "written"),
 }
-"""Kind of folder -> its manifest, and what there lists the files in the folder."""
+"""Kind of folder -> type of its manifest, and field of the manifest that lists the files in the folder."""
 
 LOG = re.compile(r"replica-[0-9]+\.log")
 
@@ -52,7 +52,7 @@ CACHED: Sequence[tuple[Kind, str, re.Pattern[str], re.Pattern[str] | None]] = (
     ("digests", "digests", re.compile(r"(code-)?[0-9a-f]+\.json"), None),
     ("models", "models", re.compile("random-[0-9a-f]{16}"), re.compile(r"[\w.-]+\.(json|safetensors|txt|jinja)")),
 )
-"""What the cache holds: kind, folder, names in it, and for folders the names of the files in these."""
+"""Content of the cache: kind, subfolder, names in it, and, if these are folders, the names of their files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +61,20 @@ class Removable:
 
     kind: Kind
     path: Path
-    files: tuple[Path, ...]  # that go with it, in this order: all files of the folder, or the file itself
+    files: tuple[Path, ...]  # files to remove, in this order: all files of the folder, or the file itself
     n_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """Folders that can be removed, and folders that stay although no run may need them."""
+    """Files and folders that can be removed, and folders that stay although perhaps no run needs them."""
 
     removable: Sequence[Removable]
-    kept: dict[str, str]  # folder -> why
+    kept: dict[str, str]  # folder -> why it stays
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes that it frees."""
+        """Return the bytes that removal frees."""
         return sum(entry.n_bytes for entry in self.removable)
 
 
@@ -82,20 +82,21 @@ def removable(folder: Path, *, cache: bool = False, gone: bool = False) -> Clean
     """Find the files that can be removed in a folder of runs and below it.
 
     Args:
-        folder: of runs, of prompts and scores, or of both.
-        cache: also what is in the cache, which is made again.
-        gone: also what only runs used that are no longer where they were: they were removed, and not moved.
+        folder: folder of runs, of prompts and scores, or of both.
+        cache: whether to include the cache, whose files are built again when they are needed.
+        gone: whether to include data used only by runs that no longer exist at their path. This is right if the runs
+            were removed, and wrong if they were moved.
     """
     return _Search(folder, gone=gone).cleaning(cache)
 
 
 def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
-    """Remove the folders that can go, and return them. All runs are locked meanwhile, so that none begins.
+    """Remove files and folders that no run needs, and return them. All runs are locked, so that none begins meanwhile.
 
     Args:
         folder, cache, gone: as for `removable`.
 
-    Raises WriteError for what cannot be removed; what was removed before stays removed.
+    Raises WriteError for a file that cannot be removed; files removed before it stay removed.
     """
     with ExitStack() as locks:
         found = _Search(folder, locks, gone=gone).cleaning(cache)
@@ -106,7 +107,7 @@ def clean(folder: Path, *, cache: bool = False, gone: bool = False) -> Cleaning:
 def _remove(entry: Removable) -> bool:
     """Remove a file or folder unless another process writes to it; return whether it is gone.
 
-    Only the files that were found go: what comes into the folder meanwhile stays there.
+    Only the files of the entry are removed: files that were added to the folder meanwhile stay.
     """
     locked = entry.path.parent / "tokens" if entry.kind == "tokens" else entry.path
     try:
@@ -114,7 +115,7 @@ def _remove(entry: Removable) -> bool:
             for path in entry.files:
                 path.unlink(missing_ok=True)
             for folder in sorted({path.parent for path in entry.files if entry.path in path.parents}, reverse=True):
-                with suppress(OSError):  # something came into it
+                with suppress(OSError):  # not empty: a file was added
                     folder.rmdir()
     except filelock.Timeout:
         return False
@@ -126,9 +127,9 @@ def _remove(entry: Removable) -> bool:
 
 
 def _own_folder(kind: Kind, folder: Path) -> Removable:
-    """Return a folder of prompts, tokens or scores with all its files.
+    """Return a folder of prompts, tokens or scores as removable, with all its files.
 
-    Raises StoreError for a damaged manifest and for what is not provably ours.
+    Raises StoreError if the manifest is missing or damaged, or if a file may not be written by this program.
     """
     manifest_type, listed = MANIFESTS[kind]
     manifest = read_record(folder / MANIFEST, manifest_type)
@@ -142,12 +143,12 @@ def _own_folder(kind: Kind, folder: Path) -> Removable:
             files.append(path)
         else:
             raise StoreError(f"it holds {path.name}, which this program has not written")
-    files.append(folder / MANIFEST)  # the last to go: half a folder is still known as ours
+    files.append(folder / MANIFEST)  # removed last, so that the rest of a folder is still recognised
     return _entry(kind, folder, files)
 
 
 class _Search:
-    """The runs in a folder and below it, their prompts and scores, and every other run that uses these."""
+    """A search for runs and data folders in and below a folder, and for other runs that use these data."""
 
     def __init__(self, folder: Path, locks: ExitStack | None = None, *, gone: bool) -> None:
         self._locks, self._gone = locks, gone
@@ -159,11 +160,11 @@ class _Search:
         self._data = list(folders_below(folder, _searched_data))
 
     def _run(self, out: Path) -> RunFolder | str | None:
-        """Return a run, which stays locked, or why it is not known what it needs.
+        """Return a run, or the reason why its needs are not known; in `clean`, the run stays locked.
 
-        None: a folder that needs no prompts, of a comparison or of a run that was killed before it had any.
+        None: the folder needs no prompts, because it is a comparison or its run was killed before it had any.
         """
-        if out.resolve() not in self._known:  # a second lock would meet the first
+        if out.resolve() not in self._known:  # a second lock would fail, because the first is held
             self._known[out.resolve()] = self._read(out)
         return self._known[out.resolve()]
 
@@ -192,7 +193,7 @@ class _Search:
     def cleaning(self, cache: bool) -> Cleaning:
         """Return the files that can be removed."""
         found = [*self._of_runs(), *self._of_data(), *(_of_cache() if cache else ())]
-        # A partial file in a folder that goes as a whole is counted with it.
+        # A partial file in a removable folder is counted as a file of the folder.
         within = {path for entry in found for path in entry.files if path != entry.path}
         apart = [entry for entry in found if entry.path not in within]
         return Cleaning(removable=sorted(apart, key=lambda entry: (entry.kind, entry.path)), kept=self._kept)
@@ -213,11 +214,11 @@ class _Search:
                 self._kept.setdefault(str(data), str(error))
 
     def _of_data_folder(self, data: DataFolder, unknown: str) -> Iterator[Removable]:
-        """Yield the removable files of a data folder. Raises StoreError first if a user's needs are unknown.
+        """Yield the removable files of a data folder. Raises StoreError at once if the needs of a run are not known.
 
         Args:
             data: the folder.
-            unknown: a run whose needs are not known; "" if there is none.
+            unknown: folder of a run whose needs are not known; "" if there is none.
         """
         if unknown:
             raise StoreError(f"prompts and scores stay, for what {unknown} needs is not known")
@@ -257,13 +258,13 @@ def _unneeded(data: DataFolder, needed: set[Path]) -> Iterator[tuple[Kind, Path]
 
 
 def _searched_data(path: Path, _: Sequence[str]) -> Collection[str] | None:
-    """Choose a folder of prompts and scores, and name its subfolders that are not searched for others."""
+    """Return the subfolders not to search in a folder of prompts and scores; None for any other folder."""
     has_data = any((path / "store").glob(f"*/{MANIFEST}")) or any((path / "scores").glob(f"*/*/{MANIFEST}"))
     return {"store", "scores", "tables", USERS} if has_data else None
 
 
 def _of_cache() -> Iterator[Removable]:
-    """Yield our files in the cache: all are made again when they are needed."""
+    """Yield the files of this program in the cache; all are built again when they are needed."""
     for kind, name, own, own_files in CACHED:
         for path in _named(cache_folder() / name, own, are_folders=own_files is not None):
             files = sorted(path.iterdir()) if own_files else [path]
@@ -272,7 +273,7 @@ def _of_cache() -> Iterator[Removable]:
 
 
 def _named(parent: Path, name: re.Pattern[str], *, are_folders: bool = True) -> list[Path]:
-    """Return the folders or files in a folder whose names match, without links; none if the folder is not there."""
+    """Return the folders or files in a folder whose names match, without links; empty if the folder is missing."""
     with suppress(OSError):
         found = (path for path in parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink())
         return sorted(path for path in found if (path.is_dir() if are_folders else path.is_file()))
@@ -280,7 +281,7 @@ def _named(parent: Path, name: re.Pattern[str], *, are_folders: bool = True) -> 
 
 
 def _entry(kind: Kind, path: Path, files: Sequence[Path] | None = None) -> Removable:
-    """Return a file, or a folder with its files, that can go; a file that is gone meanwhile counts no bytes."""
+    """Return a removable file, or folder with its files; a file that has disappeared counts 0 bytes."""
     files, n_bytes = (path,) if files is None else tuple(files), 0
     for file in files:
         with suppress(OSError):

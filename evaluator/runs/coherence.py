@@ -1,7 +1,7 @@
-"""`evaluator coherence`: how often answers to typed questions break the laws of probability, logic and choice.
+"""Measure how often answers to typed questions break laws of probability, logic and choice (`evaluator coherence`).
 
-That needs no true labels. The package jevbench has frozen cases, the laws and the scores. Its requests do not follow
-from answers: they are collected first, and scored together in an order that shares beginnings.
+No true labels are needed. The package jevbench has the cases, the laws and the scores. Its requests do not depend on
+earlier answers: they are collected in a first pass, scored together in prefix order, and judged in a second pass.
 
 Source: jevbench 0.1.0 (Apache 2.0), `evaluate` and the wire format of System One.
 """
@@ -35,28 +35,28 @@ from evaluator.tokens.table import in_prefix_order, tokenise
 MAX_ROWS_PER_JOB = 1024
 
 Wire = Mapping[str, Any]
-"""A question, or an answer, as System One writes it."""
+"""A question or an answer in the wire format of System One."""
 
 
 class _Requests:
-    """The different questions about each state, and the probabilities of their options once they are known."""
+    """The distinct questions about each state, and the probabilities of their options once they are scored."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
         self._answers: dict[str, Floats] = {}
-        self.prompts: dict[str, tuple[str, list[str]]] = {}  # key -> text, answers
+        self.prompts: dict[str, tuple[str, list[str]]] = {}  # key -> text of the prompt, texts of the answers
 
     def reply(self, state: object, questions: Mapping[str, Wire]) -> dict[str, Wire]:
-        """Return an answer to each question; until all are scored, one by which nothing is preferred."""
+        """Return an answer to each question; before the questions are scored, all options are equally probable."""
         return {name: self._answer(state, question) for name, question in questions.items()}
 
     def keep(self, scored: pl.DataFrame) -> None:
-        """Take the log-likelihoods of all prompts, schemas.SCORES."""
+        """Store the answers from the log-likelihoods of all prompts (schemas.SCORES)."""
         rows = scored.select("prompt_id", "label_log_likelihoods").iter_rows()
         self._answers = {key: softmax(np.array(numbers)) for key, numbers in rows}
 
     def _answer(self, state: object, question: Wire) -> Wire:
-        key = json.dumps([state, question])  # the order of options counts
+        key = json.dumps([state, question])  # which keeps the order of options: it matters
         kind, options = _options(question)
         if key not in self.prompts:
             text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
@@ -83,7 +83,7 @@ def _options(question: Wire) -> tuple[QuestionKind, dict[str, str]]:
 def coherence(config: ModelConfig, options: CoherenceOptions) -> Stage[Any]:
     """Answer the cases of jevbench with a model; return its `Report`: scores with intervals over cases, and violations.
 
-    Raises ConfigError where jevbench is not installed, and as find_source, with_devices and engines do.
+    Raises ConfigError if jevbench is not installed, and what find_source, with_devices and engines raise.
     """
     try:
         import jevbench
@@ -105,7 +105,7 @@ def coherence(config: ModelConfig, options: CoherenceOptions) -> Stage[Any]:
 
 
 def _tokens(source: ModelSource, config: ModelConfig, prompts: Mapping[str, tuple[str, list[str]]]) -> pl.DataFrame:
-    """Return schemas.TOKENS of prompts, those with equal beginnings beside each other."""
+    """Tokenise prompts (key -> text, answers): return schemas.TOKENS in an order in which neighbours share prefixes."""
     texts, answers = zip(*prompts.values(), strict=True)
     inputs = pl.Series(texts)
     none = pl.DataFrame(schema={"text": pl.String(), "label": pl.Int64()})
@@ -117,7 +117,7 @@ def _tokens(source: ModelSource, config: ModelConfig, prompts: Mapping[str, tupl
 
 
 def _scored(source: ModelSource, config: ModelConfig, rows: pl.DataFrame) -> Stage[pl.DataFrame]:
-    """Score prompts, schemas.TOKENS; return schemas.SCORES."""
+    """Score prompts (`rows`: schemas.TOKENS) with a model; return schemas.SCORES."""
     longest = max(map(len, rows["context"])) + max(len(one) for each in rows["continuations"] for one in each)
     with TemporaryDirectory() as folder, closing(EngineLoader(source, config, Path(folder))) as loader:
         replicas = yield from loader.replicas(longest)

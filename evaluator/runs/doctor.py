@@ -1,7 +1,8 @@
 """`evaluator doctor`: measure whether a model's engine gives the right numbers on this machine, and how fast.
 
 Engines are loaded one after the other: transformers in float32, which is the reference, and in the run's dtype; the
-engine as a run would load it; in float32 with a small cache; on vLLM's other model runner; all replicas.
+engine as a run would load it, and in float32 with a small cache; transformers with logits in the other dtype; vLLM with
+its other model runner; all replicas of a run.
 """
 
 import atexit
@@ -46,15 +47,15 @@ from evaluator.runs.receipt import ScoredAgain, drifts, score_as_job, score_in_o
 from evaluator.tokens.rows import block_floor, ragged, token_floor
 
 MAX_NATS = 0.002
-"""Largest difference in float32: sums over 40 tokens of a real model were up to 5.4e-4 nats off (docs/receipt.md)."""
-MAX_NATS_WITHOUT_REFERENCE = 1.0  # in 16 bits, where float32 is not there to say how much transformers itself is off
-ROUNDING = 0.125  # nats, in addition to twice what transformers is off in 16 bits: a step of logits from 16 to 32
-MAX_STATE_ERROR = 1e-3  # in float32, of the largest number of all hidden states
-SMALL_CACHE_TOKENS = 512  # fewer than prompts that return to their beginnings have
-MAX_REPLICA_NATS = 1e-4  # replicas compute the same in the same order
+"""Allowed difference in float32: sums over 40 tokens of a real model were up to 5.4e-4 nats apart (docs/receipt.md)."""
+MAX_NATS_WITHOUT_REFERENCE = 1.0  # allowed in 16 bits if no float32 reference tells transformers' own error
+ROUNDING = 0.125  # nats, allowed besides twice transformers' error: the bfloat16 step of logits from 16 to 32
+MAX_STATE_ERROR = 1e-3  # allowed in float32, relative to the largest absolute value of all hidden states
+SMALL_CACHE_TOKENS = 512  # fewer tokens than the different beginnings of the prompts "evictions"
+MAX_REPLICA_NATS = 1e-4  # allowed: replicas compute the same in the same order
 SECONDS_FOR_REPLICAS = 900.0
-BASE = "base after the adapter"
-KIND = pl.col("prompt_id").str.split("/").list.first()
+BASE = "base after the adapter"  # kind of prompts that the base model scores after the adapter
+KIND = pl.col("prompt_id").str.split("/").list.first()  # kind of a prompt, with which its id begins
 
 RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -63,15 +64,15 @@ Checks = Iterator[CheckRecord]
 
 
 class _SkippedError(Exception):
-    """Why a check is skipped."""
+    """Raised to skip a check; the message is the reason."""
 
 
 class _Answers(NamedTuple):
-    """The answers of an engine to all prompts."""
+    """The results of an engine for all prompts."""
 
     scored: ScoredAgain
     states: npt.NDArray[np.float32]  # [text, hidden size]
-    computed_tokens: int  # of the log-likelihoods
+    computed_tokens: int  # computed for the log-likelihoods, without cached tokens
     elapsed_s: float
 
     @property
@@ -81,13 +82,13 @@ class _Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class _Patient:
-    """The model under examination, and transformers' answers to its prompts by dtype, where they fit into memory."""
+    """The model under examination, its prompts, and reference results of transformers."""
 
     source: ModelSource
-    config: ModelConfig  # of one replica
+    config: ModelConfig  # configuration of one replica
     rows: pl.DataFrame  # schemas.TOKENS
-    references: dict[str, _Answers]
-    facts: list[EngineRecord] = field(default_factory=list)  # of the engine as a run loads it, once it is loaded
+    references: dict[str, _Answers]  # dtype -> results of transformers, if the model fits into memory
+    facts: list[EngineRecord] = field(default_factory=list)  # one entry once the engine of a run was loaded
 
     @property
     def dtype(self) -> str:
@@ -102,16 +103,16 @@ class _Patient:
         return self.rows.filter(KIND.first() == KIND)
 
     def way_out(self, dtype: str) -> str:
-        """Return the option that avoids wrong numbers of a dtype."""
+        """Return the command-line option that avoids wrong numbers in a dtype."""
         if dtype != "float32":
             return "--dtype float32"
         return f"--engine {'vllm' if engine_name(self.config) == 'transformers' else 'transformers'}"
 
 
 def examine(config: ModelConfig) -> Stage[DoctorRecord]:
-    """Examine a model on this machine; write the record where runs of the model find it, and return it.
+    """Examine a model on this machine; return the record, and write it to a file that runs of the model read.
 
-    Raises ConfigError for an engine that loads no model here, and as find_source and with_devices do.
+    Raises ConfigError for an engine that loads no model on this machine, and what find_source and with_devices raise.
     """
     name = engine_name(config)
     if not ENGINES[name].runs_a_model or ENGINES[name].identity:
@@ -156,13 +157,13 @@ def examine(config: ModelConfig) -> Stage[DoctorRecord]:
 
 
 def _check(name: str, agrees: bool | None, text: str, option: str = "") -> CheckRecord:
-    """Return a check; `agrees` is None for one that is skipped."""
+    """Return the record of a check; `agrees` is None for a skipped check."""
     status: CheckStatus = "skipped" if agrees is None else "agrees" if agrees else "DISAGREES"
     return CheckRecord(name=name, status=status, text=text, option=option if status == "DISAGREES" else "")
 
 
 def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
-    """Return the facts of the machine and, once an engine was loaded, its settings and their reasons."""
+    """Return the facts of the machine and, once an engine was loaded, its settings and their origins."""
     machine, folder, driver = find_machine(config), cache_folder(), _DRIVER.read_text() if _DRIVER.is_file() else ""
     folder.mkdir(parents=True, exist_ok=True)
     memory = f", {machine.memory_bytes / 2**30:.0f} GiB each" if machine.memory_bytes else ""
@@ -186,9 +187,10 @@ def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
 
 
 def _answers(engine: Engine, patient: _Patient) -> _Answers:
-    """Have an engine score all prompts, in one call, and return their hidden states.
+    """Score all prompts with an engine in one call, and compute the hidden states.
 
-    With an adapter, the base alone is scored afterwards: a cache must not answer with what the adapter computed.
+    With an adapter, the base model scores the prompts of the first kind afterwards, to see that its numbers do not come
+    from a cache that the adapter has filled.
     """
     own = adapted(engine, patient.source.adapter)
     before, clock = engine.counts.computed_tokens, time.monotonic()
@@ -205,7 +207,7 @@ def _answers(engine: Engine, patient: _Patient) -> _Answers:
 
 
 def _reference(patient: _Patient, dtype: str) -> Checks:
-    """Load transformers and score with it, if the model fits in this dtype."""
+    """Score with transformers in a dtype, if the model fits into memory. Adds to `references`, yields no check."""
     if dtype in patient.references:
         return
     config = _of_transformers(patient.config, dtype)
@@ -220,7 +222,7 @@ def _reference(patient: _Patient, dtype: str) -> Checks:
 
 
 def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> Checks:
-    """Compare answers of the engine with the reference, kind by kind: each may be off as far as is allowed."""
+    """Compare results of the engine with the reference: for each kind of prompt, and for hidden states."""
     truth, same = (patient.references.get(each) for each in ("float32", dtype))
     reference = truth or same
     if reference is None or engine_name(patient.config) == "transformers":
@@ -229,7 +231,7 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
         return
     by_kind = drifts(answers.scored, reference.scores, name).group_by(KIND, maintain_order=True)
     kinds, rest_agrees = {str(kind): rows for (kind,), rows in by_kind}, True
-    # Evictions last: they are a cause only if nothing else disagrees.
+    # Evictions last: a small cache is the likely cause only if no other kind disagrees.
     for kind in sorted(kinds, key=lambda kind: kind == EVICTIONS):
         option = "a larger --kv-cache-gib" if kind == EVICTIONS and rest_agrees else patient.way_out(dtype)
         check = _drift_check(f"{name}: {kind}", kinds[kind], _allowed_nats(patient, dtype, kind), patient, option)
@@ -243,7 +245,7 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
 
 
 def _allowed_nats(patient: _Patient, dtype: str, kind: str = "") -> float:
-    """Return the allowed difference of scores in a dtype: in 16 bits twice transformers' own error, and a step."""
+    """Return the allowed difference in nats; in 16 bits, twice transformers' own error on the kind, plus ROUNDING."""
     if dtype == "float32":
         return MAX_NATS
     truth, same = (patient.references.get(each) for each in ("float32", dtype))
@@ -254,7 +256,7 @@ def _allowed_nats(patient: _Patient, dtype: str, kind: str = "") -> float:
 
 
 def _drift_check(name: str, found: pl.DataFrame, allowed: float, patient: _Patient, option: str) -> CheckRecord:
-    """Check drifts, schemas.RECEIPT; of weights quantised while they are loaded they are only stated."""
+    """Check drifts (schemas.RECEIPT) against the allowed nats. With weights quantised at loading, report them only."""
     check = _check(name, _worst(found) <= allowed, f"{_drift_text(found)}, {allowed:.2g} allowed", option)
     return replace(check, status="measured", option="") if patient.config.quantization else check
 
@@ -289,7 +291,7 @@ def _as_run(patient: _Patient) -> Checks:
 
 
 def _runner(engine: Engine) -> CheckRecord:
-    """Check that vLLM's model runner is the one that the engine takes it for: rows of answers differ between them."""
+    """Check that the engine reads answers for the model runner that vLLM uses: V1 and V2 return different rows."""
     said = engine.facts.model_runner
     if said is None:
         return _check("model runner", None, f"{engine.facts.name} has none")
@@ -304,7 +306,7 @@ def _usual_runner() -> str:
 
 
 def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
-    """Check that logits are in float32 if they are said to be: in 16 bits they lie in steps of 1/256 or more."""
+    """Check that logits are in float32 if the engine says so: in 16 bits, they have steps of 1/256 or more."""
     said = facts.head_dtype or facts.dtype
     if said != "float32":
         return _check("dtype of the logits", None, f"they are in {said}, as the engine says")
@@ -317,7 +319,7 @@ def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
 
 
 def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) -> Checks:
-    """Check a second scoring, where nothing may come from the first; then score in another order, in batches."""
+    """Check that a second scoring repeats the first without its cache; then score in random order and batches."""
     worst = _worst(drifts(again.scored, first.scores, "again"))
     is_new = again.computed_tokens == first.computed_tokens
     text = f"{'the same bits' if worst == 0 else f'at most {worst:.2g} nats apart'}, {again.computed_tokens:,} tokens "
@@ -331,7 +333,7 @@ def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) 
 
 
 def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
-    """Compare the tokens that an engine computes with the planner's floors, where every prefix is shared once."""
+    """Check that the engine computes as many tokens as planned: the floor by tokens at least, by blocks at most."""
     unit, labels = engine.facts.prefix_block_tokens, pl.col("continuations").list.eval(pl.element().list.len())
     if unit is None or unit > 128:
         why = f"states are shared in units of {unit} tokens" if unit else f"{engine.facts.name} has no prefix cache"
@@ -351,7 +353,7 @@ def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
 
 
 def _throughput(dtype: str, patient: _Patient, answers: _Answers) -> CheckRecord:
-    """State the rate of scoring, and its share of the rate of products of matrices."""
+    """Report the rate of scoring, and its share of the measured rate of matrix products."""
     size, peak = patient.source.size, _product_flop_per_s(dtype)
     per_s = answers.computed_tokens / answers.elapsed_s
     share = (size.flop_per_token if size else 0) * per_s / peak
@@ -361,7 +363,7 @@ def _throughput(dtype: str, patient: _Patient, answers: _Answers) -> CheckRecord
 
 
 def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
-    """Time vLLM alone on the same prompts, and compare its numbers."""
+    """Time vLLM's own prompt_logprobs on the same prompts, and compare the log-likelihoods."""
     if not hasattr(engine, "generate"):
         return _check("plain vLLM", None, f"the engine is {engine.facts.name}")
     rows, clock = patient.of_first_kind, time.monotonic()
@@ -384,7 +386,7 @@ def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
 
 
 def _product_flop_per_s(dtype: str) -> float:
-    """Return the rate of the fastest of some square products."""
+    """Measure the rate of square matrix products in a dtype, in FLOP/s: the fastest of five."""
     import torch
 
     kind, n = device_kind(), {"cpu": 2048, "cuda": 8192}[device_kind()]
@@ -398,7 +400,7 @@ def _product_flop_per_s(dtype: str) -> float:
 
 
 def _small_cache(patient: _Patient) -> Checks:
-    """Examine the engine in float32, with a cache that cannot hold what its prompts return to."""
+    """Examine the engine in float32, with a cache too small for the beginnings that prompts share."""
     name, source = "float32, small cache", patient.source
     has_cache = any(each.prefix_block_tokens for each in patient.facts)
     if not has_cache and patient.dtype == "float32":
@@ -424,7 +426,7 @@ def _small_cache(patient: _Patient) -> Checks:
 
 
 def _head_effect(patient: _Patient) -> Checks:
-    """Measure the effect of float32 logits in 16 bits with transformers, whose model is loaded again."""
+    """Measure how float32 logits change the numbers of a model in 16 bits; transformers is loaded again."""
     same = patient.references.get(patient.dtype)
     if patient.dtype == "float32" or same is None:
         raise _SkippedError("the model computes in float32" if same else "transformers was not loaded")
@@ -432,6 +434,7 @@ def _head_effect(patient: _Patient) -> Checks:
     config = _of_transformers(patient.config, patient.dtype, head_dtype="model" if is_single else "float32")
     with closing(load_engine(patient.source, config)) as engine:
         other = score_in_one_call(patient.asked, adapted(engine, patient.source.adapter).log_likelihoods)
+    # before: logits in the dtype of the model; after: logits in float32.
     before, after = (other, same.scored) if is_single else (same.scored, other)
     found = drifts(after._replace(tokens=patient.asked), before.scores.lazy(), "head")
     back = drifts(before._replace(tokens=patient.asked), after.scores.lazy(), "head")
@@ -441,7 +444,7 @@ def _head_effect(patient: _Patient) -> Checks:
 
 
 def _eager(config: ModelConfig) -> ModelConfig:
-    """Return the configuration without compilation, which takes longer on a GPU than the prompts of a check."""
+    """Return the configuration without compilation, which on a GPU takes longer than to score the prompts."""
     return replace(config, steps=replace(config.steps, eager=True))
 
 
@@ -452,14 +455,14 @@ def _of_transformers(config: ModelConfig, dtype: str, **changes: Any) -> ModelCo
 
 
 def _other_runner(patient: _Patient) -> Checks:
-    """Examine vLLM's other model runner in its own process; on a CPU that is V2, interpreted by Triton."""
+    """Examine vLLM's other model runner in another process. V2 on a CPU runs in Triton's interpreter."""
     other = "V1" if _usual_runner() == "V2" else "V2"
     name, rows, is_interpreted = f"model runner {other}", patient.rows, device_kind() == "cpu" and other == "V2"
     if engine_name(patient.config) != "vllm":
         raise _SkippedError("the engine is not vllm")
     if is_interpreted and not find_spec("triton"):
         raise _SkippedError("on a CPU, V2 needs Triton, which is not installed")
-    if is_interpreted:  # which is slow: the first prompt of each kind
+    if is_interpreted:  # slow: only the first prompt of each kind
         rows = rows.filter(pl.col("prompt_id").str.ends_with("/00"))
     few = replace(patient, rows=rows, config=replace(_eager(patient.config), dtype="float32"), references={})
     variables = {RUNNER: str(int(other == "V2"))} | ({"TRITON_INTERPRET": "1"} if is_interpreted else {})
@@ -492,7 +495,7 @@ def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
         replicas = finish(loader.replicas(max(map(len, rows["context"])) + 1))
         jobs = [Job(f"doctor-{each}", 1.0, score_as_job, (rows, patient.source.adapter)) for each in range(n)]
         deadline = time.monotonic() + SECONDS_FOR_REPLICAS
-        while len(answers) < n and time.monotonic() < deadline:  # the first that is loaded takes what it can
+        while len(answers) < n and time.monotonic() < deadline:  # the first loaded replica may take several jobs
             answers |= dict(replicas.run(jobs))
     first, *others = (answers[number] for number in sorted(answers))
     worst = max((_worst(drifts(each, first.scores.lazy(), "replica")) for each in others), default=math.inf)

@@ -1,6 +1,6 @@
-"""The 64 prompts that `evaluator doctor` scores: one kind for each way in which an engine can go wrong.
+"""Build the 64 prompts that `evaluator doctor` scores: one kind for each way in which an engine can go wrong.
 
-Build StaICC's prompts, of which those that --tune scores.
+Also build the prompts of StaICC that `evaluator doctor --tune` scores.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from evaluator.schemas import TOKENS
 from evaluator.tokens.table import tokenise, with_token_ids
 
 EVICTIONS, CHAT, STATES = "evictions", "chat", "hidden states"
-"""Kinds that are looked at on their own."""
+"""Kinds of prompts that checks treat separately."""
 
 _DATASETS = ("sst5", "rotten_tomatoes", "trec", "agnews")
-_BLOCK = 32  # tokens of a block of the prefix cache on a CPU; two of a GPU's
-_EDGES = (31, 32, 33, 63, 64, 65, 95, 96)
+_BLOCK = 32  # tokens in a block of the prefix cache on a CPU; two blocks on a GPU
+_EDGES = (31, 32, 33, 63, 64, 65, 95, 96)  # tokens of contexts that end near the edge of a block
 _N_BEGINNINGS, _N_OTHERS, _N_LONG, _N_CHAT, _N_STATES = 4, 4, 8, 8, 8
 
 _SCHEMA = {name: TOKENS[name] for name in ("prompt_id", "ask", "context", "continuations")}
@@ -31,13 +31,13 @@ Prompt = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 
 def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame:
-    """Return schemas.TOKENS of 64 prompts, whose ids begin with their kind.
+    """Return schemas.TOKENS of the 64 prompts, whose ids begin with their kind.
 
     Args:
         source: the model, whose tokenizer is used.
-        chat: its chat template; without one, there are more prompts of the first kind.
+        chat: its chat template; without a template, there are more prompts of the first kind.
 
-    Raises DatasetError where StaICC's datasets are not installed.
+    Raises DatasetError if StaICC's datasets are not installed.
     """
     prompts = pl.concat(staicc_prompts(name, n_shots=1, n_queries=3).head(6) for name in _DATASETS)
     plain = tokenise(source.tokenizer, prompts, "separate")
@@ -61,16 +61,16 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
 
 
 def staicc_prompts(name: str, *, n_shots: int, n_queries: int) -> pl.DataFrame:
-    """Return the prompts of a dataset of StaICC with a `prompt_id` each: the columns of schemas.PROMPTS and others."""
+    """Return prompts of a StaICC dataset, each with a `prompt_id`: the columns of schemas.PROMPTS and others."""
     rows = pl.concat(normal_requests(load_staicc(name), n_shots=n_shots, n_queries=n_queries))
     return rows.with_columns(prompt_id=pl.format("{}/{}", pl.lit(name), pl.int_range(pl.len())))
 
 
 def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[str, list[Prompt]]:
-    """Return prompts whose beginnings a prefix cache shares, or must not share.
+    """Return kind -> prompts, whose beginnings a prefix cache can share or must keep apart.
 
     Args:
-        text: tokens to cut contexts from, after the tokenizer's BOS if it adds one.
+        text: token ids from which contexts are cut; the first is the tokenizer's BOS, if it adds one.
         labels: continuations of one token.
     """
     front, body = text[:1], [token for token in text[1:] if token != text[0]]
@@ -81,7 +81,7 @@ def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[s
     return {
         "long labels": [([*front, *body[: 20 + 5 * n]], long) for n in range(_N_LONG)],
         "block edges": [([*front, *body[: n - 1], ending], labels) for n in _EDGES for ending in endings],
-        # The same second and third block as those of block edges, after another first one.
+        # The second and third blocks of "block edges", after another first block.
         "another beginning": [
             ([*front, *body[300 + n : 299 + n + _BLOCK], *body[_BLOCK - 1 : 3 * _BLOCK]], labels)
             for n in range(_N_OTHERS)
@@ -91,6 +91,6 @@ def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[s
 
 
 def _first_tokens(labels: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the different first tokens of labels; of the second label the last one, where there is no second."""
+    """Return the distinct first tokens of labels; if there is only one, also the last token of the second label."""
     first = [*dict.fromkeys(label[0] for label in labels)]
     return [[token] for token in first] if len(first) > 1 else [[labels[0][0]], [labels[1][-1]]]

@@ -17,17 +17,18 @@ from evaluator.run.folders import COMPARISON_FILE, PAGE, RUN_FILE, RunFolder, co
 from evaluator.suites import metric_texts
 
 EXPORTS = "exports"
-"""Folder of a run in which exports are written without another place."""
+"""Subfolder of a run for exports without a target."""
 
 
 def export(out: Path, name: str, target: Path | None = None, definition: str = "all") -> list[Path]:
     """Write a run in a format, and return the paths of the files.
 
     Args:
-        out: folder of the run, or that of several models, whose runs are exported one after the other.
-        name: of the format, in FORMATS or TRACKERS.
-        target: the file or, for a format of several files, the folder; None for one in `out`/exports. A comparison has
-            a table of all its runs as well, in Markdown and LaTeX; files of its runs have their names beside it.
+        out: folder of the run, or a folder of several models, whose runs are exported one after the other.
+        name: name of the format, in FORMATS or TRACKERS.
+        target: the file or, for a format of several files, the folder; None: in `out`/exports. For several models, the
+            file or folder of each run has the run's name added. In Markdown and LaTeX, a comparison also has a table of
+            all its runs, which is written to `target`.
         definition: the only definition to export, or "all".
 
     Raises ConfigError for a format or definition that does not exist and for a tracker whose client is not installed,
@@ -56,7 +57,7 @@ def export(out: Path, name: str, target: Path | None = None, definition: str = "
 
 
 def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
-    """Write the table of several runs, if `out` holds a comparison and the format is for readers; yield its path.
+    """Write the table of a comparison in `out`, if the format is Markdown or LaTeX; yield its path.
 
     Raises StoreError for a comparison without accuracies.
     """
@@ -72,7 +73,11 @@ def _comparison(out: Path, name: str, target: Path | None) -> Iterator[Path]:
 
 
 def exported_run(out: Path, definition: str = "all") -> ExportedRun:
-    """Return a measured run for formats; predictions and prompts are read once a format needs them."""
+    """Return a measured run for export; predictions and prompts are read only if a format needs them.
+
+    Raises StoreError for a run that is not measured or has no metrics, ConfigError for a definition under which it was
+    not measured.
+    """
     record = RunFolder(out).measured
     require_every_query(record, str(out))
     metrics = read_table(out, "metrics", record.tables)
@@ -93,7 +98,7 @@ def exported_run(out: Path, definition: str = "all") -> ExportedRun:
 
 
 def _attachments(out: Path, record: MeasuredRecord) -> list[Path]:
-    """Return the paths of the tables, which are verified, and of the page."""
+    """Verify the tables, and return the absolute paths of the tables and the page."""
     for name in record.tables:
         read_table(out, name, record.tables)
     paths = [*(table_path(out, name) for name in record.tables), out / PAGE]
@@ -101,7 +106,7 @@ def _attachments(out: Path, record: MeasuredRecord) -> list[Path]:
 
 
 def _prompts(out: Path) -> pl.DataFrame:
-    """Return every prompt of a run with its continuations and, where it was scored on any, their log-likelihoods."""
+    """Return every prompt of a run with its continuations and their log-likelihoods (nats; null if not scored)."""
     texts = read_requests(out).select("prompt_id", "prompt", "continuations").unique("prompt_id", keep="first")
     scores = read_scores(out).select("prompt_id", "label_log_likelihoods").unique("prompt_id", keep="first")
     return texts.join(scores, on="prompt_id", how="left").collect()

@@ -1,4 +1,4 @@
-"""`evaluator import`: make a run of answers from elsewhere, which is measured and reported like any other."""
+"""Make a run of answers from other tools, which is measured and reported like any other run (`evaluator import`)."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -50,12 +50,12 @@ def import_answers(
     force: bool = False,
     costs: Sequence[str] = (),
 ) -> Stage[Finished]:
-    """Read answers, and write a run of them with its tables and page.
+    """Read answers and make a run of them, with its tables and page.
 
     Args:
         paths: tables, or samples of lm-evaluation-harness.
         out: folder of the run.
-        columns: of the tables.
+        columns: which columns of the tables hold what.
         model: name of the model that answered.
         force: whether to replace a finished run in `out` that this one does not extend.
         costs: lines about what the answers cost, for the page.
@@ -66,7 +66,7 @@ def import_answers(
     yield Progress(stage="Reading answers", done=0, total=len(paths), unit="files")
     datasets = read_files(paths, columns)
     yield Progress(stage="Reading answers", done=len(paths), total=len(paths), unit="files")
-    # A table may have the answers of several models, in different columns.
+    # The digest includes the columns: a table may have the answers of several models, in different columns.
     digest = fingerprint(*map(file_digest, paths), to_builtins(columns))
     rows = answer_rows(datasets)
     inputs = _inputs(rows, datasets)
@@ -117,7 +117,7 @@ def _prompts_record(
 
 
 def _inputs(rows: pl.DataFrame, datasets: Sequence[ImportedDataset]) -> dict[str, str]:
-    """Return what each dataset is about: its file, if several datasets of that share queries, else rows of its own."""
+    """Return dataset -> its inputs: its file, if several datasets of the file share queries, else file and dataset."""
     files = {dataset.name: dataset.file for dataset in datasets}
     asked = rows.select("query_id", "dataset", file=pl.col("dataset").replace(files)).unique()
     shared = {*asked.filter(pl.len().over("file", "query_id") > 1)["file"]}
@@ -139,7 +139,7 @@ def _write_store(
 
 
 def _write_tokens(store: PromptStore, rows: pl.DataFrame) -> TokenTable:
-    """Write a row without a context for each answer. The tokens are not known; those of labels stand for the labels."""
+    """Write a row without context for each answer. Tokens are not known: the i-th label has the one token i."""
     labels = pl.int_ranges(pl.col("label_names").list.len()).list.eval(pl.concat_list(pl.element()))
     context = pl.lit([], pl.List(pl.Int32))
     tokens = rows.select("prompt_id", token_id="prompt_id", ask="ask", context=context, continuations=labels)

@@ -1,7 +1,7 @@
 """`evaluator receipt`: score a sample of a run's prompts again under other conditions; measure how far numbers drift.
 
-The conditions are another order, batch size and cache state: the sample is shuffled and sent in batches of drawn sizes,
-and an engine begins each of them with an empty cache. With another engine or dtype, these differ as well.
+The conditions are another order, batch size and cache state: the sample is shuffled and sent in batches of random
+sizes, and the engine begins each batch with an empty cache. Another engine or dtype can be chosen in addition.
 """
 
 import logging
@@ -49,8 +49,8 @@ MAX_BATCH = 64
 def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRecord]]:
     """Score a sample of the prompts in `out` again; return the name and the record of the receipt.
 
-    Writes `out`/tables/receipt.parquet and the record, and the report anew if the run was measured. Raises ConfigError
-    for a model with other weights than the run's.
+    Writes `out`/tables/receipt.parquet, the record, and the page of a measured run. Raises ConfigError for a model
+    whose weights are not those of the run, and for a run of imported answers.
     """
     clock = time.monotonic()
     with opened_run(out) as folder:
@@ -97,7 +97,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
 def _loaded_and_scored(
     record: RunRecord, parts: Sequence[ScoredStore], out: Path, config: ReceiptConfig
 ) -> Stage[tuple[EngineRecord, "ScoredAgain"]]:
-    """Load the model of a run and score a sample of its prompts again; also return the engine's facts."""
+    """Load the model of a run and score a sample of its prompts; return the engine's facts and the new scores."""
     assert record.model is not None, "the run was scored"
     assert record.engine is not None, "the run was scored"
     model = _model_again(record.model, record.engine, config)
@@ -116,7 +116,7 @@ def _loaded_and_scored(
 
 
 def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig) -> ModelConfig:
-    """Return the model of a run as it was loaded, with the changes of a receipt; a served model is loaded here."""
+    """Return the configuration of a run's model, with the changes of a receipt; a served model is loaded here."""
     dtype = cast(Dtype, engine.dtype) if engine.dtype in get_args(Dtype) else "auto"
     engine_again = config.engine or (None if engine.name == "server" else engine.name)
     can_quantize = engine_again in ENGINES and ENGINES[engine_again].quantizes
@@ -136,7 +136,7 @@ def _model_again(model: ModelRecord, engine: EngineRecord, config: ReceiptConfig
 def _write_receipts(record: RunRecord, name: str, receipt: ReceiptRecord, table: pl.DataFrame, out: Path) -> RunRecord:
     """Write the table of a receipt, and return the record with it.
 
-    Receipts of other engines and dtypes are kept if they are of the same scores and their table is undamaged.
+    Receipts by other engines and dtypes are kept if they belong to the same scores and their table is intact.
     """
     earlier = {other: one for other, one in record.receipts.items() if other != name and one.scores == receipt.scores}
     kept = table.clear()
@@ -160,7 +160,7 @@ class ScoredAgain(NamedTuple):
 
 
 def _scored_tokens(parts: Sequence[ScoredStore]) -> pl.DataFrame:
-    """Return schemas.TOKENS of all prompts that a run has log-likelihoods of."""
+    """Return schemas.TOKENS of all prompts for which a run has log-likelihoods."""
     scored = []
     for part in parts:
         asked = part.tokens.tokens().filter(pl.col("ask") != "state")
@@ -172,10 +172,10 @@ def score_shuffled(tokens: pl.DataFrame, engine: Engine, n_prompts: int, seed: i
     """Score a sample of prompts in random order and batches of random sizes.
 
     Args:
-        tokens: schemas.TOKENS, without hidden states.
-        engine: scores again.
-        n_prompts: size of the sample; all prompts if there are no more.
-        seed: of the sample, its order and its batches.
+        tokens: schemas.TOKENS, without rows that ask for hidden states.
+        engine: the engine that scores.
+        n_prompts: size of the sample; all prompts if there are fewer.
+        seed: seed of the sample, its order and its batches.
 
     Raises ConfigError if there are no prompts.
     """
@@ -189,7 +189,7 @@ def score_shuffled(tokens: pl.DataFrame, engine: Engine, n_prompts: int, seed: i
         yield Progress(stage="Scoring again", done=done, total=len(drawn), unit="prompts")
         end = done + int(rng.integers(1, MAX_BATCH + 1))
         chosen = pl.DataFrame({"prompt_id": prompts.gather(drawn[done:end])})
-        # All rows of a prompt one after the other: its labels, and their last tokens.
+        # Keep the rows of a prompt together: its labels, and the last tokens of the labels.
         rows = chosen.join(tokens, on="prompt_id", maintain_order="left_right").select(tokens.columns)
         batches.append(score_in_one_call(rows, engine.log_likelihoods))
         done += len(chosen)
@@ -206,10 +206,10 @@ def score_in_one_call(tokens: pl.DataFrame, score: Score) -> ScoredAgain:
     """Score prompts in this order, in one call of an engine.
 
     Args:
-        tokens: schemas.TOKENS, without hidden states.
-        score: log_likelihoods of the engine.
+        tokens: schemas.TOKENS, without rows that ask for hidden states.
+        score: the engine's log_likelihoods.
 
-    Raises ScoreError for answers that are missing, not finite, or of other continuations.
+    Raises ScoreError for answers that are missing, not finite, or do not fit the continuations.
     """
     requests = engine_requests(tokens)
     answers = {answer.index: answer.token_log_probs for answer in score(requests)}
@@ -224,14 +224,14 @@ def score_in_one_call(tokens: pl.DataFrame, score: Score) -> ScoredAgain:
 def score_as_job(
     engine: Engine, replica: int, tokens: pl.DataFrame, adapter: Adapter | None
 ) -> Iterator[tuple[int, ScoredAgain]]:
-    """Score prompts as a job of a replica (engine.replicas.Job); yield its number and the scores."""
+    """Score prompts as a job of a replica (engine.replicas.Job); yield the replica's number and the scores."""
     yield replica, score_in_one_call(tokens, adapted(engine, adapter).log_likelihoods)
 
 
 def score_in_jobs(
     replicas: Replicas, tokens: pl.DataFrame, adapter: Adapter | None, n_jobs: int
 ) -> Iterator[ScoredAgain]:
-    """Score prompts, schemas.TOKENS, in jobs of one size, which replicas share; yield the scores of each."""
+    """Score prompts (`tokens`: schemas.TOKENS) in equal jobs, which replicas share; yield the scores of each job."""
     size = -(-tokens.height // n_jobs)
     parts = ((first, tokens.slice(first, size)) for first in range(0, tokens.height, size))
     jobs = [Job(f"prompts from {first}", size, score_as_job, (part, adapter)) for first, part in parts]
@@ -243,13 +243,14 @@ def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
 
     Args:
         again: the new scores.
-        before: schemas.SCORES of the same prompts, and maybe of others.
-        name: of the receipt.
+        before: schemas.SCORES of the same prompts, and perhaps of others.
+        name: name of the receipt: engine and dtype.
     """
     tokens = again.tokens.lazy()
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
     joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
+    # The drift is the largest difference over continuations, of their sums and of their last tokens.
     scored = ("label_log_likelihoods", "last_token_log_probs")
     differences = (pl.col(f"{column}_again") - pl.col(column) for column in scored)
     largest = [difference.list.eval(pl.element().abs()).list.max() for difference in differences]
@@ -266,14 +267,14 @@ def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
 
 
 def _compared_verdicts(run: ScoredRun, again: ScoredAgain) -> tuple[int | None, list[str]]:
-    """Compute all tables of a run with verdicts twice, with its scores and with the new ones of the sample in place.
+    """Compute the tables with verdicts twice: with the run's scores, and with the sample's new scores in their place.
 
-    Returns the number of verdicts and a line for each that changed. The number is None if prompts were chosen by
-    earlier scores, so that other scores choose others.
+    Returns the number of verdicts and a line for each verdict that changed. The number is None if prompts were chosen
+    by earlier scores, because other scores would choose other prompts.
 
     Args:
-        run: complete.
-        again: the new scores.
+        run: a complete run.
+        again: the new scores of the sample.
     """
     families = families_of(run.config.suites)
     if (rounds := rounds_of(run.config)) and len(list(islice(rounds(run), 2))) > 1:

@@ -18,20 +18,20 @@ from evaluator.scores.table import ScoreManifest
 
 State = Literal["running", "finished", "unfinished", "damaged"]
 
-MAX_DEPTH = 5  # of folders that are searched for runs
-_NO_RUNS_INSIDE = {"store", "scores", "tables", "users", "data"}  # of a run's folders
+MAX_DEPTH = 5  # levels of subfolders that are searched for runs
+_NO_RUNS_INSIDE = {"store", "scores", "tables", "users", "data"}  # subfolders of a run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How many prompts of a run have scores, in finished shards."""
+    """The progress of scoring: prompts with scores in finished shards."""
 
     model: str
-    engine: str = ""  # "" if all scores are of earlier runs
-    done: int = 0
-    planned: int
-    elapsed_s: float = 0.0  # that the finished shards took
-    last_s: float = 0.0  # when the last was finished, seconds since 1970; 0 if none was
+    engine: str = ""  # "" if all scores are from earlier runs
+    done: int = 0  # prompts with scores
+    planned: int  # prompts to score, including those with scores
+    elapsed_s: float = 0.0  # seconds for the finished shards
+    last_s: float = 0.0  # time at which the last shard was finished, seconds since 1970; 0: none was
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class RunState:
 
     folder: str
     state: State
-    process: int | None  # that writes to it; None: none, or one that cannot be seen from here
-    problem: str  # why the record cannot be read
+    process: int | None  # id of the process that writes to the folder; None: none, or not visible from here
+    problem: str  # why the record cannot be read; "" if it can
     suites: list[str]
     datasets: list[str]
     methods: list[str]
@@ -49,15 +49,15 @@ class RunState:
     engine: str
     started: str  # time in ISO 8601, UTC; "" before there is a record
     finished: str
-    stages: list[str]  # that are done
+    stages: list[str]  # finished stages
     prompts: int
     scoring: list[Scoring]
     left_out: dict[str, str]
-    command: str  # that was run last
-    last_message: str  # of the log
-    run_bytes: int  # of files in the folder
-    data_bytes: int  # of prompts and scores, if they are in another folder
-    data: str  # that folder; "" if they are in this one
+    command: str  # last command, other than `evaluator report`
+    last_message: str  # last line of the log
+    run_bytes: int  # bytes of the files in the folder
+    data_bytes: int  # bytes of prompts and scores, if they are in another folder
+    data: str  # folder of prompts and scores; "" if it is this folder
 
 
 def find_runs(folder: Path) -> Iterator[Path]:
@@ -76,9 +76,9 @@ def folders_below(
     """Yield chosen folders in a folder and below it, sorted; hidden folders and links are left out.
 
     Args:
-        folder: to search, up to MAX_DEPTH.
-        not_searched: called with a folder and the names of its files; returns None for a folder that is not chosen,
-            else the names of its subfolders that are not searched.
+        folder: folder to search, up to MAX_DEPTH levels down.
+        not_searched: function of a folder and the names of its files: None if the folder is not chosen, otherwise the
+            names of its subfolders that are not searched.
     """
     for parent, folders, files in os.walk(folder):
         path = Path(parent)
@@ -91,12 +91,12 @@ def folders_below(
 
 
 def run_state(out: Path) -> RunState:
-    """Return the state of a run. Raises StoreError if the folder holds none and no process has begun one."""
+    """Return the state of a run. Raises StoreError if the folder holds no run and no log of a run that has begun."""
     log, process = list[str](), lock_holder(out / ".lock")
     with suppress(OSError):
         log = read_bytes(out / LOG_FILE).decode("utf-8", "replace").splitlines()
     run, problem = RunFolder(out), ""
-    record = RunRecord(evaluator="", started="", finished="", data="")  # of a run that has none yet
+    record = RunRecord(evaluator="", started="", finished="", data="")  # for a run without a record
     if (out / RUN_FILE).is_file():
         try:
             record = run.record
@@ -140,7 +140,7 @@ def run_state(out: Path) -> RunState:
 
 
 def _models(out: Path, record: RunRecord) -> Iterator[str]:
-    """Yield the model of a run, or those of the runs that a folder compares."""
+    """Yield the name of a run's model, or of every model in a folder of several models."""
     if record.model is not None:
         yield record.model.title
         return
@@ -150,23 +150,23 @@ def _models(out: Path, record: RunRecord) -> Iterator[str]:
 
 
 def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
-    """Return when a run, or what else was written, as a comparison or a board, was finished; "" if it is not."""
+    """Return the time at which a run, a comparison or a board was finished (ISO 8601, UTC); "" if it is not."""
     if is_measured(record):
         return record.finished
-    if log and not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # by a command that makes no run
+    if log and not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # a board, for example
         return log[-1].partition(" ")[0]
     page = out / COMPARISON_PAGE
     if record.scores is not None or not page.is_file():
         return ""
     written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    # A page that is older than the prompts compares on earlier prompts.
+    # A page that is older than the record compares runs on earlier prompts.
     return "" if written < record.finished else written
 
 
 def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:
-    """Yield the progress of scoring the prompts of a run, or of each of its models, by folder of scores.
+    """Yield the progress of scoring for each folder of scores of a run, or of the runs of several models.
 
-    Where the record does not name its scores yet, scores of other models are among them.
+    While the record does not name the folder of its model's scores, the scores of other models are included.
     """
     if record.model is None and (models := [RunFolder(each) for each in model_runs(run.out)]):
         for each in models:
@@ -199,7 +199,7 @@ def _engine_text(engine: EngineRecord | None) -> str:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files in a folder and below it; files that go meanwhile count nothing."""
+    """Return the bytes of all files in a folder and below it; files that disappear meanwhile are not counted."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -24,7 +24,7 @@ from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"
-"""Under which the label probabilities are the method's own."""
+"""Definition of the predictions: label probabilities are unchanged results of the method."""
 
 
 def threshold_report(
@@ -33,14 +33,14 @@ def threshold_report(
     """Choose thresholds on stored answers, and check them on a second table, as `evaluator threshold RUN` does.
 
     Args:
-        runs: folder of a run, or a table of answers as `evaluator import` reads; with costs two of these, of a small
-            model and of a large one on the same rows.
-        use: thresholds.json, whose thresholds are checked instead, on answers as they were chosen on: by its method,
-            part, option yes, group and slice column, unless others are given.
-        check: a run or table to check the thresholds on.
+        runs: folder of a run, or a table of answers as `evaluator import` reads it; with costs, two of these: answers
+            of a small model and of a large model to the same rows.
+        use: thresholds.json, whose thresholds are checked on the run, so that none are chosen. Its method, part, option
+            yes, group column and slice column are used unless others are given.
+        check: run or table on which the thresholds are checked.
         given: fields of ThresholdOptions.
 
-    Raises ConfigError, DatasetError and StoreError for what cannot be read or does not fit.
+    Raises ConfigError, DatasetError, MetricError and StoreError for files that cannot be read or do not fit.
     """
     options = ThresholdOptions(**given)
     file = None if use is None else read_thresholds(Path(use))
@@ -72,20 +72,20 @@ def threshold_report(
 
 
 def as_chosen(options: ThresholdOptions, file: ThresholdFile) -> ThresholdOptions:
-    """Return options with the method, part, option yes and slices of a file in place of those that are left out."""
+    """Fill options that were left out (method, part, yes, slice_column) with the values of a file of thresholds."""
     method = file.method if options.method == ThresholdOptions.method else options.method
     given = {name: getattr(options, name) or getattr(file, name) for name in ("part", "yes", "slice_column")}
     return replace(options, method=method, **given)
 
 
 def apply_thresholds(answers: pl.DataFrame, thresholds_file: str | Path | ThresholdFile) -> pl.DataFrame:
-    """Add `threshold` and `is_used` to answers, as metrics.thresholds.apply_thresholds; takes thresholds.json."""
+    """Add `threshold` and `is_used` to answers (metrics.thresholds.apply_thresholds), from thresholds.json."""
     file = thresholds_file if isinstance(thresholds_file, ThresholdFile) else read_thresholds(Path(thresholds_file))
     return thresholds.apply_thresholds(answers, file.thresholds, file.yes)
 
 
 def read_thresholds(path: Path) -> ThresholdFile:
-    """Read thresholds.json. Raises StoreError where it is missing, damaged or of another version."""
+    """Read thresholds.json. Raises StoreError if it is missing, damaged or of another version."""
     file = read_record(path, ThresholdFile, "Write it again with `evaluator threshold RUN --out FILE`.")
     if file is None or file.version != 1:
         raise StoreError(f"{path} holds no thresholds of this version. Write them with `evaluator threshold --out`.")
@@ -93,12 +93,15 @@ def read_thresholds(path: Path) -> ThresholdFile:
 
 
 def write_answers(source: Path, path: Path, options: ThresholdOptions, file: ThresholdFile) -> None:
-    """Write the answers of a run or table as CSV: the option that was chosen, the probability that is compared with the
-    threshold (of a measure of "yes", that of yes), and whether the answer is used.
+    """Write the answers of a run or table as CSV, with the decision whether each answer is used.
+
+    Columns beside the keys of a row are the chosen option, the probability that is compared with the threshold (for a
+    measure of the answer yes, the probability of yes), and `is_used`.
     """
     rows = read_answers(source, as_chosen(options, file)).rows
     require_questions(rows["dataset"], file)
     names = [name for name in ("dataset", "position", "query_id", "group", "slice") if name in rows.columns]
+    # The answers may have no gold label, and answer_rows needs one: its value does not matter here.
     read = thresholds.answer_rows(rows.with_columns(gold=pl.lit(0, pl.Int64)), file.yes)
     answer = read.select("answer", probability=thresholds.compared(file.thresholds))
     table = rows.select(names).hstack(answer).hstack(apply_thresholds(rows, file).select("is_used"))
@@ -106,7 +109,7 @@ def write_answers(source: Path, path: Path, options: ThresholdOptions, file: Thr
 
 
 def with_gold(rows: pl.DataFrame) -> pl.DataFrame:
-    """Leave out answers to questions whose true option is not known. Raises MetricError where no other is left."""
+    """Return the answers whose true option is known. Raises MetricError if there is none."""
     known = rows.drop_nulls("gold")
     if known.is_empty():
         raise MetricError("No answer has a true option, and thresholds are chosen and checked on those that have.")
@@ -114,7 +117,7 @@ def with_gold(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def require_questions(asked: pl.Series, file: ThresholdFile) -> None:
-    """Raise ConfigError where thresholds are about none of the questions of some answers."""
+    """Raise ConfigError if thresholds are for named questions, and none of these is among the questions `asked`."""
     named = {each.question for each in file.thresholds if each.question is not None}
     if named and not named & {*asked}:
         raise ConfigError(
@@ -124,17 +127,17 @@ def require_questions(asked: pl.Series, file: ThresholdFile) -> None:
 
 
 class Answers(NamedTuple):
-    """Stored answers."""
+    """The stored answers of a run or table."""
 
     model: str
-    rows: pl.DataFrame  # with `group` and `slice` where columns are named
-    parts: tuple[str, ...] = ()  # of a run, the part of the answers first
+    rows: pl.DataFrame  # a row for each answer; has `group` and `slice` if their columns are named
+    parts: tuple[str, ...] = ()  # all parts of a run, the part of these answers first
 
 
 def read_answers(source: Path, options: ThresholdOptions, *, needs_probabilities: bool = True) -> Answers:
-    """Return the answers of a run or table: of a run without --part, those of the first part of its suite.
+    """Return the answers of a run or table; without --part, the answers of the first part of a run's suite.
 
-    Raises MetricError for answers that are labels alone, unless their probabilities are not needed.
+    Raises MetricError for answers without probabilities, if `needs_probabilities`.
     """
     columns = {"group": options.group_column, "slice": options.slice_column}
     named = {name: column for name, column in columns.items() if column is not None}
@@ -157,10 +160,10 @@ def read_answers(source: Path, options: ThresholdOptions, *, needs_probabilities
 
 
 def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return the predictions of one part by one method, and all parts. Raises ConfigError where there are none."""
+    """Return the predictions of one part by one method, and all parts. Raises ConfigError if there are none."""
     predictions = read_table(out, "predictions", record.tables).filter(definition=DEFINITION)
     methods, present = (predictions[name].unique().sort().to_list() for name in ("method", "part"))
-    # In the suites' order: of typed questions, the form that was asked without variation is the first.
+    # In the suites' order, in which the unchanged form of typed questions is the first part.
     parts = [part for of_suite in record.prompts.parts.values() for part in of_suite if part in present]
     require_known(f"{out} has no answers by the method", [options.method], methods)
     part = options.part or (IMPORTED if IMPORTED in parts else parts[0])
@@ -170,7 +173,14 @@ def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -
 
 
 def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:
-    """Add columns of the tables that a run's queries are from."""
+    """Add columns of the tables from which a run's queries are.
+
+    Args:
+        out: folder of the run.
+        record: its record.
+        rows: answers, with dataset and query_id.
+        named: name of the added column -> column of the table.
+    """
     if not named:
         return rows
     config = config_from_json(record.prompts.config, where=str(out / RUN_FILE))
@@ -186,7 +196,7 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
         if isinstance(dataset, MultipleChoiceDataset) or not path.is_file():
             raise ConfigError(f"{source.name} is no labelled table of your own: it has no column {[*named.values()]}.")
         own = _cells(path, named)
-        if isinstance(dataset, DecisionDataset):  # queries have the numbers of the rows
+        if isinstance(dataset, DecisionDataset):  # query_id is the number of the row
             cells = own.rename({"row": "query_id"})
         else:
             taken = SUITES[config.suites[0]].take(dataset, config)  # in the order of the suite's queries
@@ -199,7 +209,7 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
 
 
 def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.DataFrame:
-    """Add columns of a table of answers, whose rows are in the order of the table within each dataset."""
+    """Add columns of a table of answers to its answers, which within a dataset are in the order of the table."""
     cells = _cells(path, named).drop("row")
     if rows["dataset"].n_unique() > 1:
         hint = "By it the rows of several datasets are told apart, so that logs of several questions have no columns."
@@ -216,11 +226,11 @@ def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.Dat
 
 
 def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:
-    """Return `row`, the number of each row, and columns of a table as texts, under the names that thresholds know."""
+    """Return columns of a table as texts, named by the keys of `named`, and `row`, the number of each row."""
     columns = list(dict.fromkeys(named.values()))
     hint = "Say which with --group-column and --slice-column."
     numbers, rows = zip(*read_rows(path, columns, hint), strict=True)
-    # By all rows: the first hundred may have no cell, or whole numbers alone.
+    # Types are inferred from all rows: the first hundred may be empty, or whole numbers.
     table = pl.DataFrame(list(rows), schema=columns, orient="row", strict=False, infer_schema_length=None)
     named_columns = (pl.col(column).cast(pl.String).alias(name) for name, column in named.items())
     return table.select(pl.Series("row", numbers, dtype=pl.Int64), *named_columns)

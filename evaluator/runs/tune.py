@@ -25,28 +25,28 @@ from evaluator.runs.receipt import score_in_jobs
 from evaluator.tokens.table import tokenise
 
 _DATASETS = ("sst5", "trec", "agnews", "tweet_eval_emotion")
-"""A trial scores one after the other: four times, of prompts that the cache does not know."""
+"""Datasets that a trial scores one after the other. Each gives a time, with prompts that are not in the cache."""
 
-_QUERIES = {"cpu": 16, "cuda": 512}  # of each dataset, with two demonstration sets
+_QUERIES = {"cpu": 16, "cuda": 512}  # queries of each dataset, each with two demonstration sets
 _JOBS_OF_A_REPLICA = 4
 
 Settings = Mapping[str, Any]
-"""Options of a model, by name as in a settings file, in place of its own."""
+"""Name of an option, as in a settings file -> value to try."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The times of one engine."""
+    """The times and scores of one trial of an engine with some settings."""
 
-    seconds: tuple[float, ...]  # by dataset
+    seconds: tuple[float, ...]  # for each dataset of _DATASETS
     scores: pl.DataFrame  # schemas.SCORES
 
     def speed(self, base: "Trial") -> float:
-        """Return how many times as fast as another trial it was, in the median over datasets."""
+        """Return the speed relative to another trial: the median over datasets of the ratio of times."""
         return float(np.median(np.array(base.seconds) / self.seconds))
 
     def drift_nats(self, base: "Trial") -> float:
-        """Return the largest difference of a log-likelihood from another trial."""
+        """Return the largest absolute difference of a log-likelihood from another trial, in nats."""
         names = ["label_log_likelihoods", "label_log_likelihoods_base"]
         both = self.scores.join(base.scores, on="prompt_id", suffix="_base").explode(names)
         difference = pl.col(names[0]) - pl.col(names[1])
@@ -54,7 +54,7 @@ class Trial:
 
 
 def candidates(engine: str, machine: Machine, config: ModelConfig) -> Iterator[Settings]:
-    """Yield settings to try, each in addition to those that were kept before it."""
+    """Yield settings to try, each in addition to the settings that were kept before."""
     on_gpu, n_devices = machine.kind == "cuda", config.devices.n
     if on_gpu:
         yield from ({"engines_per_device": n} for n in (2, 4) if config.devices.per_replica == 1)
@@ -69,11 +69,12 @@ def candidates(engine: str, machine: Machine, config: ModelConfig) -> Iterator[S
 
 
 def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
-    """Try settings, write the faster ones, and return lines about all.
+    """Try settings, write the faster ones to `out`, and return a line about each trial.
 
-    Faster is what takes less time for every dataset, and in the median gains more than two trials of the same differ.
+    Settings are faster if they take less time for every dataset, and if the median gain exceeds the difference between
+    two trials of the unchanged settings.
 
-    Raises ConfigError or ModelError where the model cannot be loaded as it is configured.
+    Raises ConfigError or ModelError if the model cannot be loaded as it is configured.
     """
     source, engine = find_source(config), engine_name(config)
     config, machine = with_devices(source, config), find_machine(config)
@@ -105,7 +106,7 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
 
 
 def with_settings(config: ModelConfig, settings: Settings) -> ModelConfig:
-    """Return a configuration with some options of other values."""
+    """Return the configuration with options of its `steps` or `devices` set to these values."""
     for name, value in settings.items():
         part = "steps" if name in option_fields(StepsConfig) else "devices"
         options = getattr(config, part)
@@ -126,7 +127,7 @@ def _rate(trial: Trial, tables: list[pl.DataFrame]) -> str:
 def _trial(source: ModelSource, config: ModelConfig, tables: list[pl.DataFrame]) -> Trial:
     """Load an engine, or its replicas, and score each table once."""
     config = with_devices(source, config)
-    longest = max(len(context) for table in tables for context in table["context"]) + 64  # with its longest label
+    longest = max(len(context) for table in tables for context in table["context"]) + 64  # room for the longest label
     seconds, scores = list[float](), list[pl.DataFrame]()
     with TemporaryDirectory() as folder, closing(EngineLoader(source, config, Path(folder))) as loader:
         replicas = finish(loader.replicas(longest))

@@ -1,4 +1,4 @@
-"""`evaluator verify`: check every digest, schema, count, key and join of a run, and make again what needs no model."""
+"""`evaluator verify`: check every digest, schema, count, key and join of a run, and repair files that need no model."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
     damaged: Damaged
     path: Path
     what: str
-    command: str | None  # that makes it again; None: not known
+    command: str | None  # command that makes the file again; None: not known
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what}" + (f" Run: {self.command}" if self.command else "")
@@ -46,8 +46,8 @@ class Fault(NamedTuple):
 def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
     """Return the faults of a run, in the order of its stages; with `repair`, the faults that remain.
 
-    Prompts are built, tables measured and the page written again; scores need the model, so their command is named.
-    Raises StoreError for a folder without a run.
+    The repair builds prompts, measures tables and writes the page again. Scores need the model: their faults only name
+    the command. Raises StoreError for a folder without a run.
     """
     faults = yield from _found(out)
     if not repair or not faults:
@@ -63,24 +63,24 @@ def verify(out: Path, *, repair: bool = False) -> Stage[list[Fault]]:
 def _repair(run: RunFolder, damaged: set[Damaged]) -> Stage[None]:
     """Make damaged files again, and all files that depend on them."""
     if "record" in damaged:
-        return  # what was run is not known any more
+        return  # the configuration of the run is not known any more
     out, prompts = run.out, run.record.prompts
     for model in [] if run.record.scores else compared_models(out):
         yield from verify(model, repair=True)
     if "prompts" in damaged and prompts is not None:
         config = config_from_json(prompts.config, where=str(out / RUN_FILE))
-        check_config(config)  # by this version's names
+        check_config(config)  # whether this version has all its names
         built = yield from build_prompts(config, run.data.path)
         if built.store.fingerprint != prompts.fingerprint:
             raise StoreError(
                 f"the data or the program have changed since, so that other prompts were built. Run "
                 f"{run.record.commands.get('build', 'the first command')} again."
             )
-        damaged = {fault.damaged for fault in (yield from _found(out))}  # the scores may be whole with these prompts
+        damaged = {fault.damaged for fault in (yield from _found(out))}  # with these prompts, the scores may be intact
     if "scores" in damaged:
         return
     measures = run.record.measures
-    # Files that options of `evaluator measure` name may have changed since.
+    # A run with measure options is not measured again: files that the options name may have changed.
     if "tables" in damaged and run.record.scores and not (measures and measures.options):
         yield from pipeline.measure(out)
     if damaged & {"tables", "page"}:
@@ -121,7 +121,7 @@ def _prompt_faults(run: RunFolder) -> Iterator[Fault]:
         counts = {"requests": prompts.requests, "prompts": prompts.distinct_prompts}
         store = run.data.store(prompts.fingerprint)
         command = command_for("verify", run.out, "--repair")
-        if run.record.model and run.record.model.kind == "imported":  # its prompts are made of the answers
+        if run.record.model and run.record.model.kind == "imported":  # its prompts come from the answers
             command = score_command(run.record, str(run.out))
         for path, what in _folder_faults("prompts", store, partial(_prompt_rows, counts=counts)):
             yield Fault("prompts", path, what, command)
@@ -133,7 +133,7 @@ def _score_faults(run: RunFolder) -> Iterator[Fault]:
         return
     faults: list[tuple[Path, str]] = []
     for number, paths in enumerate(data.scored(scores)):
-        if number:  # the prompts of the first round are checked by themselves
+        if number:  # _prompt_faults checks the prompts of the first round
             faults += _folder_faults("prompts", paths.store, _prompt_rows)
         faults += _folder_faults("tokens", paths.tokens, _token_rows)
         faults += _folder_faults("scores", paths.scores, _score_rows)
@@ -162,7 +162,7 @@ def _table_faults(run: RunFolder) -> Iterator[Fault]:
         for name in tables:
             for path, what in _damaged_table(out, name, tables):
                 yield Fault("tables", path, f"{name}: {what}", command)
-    command = command_for("report", out) if folders.model_runs(out) else "evaluator compare"  # of the same runs
+    command = command_for("report", out) if folders.model_runs(out) else "evaluator compare"  # with the same runs
     try:
         compared = (read_json(out / folders.COMPARISON_FILE) or {}).get("tables", {})
     except StoreError as error:
@@ -186,7 +186,7 @@ def _damaged_table(out: Path, name: str, digests: Mapping[str, str]) -> FileFaul
 
 
 def _folder_faults(kind: Kind, folder: Path, rows: Callable[[Path, Any], FileFaults]) -> FileFaults:
-    """Yield the faults of a manifest and of the files that it lists; of their rows if these have none."""
+    """Yield the faults of a folder's manifest and files; if there are none, the faults that `rows` finds in rows."""
     manifest_type, listed = MANIFESTS[kind]
     try:
         manifest, what = read_record(folder / MANIFEST, manifest_type), "It is missing."
@@ -200,7 +200,7 @@ def _folder_faults(kind: Kind, folder: Path, rows: Callable[[Path, Any], FileFau
 
 
 def _prompt_rows(folder: Path, manifest: StoreManifest, counts: Mapping[str, int] | None = None) -> FileFaults:
-    """Yield the faults of the rows of a prompt store; `counts` are the counts in the record, if it has any."""
+    """Yield the faults of the rows of a prompt store; `counts`: counts of rows in the record."""
     store = PromptStore(folder, manifest, verified={*manifest.files})
     requests, prompts = store.requests().collect(), store.prompts().collect()
     yield from _frame_faults(folder / "requests", requests, schemas.REQUESTS, schemas.REQUESTS_KEY)

@@ -1,4 +1,4 @@
-"""`evaluator gate RUN --watch LOG`: test whether later answers are as good as was promised, or have changed."""
+"""`evaluator gate RUN --watch LOG`: test whether later answers keep what thresholds promised, or have changed."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """One thing that may have drifted, and the evidence that it has."""
+    """One test: the quantity that may have drifted, and the evidence that it has."""
 
-    about: str
-    found: str  # in words
-    n: int  # values that were bet on: used answers or their groups, or pairs that changed
-    e_value: float  # capital of the bettor, at its largest
+    about: str  # the tested quantity
+    found: str  # result in words
+    n: int  # tested values: used answers or their groups, or pairs that changed
+    e_value: float  # largest capital of the bettor so far (statistics.betting)
     needed: float  # e_value of an alarm: number of tests / level
-    alarm_at: int | None  # value, from 1, at which the alarm was first raised
+    alarm_at: int | None  # number of the value, from 1, that first raised the alarm; None: no alarm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,22 +50,23 @@ class Watch:
 
 
 def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
-    """Test whether a log has drifted from a run; may be asked after every new row of the log.
+    """Test whether a log has drifted from a run. The test may be repeated after every new row of the log.
 
-    With gold labels and thresholds, the error rate of used answers is tested against what each threshold promised.
-    Else the log holds the run's first inputs asked again, in their order, and the changes of each pair are tested for a
-    direction: of the largest probability, of the probability of each option, and of the answers that are used.
+    With gold labels and thresholds, the error rate of used answers is tested against the promise of each threshold.
+    Otherwise the log must hold answers to inputs of the run that were asked again. Then the changes from the first to
+    the later answers are tested for a direction: of the largest probability, of each option's probability, and of the
+    share of used answers.
 
     All tests together raise a false alarm with a probability of at most LEVEL, however often they are made, as long as
-    the log keeps its rows and grows at its end, by whole groups where the thresholds have a group column.
+    the log keeps its rows and grows at its end (by whole groups, if the thresholds have a group column).
 
     Args:
         run: folder of a run, or a table of answers.
-        log: folder of a run or table of answers, as `evaluator import` reads; without gold labels, label_names and
-            label_probs.
-        thresholds_file: as `evaluator threshold --out` writes it; thresholds.json in the run's folder if left out.
+        log: folder of a run, or a table of answers as `evaluator import` reads it; gold labels may be missing.
+        thresholds_file: file that `evaluator threshold --out` writes; None: thresholds.json in the run's folder, if it
+            exists.
 
-    Raises ConfigError, DatasetError, MetricError and StoreError for what cannot be read, or cannot be tested.
+    Raises ConfigError, DatasetError, MetricError and StoreError for files that cannot be read or tested.
     """
     path = thresholds_file or run / THRESHOLDS
     file = read_thresholds(path) if thresholds_file or path.is_file() else None
@@ -83,7 +84,7 @@ def watch(run: Path, log: Path, thresholds_file: Path | None = None) -> Watch:
 
 @contextmanager
 def _whole_rows(log: Path) -> Iterator[Path]:
-    """Yield a log, or a copy without its last line where that is JSON lines' and still being written."""
+    """Yield the log, or a copy without the last line if the log is JSON lines and that line is incomplete."""
     content = read_bytes(log) if log.suffix == JSON_LINES and log.is_file() else b"\n"
     before, _, last = content.rpartition(b"\n")
     try:
@@ -122,17 +123,17 @@ def _verdict(tests: Sequence[_Test]) -> Watch:
 
 
 def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
-    """Yield a test of each threshold that promises something about the answers that it uses."""
+    """Yield a test of the error rate for each threshold with a promise. Raises ConfigError if there is none."""
     rows = thresholds.answer_rows(answers, file.yes)
     promises = [each for each in file.thresholds if each.threshold is not None and each.target is not None]
     if not promises:
         raise ConfigError("The thresholds promise nothing that a log could break. Choose others: evaluator threshold.")
     for promise in promises:
         _, rows_of, hits = thresholds.counted(rows.filter(thresholds.is_about(promise)), promise)
-        is_rate = promise.measure == "false_positive_rate"  # of errors; other measures are shares of right answers
+        is_rate = promise.measure == "false_positive_rate"  # the only measure that is a share of errors
         target = promise.target or 0.0
         wrong, limit = (rows_of[hits], target) if is_rate else (~rows_of[hits], 1 - target)
-        # Rows of a group are one value, at the place of its first: they are not independent.
+        # Rows of a group are not independent: their mean is one value, at the position of the first row.
         values = rows_of.select("group", wrong=wrong.cast(pl.Float64)).group_by("group", maintain_order=True).mean()
         n, n_wrong = rows_of.height, int(wrong.sum())
         named = [part for part in (promise.question, promise.option, promise.slice) if part is not None]
@@ -146,7 +147,7 @@ def _changes(
 ) -> Iterator[_Test]:
     """Yield tests of the direction of changes: of the largest probability, used answers, and every option.
 
-    The tests follow from the run, so that their number, which an alarm depends on, does not grow with the log.
+    Their number, on which the limit of an alarm depends, follows from the run alone and does not grow with the log.
     """
     pairs = _paired(run, log, before, after)
     flipped = pairs["label_probs"].list.arg_max() != pairs["label_probs_b"].list.arg_max()
@@ -175,17 +176,18 @@ def _changes(
 
 
 def _paired(run: Path, log: Path, before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Return the answers to the same inputs, those of the log with the suffix _b.
+    """Return pairs of answers to the same inputs: `label_probs` of the run, `label_probs_b` of the log.
 
-    They are told by what was asked, and where no request is known to both by their order in each question.
+    Answers are paired by dataset and prompt_id; if run and log have none in common, by their order in each question.
+    Raises ConfigError if answers paired by order have different options.
     """
     asked = ["dataset", "prompt_id"]
     if is_by_order := after.join(before, on=asked, how="semi").is_empty():
-        if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # a table may name its question otherwise
+        if before["dataset"].n_unique() == after["dataset"].n_unique() == 1:  # names may differ
             after = after.with_columns(dataset=pl.lit(before["dataset"][0]))
         place = pl.int_range(pl.len()).over("dataset")
         before, after = (rows.with_columns(prompt_id=place) for rows in (before, after))
-    a, b = (  # equal prompts of a run have one score
+    a, b = (  # one row for each prompt: equal prompts of a run have one score
         rows.select("^(dataset|prompt_id|slice|label_names|label_probs)$").unique(
             asked, maintain_order=True, keep="first"
         )
