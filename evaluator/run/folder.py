@@ -126,7 +126,7 @@ def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:
 
 
 def _stores(first: PromptStore, record: RunRecord, out: Path) -> Iterator[PromptStore]:
-    """Yield the prompt stores of the first round and, if there is one, of the second, without unscored datasets."""
+    """Yield the prompt store of each round, the first round first, without datasets that cannot be scored."""
     scores, hint = record.scores, f"Run `{score_command(record, str(out))}`."
     for name in scores.stores if scores else [first.fingerprint]:
         is_first = name == first.fingerprint

@@ -66,7 +66,7 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
     Args:
         record: the record before the stage.
         stage: name of the stage.
-        elapsed_s: stage -> seconds, to add to the record's.
+        elapsed_s: stage -> seconds, added to those of earlier stages.
         sections: fields of RunRecord that the stage sets.
     """
     return replace(
@@ -256,7 +256,7 @@ def _with_sources(tables: set[Path]) -> set[Path]:
 
 
 def lock_path(folder: Path) -> Path:
-    """Return the lock file of a folder, which lies next to it, because the folder holds only results."""
+    """Return the path of a folder's lock file, which is next to the folder, because the folder holds only results."""
     return folder.with_name(f".{folder.name}.lock")
 
 

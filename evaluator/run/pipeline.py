@@ -1,4 +1,4 @@
-"""The stages of a run: build, score, measure, report. Each stage has a function, and `run` calls all of them."""
+"""Run the stages build, score, measure and report: each stage by its function, or all stages by `run`."""
 
 import logging
 import time

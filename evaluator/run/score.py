@@ -458,7 +458,7 @@ def begin_hashing(models: Sequence[ResolvedModel]) -> None:
 def begin_loading(resolved: ResolvedModel, data: Path, loader: EngineLoader) -> Stage[None]:
     """Begin to load a model in other processes, unless existing scores of the model may suffice.
 
-    A model whose weights were never hashed has no scores: they are stored by the hash.
+    Scores are stored under the hash of the weights: a model whose weights were never hashed has none.
     """
     source = resolved.source
     if not (loader.is_here or (source.is_hashed and scores_folder(source, resolved.config, data).exists())):

@@ -174,6 +174,7 @@ def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, f
     if until.target is not None:
         certified, refuted = capital(values, until.target, planned)
         return {"certified": certified, "refuted": refuted}
+    # Bets on a mean above and below each end of the margin around the accuracy of the base run.
     equal, margin = rows["known"].to_numpy().mean(), until.margin or 0.0
     above = capital(values, equal + margin, planned)
     below = capital(values, equal - margin, planned)

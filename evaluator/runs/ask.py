@@ -298,7 +298,7 @@ class _Asking:
             yield now
 
     def _require_service(self) -> None:
-        """Raise ModelError if the address accepts no connection. There is no retry: an address is more often wrong."""
+        """Raise ModelError if the address accepts no connection. No retry: a wrong address is likelier than a delay."""
         parts, host = urlsplit(self.what.options.url), self.what.options.host
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:

@@ -176,6 +176,7 @@ def _write(out: Path, runs: Sequence[tuple[dict[str, Any], ExportedRun]], rows: 
     content = {"runs": [about for about, _ in runs], "rows": rows, "published": published}
     write_json(out / BOARD_JSON, content)
     by_id, ends = {about["id"]: about for about, _ in runs}, ("rank_low", "rank_high", "ci_low", "ci_high")
+    # A row for each dataset of each entry.
     flat = [
         {**by_id[row["run"]], **{name: row[name] for name in (*ENTRY, "group")}}
         | dict(zip(ends, (*(row["rank"] or (None, None)), *row["interval"]), strict=True))

@@ -1,9 +1,9 @@
 """Find and remove files that no run needs, below a folder and in the cache of converted datasets (`evaluator clean`).
 
 Data stay unless it is certain that no run needs them: no prompts or scores are removed while a run is at work, or if a
-record cannot be read. A folder is removed only if this program has written all of it: its name has our form, its
-manifest is intact, and every file in it has a name that this program gives. If the process is killed, all runs are
-intact, because files that they read are never touched.
+record cannot be read. A folder is removed only if this program has written all of it: its manifest is intact, and the
+folder and every file in it have names that this program gives. If the process is killed, all runs are intact, because
+files that they read are never touched.
 """
 
 import re
@@ -129,7 +129,7 @@ def _remove(entry: Removable) -> bool:
 def _own_folder(kind: Kind, folder: Path) -> Removable:
     """Return a folder of prompts, tokens or scores as removable, with all its files.
 
-    Raises StoreError if the manifest is missing or damaged, or if a file may not be written by this program.
+    Raises StoreError if the manifest is missing or damaged, or if the folder holds a file of another origin.
     """
     manifest_type, listed = MANIFESTS[kind]
     manifest = read_record(folder / MANIFEST, manifest_type)

@@ -319,7 +319,7 @@ def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
 
 
 def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) -> Checks:
-    """Check that a second scoring repeats the first without its cache; then score in random order and batches."""
+    """Check that a second scoring agrees and reuses nothing of the first; then check random order and batches."""
     worst = _worst(drifts(again.scored, first.scores, "again"))
     is_new = again.computed_tokens == first.computed_tokens
     text = f"{'the same bits' if worst == 0 else f'at most {worst:.2g} nats apart'}, {again.computed_tokens:,} tokens "
@@ -333,7 +333,7 @@ def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) 
 
 
 def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
-    """Check that the engine computes as many tokens as planned: the floor by tokens at least, by blocks at most."""
+    """Check that the number of computed tokens is between the floors for sharing by tokens and by whole blocks."""
     unit, labels = engine.facts.prefix_block_tokens, pl.col("continuations").list.eval(pl.element().list.len())
     if unit is None or unit > 128:
         why = f"states are shared in units of {unit} tokens" if unit else f"{engine.facts.name} has no prefix cache"
@@ -409,6 +409,7 @@ def _small_cache(patient: _Patient) -> Checks:
         raise _SkippedError("the weights are quantised")
     config = replace(patient.config, dtype="float32", quantization=None)
     if engine_name(config) == "vllm":
+        # Room for the longest prompt with its labels, in whole blocks of 32 tokens.
         tokens = max(SMALL_CACHE_TOKENS, *(-(-(len(context) + 64) // 32) * 32 for context in patient.asked["context"]))
         config = replace(_eager(config), kv_cache_gib=tokens * source.kv_values_per_token * 4 / 2**30)
     with closing(load_engine(source, config)) as engine:

@@ -76,6 +76,7 @@ def _cache_kinds(text: Sequence[int], labels: Sequence[Sequence[int]]) -> dict[s
     front, body = text[:1], [token for token in text[1:] if token != text[0]]
     endings = [labels[0][0], labels[1][0]]
     stem = [*body[400 : 400 + _BLOCK]]
+    # Labels of one or many tokens, most of which share beginnings with each other.
     long = [stem[:1], stem, [*stem, endings[0]], [*stem, *body[40:48]], body[200:220], [stem[0], endings[0]]]
     beginnings = [[*front, *body[100 * n : 100 * n + 6 * _BLOCK]] for n in range(_N_BEGINNINGS)]
     return {

@@ -1,4 +1,4 @@
-"""Make a run of answers from other tools, which is measured and reported like any other run (`evaluator import`)."""
+"""Make a run of answers from other tools or services, which is measured like any other run (`evaluator import`)."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -55,12 +55,12 @@ def import_answers(
     Args:
         paths: tables, or samples of lm-evaluation-harness.
         out: folder of the run.
-        columns: which columns of the tables hold what.
+        columns: names of the columns of the tables.
         model: name of the model that answered.
         force: whether to replace a finished run in `out` that this one does not extend.
         costs: lines about what the answers cost, for the page.
 
-    Raises DatasetError, naming file, row and column, for what cannot be read, before anything is written.
+    Raises DatasetError, which names file, row and column, for answers that cannot be read, before anything is written.
     """
     started, clock = now(), time.monotonic()
     yield Progress(stage="Reading answers", done=0, total=len(paths), unit="files")

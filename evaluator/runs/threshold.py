@@ -24,7 +24,7 @@ from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.suites import SUITES
 
 DEFINITION = "paper"
-"""Definition of the predictions: label probabilities are unchanged results of the method."""
+"""Definition whose predictions are used, because it leaves the label probabilities of the method unchanged."""
 
 
 def threshold_report(
@@ -173,7 +173,7 @@ def _run_answers(out: Path, record: MeasuredRecord, options: ThresholdOptions) -
 
 
 def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: dict[str, str]) -> pl.DataFrame:
-    """Add columns of the tables from which a run's queries are.
+    """Add columns of the tables from which a run's queries come.
 
     Args:
         out: folder of the run.

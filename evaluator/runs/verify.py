@@ -200,7 +200,7 @@ def _folder_faults(kind: Kind, folder: Path, rows: Callable[[Path, Any], FileFau
 
 
 def _prompt_rows(folder: Path, manifest: StoreManifest, counts: Mapping[str, int] | None = None) -> FileFaults:
-    """Yield the faults of the rows of a prompt store; `counts`: counts of rows in the record."""
+    """Yield the faults of the rows of a prompt store; `counts`: numbers of rows in the record."""
     store = PromptStore(folder, manifest, verified={*manifest.files})
     requests, prompts = store.requests().collect(), store.prompts().collect()
     yield from _frame_faults(folder / "requests", requests, schemas.REQUESTS, schemas.REQUESTS_KEY)

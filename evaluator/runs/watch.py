@@ -157,6 +157,7 @@ def _changes(
         mean, ups, downs = float(difference.mean() or 0), (change > 0).sum(), (change < 0).sum()  # type: ignore[arg-type]
         ways = f"{mean:+.4f} on average, up {ups:,} times, down {downs:,} times"
         found = f"{ways}; {flipped.sum():,} of {pairs.height:,} answers are another option"
+        # Only the directions are tested; pairs without a change are left out, as in McNemar's test.
         signs = np.sign(np.round(difference.to_numpy(), thresholds.DECIMALS))
         return f"inputs asked again, {about}", found, two_sided_e_process(signs[signs != 0])
 
