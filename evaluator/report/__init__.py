@@ -1,1 +1,1 @@
-"""Write the report: one self-contained HTML page from the record and the tables of a run."""
+"""Write the report of a run: one self-contained HTML page, made from the record and the tables of the run."""

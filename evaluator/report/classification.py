@@ -1,4 +1,4 @@
-"""Build the sections of a classification run: methods, results, reliability and confusion of every part."""
+"""Build the sections of a classification run: for each part methods, results, reliability, coverage and confusion."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -55,24 +55,25 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 TEXTS = texts("evaluator.report")
 
 INTERVAL_FIGURES = ("accuracy", "true_label_probability")
-"""Metrics with a figure; the expected value of a random guess is 1 / n_labels for both."""
+"""Metrics whose values and intervals are drawn; uniform guessing has the expected value 1 / n_labels in both."""
 
 MAX_LABELS = 100
-"""Labels of a confusion matrix on a page: it has a cell for every two."""
+"""Largest number of labels for which a page has a confusion matrix, which has n_labels x n_labels cells."""
 
 FIGURE_DEFINITION = "paper"
-"""Definition of reliability diagrams and confusion matrices, whichever definition the reader has chosen."""
+"""Definition of the reliability diagrams and confusion matrices; the reader cannot switch it."""
 
 
 def classification_sections(
     run: MeasuredRun, *, texts: MetricTexts = CORE_TITLES, without_parts: Collection[str] = ()
 ) -> Iterator[Section]:
-    """Yield the sections of each part: a comparison of methods, the first method in full, other methods folded.
+    """Yield the sections of each part: a comparison of its methods, then the first method open, the others folded.
 
     Args:
-        run: with the tables metrics, label_spaces, reliability, confusion and method_differences.
+        run: measured run with the tables metrics, label_spaces, reliability, confusion and method_differences; the
+            tables coverage, thresholds and risk_coverage are optional.
         texts: titles of metrics.
-        without_parts: parts that are left out.
+        without_parts: names of parts to leave out.
     """
     metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
     groups = list(by_method(metrics))
@@ -81,13 +82,13 @@ def classification_sections(
         PartResults(suite, part, method, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
         for number, ((suite, part, method), rows) in enumerate(groups, 1)
     ]
-    # Consecutive results of one suite and part: its methods.
+    # Results are sorted by suite and part, so a run of equal places holds the methods of one part.
     for _, methods in groupby(results, key=lambda result: result.place):
         yield from _part_sections(run, [*methods], has_other_parts=has_other_parts)
 
 
 def with_head(sections: Sequence[Section], run: MeasuredRun, notes: Sequence[str]) -> list[Section]:
-    """Return the sections; the first has the notes, definitions and datasets for the head and controls of the page."""
+    """Return the sections; the first one also gets the notes, definitions and datasets of the whole page."""
     present = set(run.table("metrics")["definition"])
     definitions = {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
     head = {"notes": tuple(notes), "definitions": definitions, "datasets": tuple(datasets_of(run))}
@@ -121,7 +122,12 @@ def _part_sections(run: MeasuredRun, results: Sequence[PartResults], *, has_othe
 
 
 def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str = "") -> Iterator[Section]:
-    """Yield the sections of one method; without navigation there are no figures of intervals."""
+    """Yield the sections of one method.
+
+    Args:
+        navigation: entry of the results in the contents of the page; "": the method has no entry, and no figures of
+            intervals.
+    """
     datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
     headlines, others = (results.texts.headlines(results.metrics, others=is_other) for is_other in (False, True))
     headline, further = (list(by_definition(metrics, datasets)) for metrics in (headlines, others))
@@ -136,7 +142,7 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
     bins, confusion = (in_group(run.table(name), results) for name in ("reliability", "confusion"))
     if bins.height:
         yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
-    if "coverage" in run.record.tables:  # a run that an earlier version measured has none
+    if "coverage" in run.record.tables:  # runs of earlier versions lack the table
         names_of_tables = ("coverage", "thresholds", "risk_coverage")
         coverage, thresholds, curves = (
             in_order(in_group(run.table(name), results), datasets) for name in names_of_tables
@@ -155,12 +161,12 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
 
 
 def in_group(table: pl.DataFrame, results: PartResults) -> pl.DataFrame:
-    """Return the rows of one part and method."""
+    """Return the rows of the table that belong to the part and method of the results."""
     return table.filter(suite=results.suite, part=results.part, method=results.method)
 
 
 def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: Sequence[str]) -> Iterator[Block]:
-    """Yield the results under one definition: means, table, and accuracies against guessing."""
+    """Yield the blocks of one definition: means over datasets, table of datasets, and tests against guessing."""
     texts, present = results.texts, [name for name in names if name in rows.columns]
     mean = rows if rows.height == 1 else rows.filter(dataset=MEAN_OVER_DATASETS)
     if mean.height:
@@ -168,6 +174,7 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
         yield Filled("summary.html", {"items": mean_items(cells, texts)})
     accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
     is_judged = accuracies is not None and bool(accuracies["verdict"].count())
+    # Every metric has numbers of queries and requests: take those of the first metric that was measured.
     sizes = pl.struct(
         pl.coalesce(pl.col(name).struct.field(size) for name in present).alias(size)
         for size in ("n_queries", "n_requests")
@@ -191,7 +198,11 @@ def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: S
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
-    """Yield the number of accuracies with each verdict, and the table of the tests."""
+    """Yield a sentence with the number of datasets of each verdict, and the folded table of the tests.
+
+    Args:
+        accuracies: rows of schemas.METRICS with metric "accuracy", of one method and definition.
+    """
     of_datasets = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     n_datasets = of_datasets.height
     judged = [
@@ -230,7 +241,7 @@ def _tests_table(tested: pl.DataFrame) -> Table:
 def _further_section(
     results: PartResults, names: Sequence[str], further: Sequence[tuple[str, pl.DataFrame]]
 ) -> Section:
-    """Build the folded section of the metrics that are no headlines: proper scores with their parts, and label mass."""
+    """Build the folded section of the metrics that are not headlines: proper scores, their components, label mass."""
     columns = [DATASET, *(metric_column(name, results.texts) for name in names)]
     of_scores = TEXTS["score_meaning"] if "brier_score" in names else ""
     of_mass = TEXTS["mass_meaning"] if "label_mass_median" in names else ""
@@ -246,7 +257,7 @@ def _further_section(
 
 
 def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]]) -> Section:
-    """Build the section with figures of INTERVAL_FIGURES for each definition."""
+    """Build the section that draws the metrics of INTERVAL_FIGURES, with intervals, for each definition."""
     keys = {"value": "value and 95% interval", "chance": "chance, 1 / labels", "majority": "majority label (accuracy)"}
 
     def pair(rows: pl.DataFrame) -> Panels:
@@ -258,10 +269,15 @@ def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.Da
 
 
 def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of a figure of intervals; the majority label is a baseline of accuracy only."""
+    """Return the rows of a figure of intervals (figures.interval_rows); `majority` is null unless accuracy is drawn.
+
+    Args:
+        metric: "accuracy" or "true_label_probability".
+        rows: table of results of one definition, as table.by_definition yields it.
+    """
     shown = ("dataset", "value", "ci_low", "ci_high", "chance", "majority", "verdict")
     values = rows.select("dataset", metric).drop_nulls().unnest(metric).select(shown)
-    if metric != "accuracy" and "accuracy" in rows.columns:  # a random guess has the same chance
+    if metric != "accuracy" and "accuracy" in rows.columns:  # chance, 1 / n_labels, is recorded with accuracy only
         values = values.update(rows.select("dataset", pl.col("accuracy").struct.field("chance")), on="dataset")
 
     def description(row: Row) -> str:
@@ -274,23 +290,23 @@ def _interval_rows(metric: str, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def described(rows: pl.DataFrame, description: Callable[[Row], str]) -> pl.Series:
-    """Return the column `description` of a figure's rows."""
+    """Return the column `description` of a figure: the text of `description` for each row."""
     return pl.Series("description", map(description, rows.iter_rows(named=True)), dtype=pl.String)
 
 
 def value_text(row: Row) -> str:
-    """Describe a value in a figure; the text begins with the dataset, by which page.js finds the row."""
+    """Describe a value with its interval; the text begins with the dataset, because page.js finds rows by it."""
     ends = f"{recorded(row['ci_low'])} to {recorded(row['ci_high'])}"
     return f"{row['dataset']}: {row['value']:.3f}, 95% interval {ends}"
 
 
 def recorded(value: float | None) -> str:
-    """Return a value with three decimals, or "not recorded"."""
+    """Return a value with three decimals, "not recorded" for None."""
     return "not recorded" if value is None else f"{value:.3f}"
 
 
 def _reliability_section(results: PartResults, headline: Mapping[str, pl.DataFrame], bins: pl.DataFrame) -> Section:
-    """Build the section with a reliability diagram for each dataset; `bins` are schemas.RELIABILITY, in order."""
+    """Build the section with a reliability diagram for each dataset; `bins` is schemas.RELIABILITY, sorted."""
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
     cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
     errors = {row["dataset"]: f"ECE {number(row['expected_calibration_error']['value'])}" for row in cells}
@@ -302,7 +318,11 @@ def _reliability_section(results: PartResults, headline: Mapping[str, pl.DataFra
 def _coverage_section(
     results: PartResults, coverage: pl.DataFrame, thresholds: pl.DataFrame, curves: pl.DataFrame
 ) -> Section:
-    """Build the section of schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE of one method."""
+    """Build the section of coverage: two tables, and accuracy over the share of used answers for each dataset.
+
+    Args:
+        coverage, thresholds, curves: schemas.COVERAGE, THRESHOLDS and RISK_COVERAGE of one part and method.
+    """
     area, excess, temperature = (
         Column(title, name, interval=(f"{name}_low", f"{name}_high"))
         for title, name in (("AURC", "aurc"), ("Excess AURC", "excess_aurc"), ("Temperature", "temperature"))
@@ -328,7 +348,12 @@ def _coverage_section(
 
 
 def confusion_matrix(dataset: str, labels: Sequence[str], confusion: pl.DataFrame) -> Matrix:
-    """Return the confusion matrix of one dataset; a pair of labels that is missing in `confusion` counts 0."""
+    """Return the confusion matrix of one dataset, each cell shaded by its share of the row.
+
+    Args:
+        labels: label names in label-space order.
+        confusion: schemas.CONFUSION of one dataset and method; a missing pair of labels counts 0.
+    """
     counts = {(gold, pred): n for gold, pred, n in confusion.select("gold", "pred", "n_requests").iter_rows()}
 
     def cell(gold: int, pred: int, total: int) -> MatrixCell:

@@ -1,4 +1,4 @@
-"""Build the section that compares the methods of a part: one table a metric, with differences to vanilla."""
+"""Build the section that compares the methods of a part: a table for each metric, with differences to vanilla."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -36,46 +36,46 @@ TEXTS = texts("evaluator.report")
 
 
 MAX_LEVEL_TITLES = 6
-"""Datasets whose names fit above their columns; names of more are turned upright."""
+"""Largest number of datasets whose names fit horizontally above their columns; more names are set vertically."""
 
 MEAN = f"on {MEAN_OVER_DATASETS}"
-"""Column of the means over datasets in a table of methods."""
+"""Column with the means over datasets in the frame of method_rows."""
 
 
 @dataclass(frozen=True)
 class PartResults:
-    """The metrics of one part under one method."""
+    """The metrics of one part and method, with what the sections about them need."""
 
     suite: str
     part: str
     method: str
-    anchor: str
+    anchor: str  # id of the results on the page; anchors of sections begin with it
     metrics: pl.DataFrame  # schemas.METRICS
-    texts: MetricTexts
-    is_alone: bool  # the page has no other results
+    texts: MetricTexts  # titles of metrics
+    is_alone: bool  # whether the page has no other results
 
     @property
     def place(self) -> str:
-        """Return the suite and part."""
+        """Return the suite and part, as a title."""
         return f"{self.suite} / {self.part}" if self.part else self.suite
 
     @property
     def about(self) -> str:
-        """Return suite, part and method."""
+        """Return the suite, part and method, as a title."""
         return f"{self.place}, {self.method}"
 
     @property
     def subtitle(self) -> str:
-        """Return the subtitle of sections about the results."""
+        """Return the subtitle of the sections: suite, part and method, or nothing if the page has no other results."""
         return "" if self.is_alone else self.about
 
     def section(self, kind: str, title: str, content: Sequence[Block]) -> Section:
-        """Return a section about the results; `kind` ends its anchor and is its CSS class."""
+        """Return a section about the results; `kind` is the end of its anchor and its CSS class."""
         return Section(f"{self.anchor}-{kind}", title, content, subtitle=self.subtitle, kind=kind)
 
 
 def datasets_of(run: MeasuredRun) -> list[str]:
-    """Return the measured datasets, in the order of the benchmark."""
+    """Return the names of the measured datasets, in the order of the benchmark."""
     return dataset_order(run.table("metrics"), run.record.prompts.datasets)
 
 
@@ -85,22 +85,27 @@ def method_order(method: str) -> tuple[int, str]:
 
 
 def by_method(metrics: pl.DataFrame) -> Iterator[tuple[tuple[Any, ...], pl.DataFrame]]:
-    """Yield suite, part and method of each results table, and its rows; methods in the order of method_order."""
+    """Yield (suite, part, method) and the rows of each group, sorted by suite, part and method_order.
+
+    Args:
+        metrics: schemas.METRICS.
+    """
     groups = metrics.group_by(GROUP, maintain_order=True)
     yield from sorted(groups, key=lambda group: (*group[0][:2], method_order(group[0][2])))
 
 
 def method_summary(method: str) -> str | None:
-    """Return the summary of a registered method, None for others."""
+    """Return the summary of a method of METHODS, None for any other method."""
     return METHODS[method].summary if method in METHODS else None
 
 
 def difference_column(title: str, of: str, between: Callable[[Row], str] | None = None) -> Column:
-    """Return a column of paired differences: compare.schema.DIFFERENCES, shaded by their sign.
+    """Return a table column of paired differences with interval and p-values, shaded by the sign of the difference.
 
     Args:
-        of: column of structs with the columns of DIFFERENCES.
-        between: names both sides, for the tooltip.
+        title: title of the column.
+        of: column of the frame, whose structs have the fields of compare.schema.DIFFERENCES.
+        between: returns a text with the names of both sides of a difference, for the tooltip; None: no names.
     """
 
     def tip(row: Row) -> str:
@@ -123,14 +128,14 @@ def difference_column(title: str, of: str, between: Callable[[Row], str] | None 
 
 
 def sign(row: Row) -> str:
-    """Return the sign of a difference, or "unclear" where it could be 0 at the 5% level after correction."""
+    """Return "positive", "negative", or "unclear": not significant at the 5% level after Holm's correction."""
     if row["p_holm"] > LEVEL:
         return "unclear"
     return "positive" if row["difference"] > 0 else "negative"
 
 
 def test_tip(row: Row) -> str:
-    """Describe the test of a difference."""
+    """Describe the test of a difference: both p-values, test, number of tests, smallest detectable difference."""
     return (
         f"p {row['p_value']} ({row['test']}), {row['p_holm']} after Holm's correction for "
         f"{plural(row['n_tests'], 'test')}; smallest detectable difference {number(row['min_detectable'])}"
@@ -143,10 +148,10 @@ def methods_section(
     """Build the section that compares the methods of a part.
 
     Args:
-        run: with the table method_differences.
-        results: of all methods of the part, in the order of rows.
-        names: metrics that are means over queries, in the order of tables.
-        navigation: entry in the contents.
+        run: measured run with the table method_differences.
+        results: results of all methods of the part, in the order of the rows.
+        names: metrics to compare, in the order of the tables; each is a mean over queries.
+        navigation: entry of the section in the contents of the page.
     """
     first, n_shots = results[0], run.record.prompts.n_shots
     metrics = pl.concat([one.metrics for one in results])
@@ -170,9 +175,12 @@ def methods_section(
 
 
 def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
-    """Return for each metric, method and dataset a struct `cell`: its row of METRICS, its difference, is_best.
+    """Return a row for each metric, method and dataset, with a struct `cell` of all that a table cell shows.
 
-    A value is best if it is the highest of its dataset, and its difference to vanilla positive after the correction.
+    Returns:
+        metric, method, dataset, and `cell`: the columns of schemas.METRICS, `against` (the row of DIFFERENCES between
+        the method and vanilla), `difference`, and `is_best`: the value is the highest on its dataset, and the
+        difference to vanilla is significantly positive after Holm's correction.
     """
     against = differences.select(
         "metric", "dataset", method="method_a", against=pl.struct(pl.exclude("metric", "dataset", "method_a"))
@@ -187,12 +195,22 @@ def _cells(metrics: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
 
 
 def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: int | None) -> pl.DataFrame:
-    """Return a row for each method, with a column of structs for each dataset, named "on" and the dataset."""
+    """Return a row for each method: method, anchor, place, summary, labelled, minus, and a column for each dataset.
+
+    Args:
+        cells: rows of _cells of one metric.
+        results: results of all methods of the part, in the order of the rows.
+        n_shots: demonstrations in a prompt; None if prompts differ.
+
+    Returns:
+        The columns of datasets are named "on DATASET" and have the structs `cell`; `minus` is the difference of the
+        mean over datasets to vanilla; `labelled` is the number of labelled examples that a method uses in addition.
+    """
     wide = cells.with_columns(pl.format("on {}", "dataset")).pivot(on="dataset", index="method", values="cell")
     about = []
     for place, one in enumerate(results, 1):
         known = METHODS.get(one.method)
-        # Those that it uses in addition to vanilla's; inf for all, null if unknown.
+        # Labelled examples that the method uses in addition to the demonstrations; inf: all, null: unknown.
         labelled = known.labelled_examples(n_shots) if known and n_shots is not None else None
         about.append((one.method, one.anchor, f"{place:03}", method_summary(one.method), labelled))
     names = dict.fromkeys(("method", "anchor", "place", "summary"), pl.String) | {"labelled": pl.Float64}
@@ -203,7 +221,7 @@ def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: in
 
 
 def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
-    """Return the columns of a table of methods: means, then each dataset."""
+    """Return the columns of a table of methods: mean, difference to vanilla, datasets, and sizes."""
 
     def labelled_text(n: float) -> str:
         return "all" if math.isinf(n) else f"{n:,.0f}"
@@ -233,7 +251,13 @@ def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:
 
 
 def _value_column(title: str, of: str, about: str) -> Column:
-    """Return a column of values with the mark of their verdict; bold where they are best."""
+    """Return a table column of values with the marks of their verdicts; the best value is bold.
+
+    Args:
+        title: title of the column.
+        of: column of structs in the frame of method_rows.
+        about: dataset, or "mean over datasets", for the tooltip.
+    """
 
     def tip(row: Row) -> str:
         text = f"{row['method']}, {about}: {row['value']}, 95% interval {interval(row['ci_low'], row['ci_high'])}"

@@ -1,6 +1,7 @@
-"""Write the notes and warnings at the top of a page: prompts of other definitions, missing labels, small label mass.
+"""Write the notes and warnings of a page, and summarise the metrics of a run in a few lines for a terminal.
 
-Summarise the metrics of a run in a few lines for a terminal.
+Notes and warnings are about parts that another definition measures, labels without training prompts, accuracies below
+the majority baseline, and small label mass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,24 +21,25 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 
 
 def verdict_lines(metrics: pl.DataFrame) -> list[str]:
-    """Return for each suite and part a line about vanilla, and a table of the other methods.
+    """Return lines for a terminal: for each suite and part, a line about vanilla and a table of the other methods.
 
-    The line has the mean accuracy, the baselines, and the number of datasets with each verdict, which is by the tests
-    against uniform guessing and the majority label, after correction for all tests of the run; the table has the mean
-    accuracy of each method and its difference to vanilla. Without vanilla, each method has such a line. One dataset has
-    its own accuracy and verdict.
-    Takes schemas.METRICS, of which the first measured definition of config.DEFINITIONS is shown; without verdicts
-    there are no lines.
+    The line has the mean accuracy over datasets, the baselines chance and majority, and the number of datasets with
+    each verdict (metrics.guessing.VERDICTS); if there is one dataset, its accuracy and verdict. The table has the mean
+    accuracy of each method and its difference to vanilla. In a part without vanilla, each method has a line.
+
+    Args:
+        metrics: schemas.METRICS. The first measured definition of config.DEFINITIONS is shown; rows of a method
+            without verdicts are left out.
     """
     is_judged = pl.col("verdict").is_not_null()
-    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS  # without a verdict where datasets differ in their queries
+    is_mean = pl.col("dataset") == MEAN_OVER_DATASETS  # has no verdict if datasets differ in their numbers of queries
     judged = metrics.filter(is_judged.any().over("suite", "part", "method"), is_judged | is_mean, metric="accuracy")
     parts = first_definition(judged).group_by("suite", "part", maintain_order=True)
     return [line for key, rows in parts for line in _part_lines(key, rows)]
 
 
 def throughput_line(scores: ScoresRecord) -> str | None:
-    """Describe the speed at which a run's own prompts were scored; None if earlier runs had scored all."""
+    """Describe the speed of scoring in a line for a terminal; None if this run scored no prompts itself."""
     rates = scores.throughput
     if not rates.elapsed_s or not scores.prompt_tokens:
         return None
@@ -54,7 +56,7 @@ def throughput_line(scores: ScoresRecord) -> str | None:
 
 
 def first_definition(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows under the first of config.DEFINITIONS that was measured."""
+    """Return the rows of the first definition, in the order of config.DEFINITIONS, that has rows."""
     measured = next((name for name in DEFINITIONS if name in set(rows["definition"])), None)
     return rows.filter(definition=measured) if measured else rows
 
@@ -97,14 +99,16 @@ def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
 
 
 SMALL_LABEL_MASS = 0.1
-"""Median label mass below which a reader is warned: nine tenths of the probability are on texts that are no label."""
+"""Median label mass below which the page has a warning: texts other than labels have over 90% of the probability."""
 
 
 def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Iterator[str]:
-    """Yield a note on the parts and methods whose prompts follow one definition and are not measured under the other.
+    """Yield at most one note: the parts and methods that paper and released code give different prompts.
+
+    A run has the prompts of one of the two definitions, so these parts and methods have no results under the other.
 
     Args:
-        run: the run's record.
+        run: record of the run.
         metrics: schemas.METRICS.
     """
     followed = run.prompts.prompt_definition
@@ -123,10 +127,10 @@ def prompt_definition_notes(run: MeasuredRecord, metrics: pl.DataFrame) -> Itera
 
 
 def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
-    """Yield a note on the labels without training prompts.
+    """Yield a note for each dataset and set of labels that the training prompts of some methods lack.
 
     Args:
-        missing: as returned by methods.hidden_states.missing_classes.
+        missing: schemas.MISSING_CLASSES, as returned by methods.hidden_states.missing_classes.
     """
     if missing.is_empty():
         return
@@ -141,10 +145,13 @@ def missing_class_notes(missing: pl.DataFrame) -> Iterator[str]:
 
 
 def majority_warnings(run: MeasuredRun) -> Iterator[str]:
-    """Yield a sentence for each table of the user's on which vanilla is not more accurate than one label always is."""
+    """Yield a warning for each table of the user on which vanilla is not above the accuracy of the majority label.
+
+    Runs on published datasets have no such warnings.
+    """
     is_imported = run.record.model.kind == "imported"
     is_published = bool(run.record.prompts.config.get("datasets", True)) and not is_imported
-    # The answers are counted under the definition paper alone.
+    # The table `confusion` counts answers under the definition `paper` only.
     if is_published or "confusion" not in run.record.tables or run.table("confusion").is_empty():
         return
     accuracies = first_definition(run.table("metrics").filter(metric="accuracy", method=REFERENCE_METHOD))
@@ -155,7 +162,7 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
     for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
         key = {name: row[name] for name in ("suite", "part", "dataset")}
         confusion = run.table("confusion").filter(method=REFERENCE_METHOD, **key)
-        # In the place of predictions that are counted as wrong, the table has labels that nobody answered.
+        # An answer that counts as wrong is stored as a wrong label that the model never gave: do not name that label.
         notes = run.record.prompts.notes.get(row["dataset"], ())
         is_made_up = any("counted as wrong" in note or f"{row['part']} counts them as wrong" in note for note in notes)
         answers = confusion.group_by("pred").agg(pl.sum("n_requests"))
@@ -194,9 +201,10 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def label_mass_warnings(metrics: pl.DataFrame) -> Iterator[str]:
-    """Yield a sentence for each part of classification in which the median label mass of some datasets is small.
+    """Yield a warning for each part with datasets whose median label mass is below SMALL_LABEL_MASS.
 
-    Takes schemas.METRICS, of which the first measured definition is used.
+    Args:
+        metrics: schemas.METRICS; only parts with an accuracy, under the first measured definition.
     """
     classified = metrics.filter(metric="accuracy").select("suite", "part").unique()
     medians = first_definition(metrics.filter(metric="label_mass_median"))

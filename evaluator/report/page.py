@@ -1,6 +1,6 @@
 """Write a page from a list of sections: one HTML file that opens from disk without a network.
 
-Write the page of a board: a table with filters and a plot, both drawn by assets/board.js from the page's data.
+The page of a board is a table with filters and a plot, which assets/board.js draws from data in the page.
 """
 
 import base64
@@ -25,17 +25,24 @@ STYLE, THEME, SCRIPT = (f"evaluator.report:assets/{file}" for file in ("page.css
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """Head of a page."""
+    """Texts at the top of a page."""
 
-    kicker: str = "In-context classification"
+    kicker: str = "In-context classification"  # small line above the heading
     heading: str
-    subject: str
-    answer: str = ""  # the result in a sentence or two
-    warnings: tuple[tuple[str, str], ...] = ()  # subject (or "") and text of each
+    subject: str  # line below the heading and the answer: what the page is about
+    answer: str = ""  # main result, in a sentence or two
+    warnings: tuple[tuple[str, str], ...] = ()  # pairs of subject (or "") and text
 
 
 def write_page(path: Path, title: str, header: Header, sections: Sequence[Section]) -> Path:
-    """Write the page, sealed, and return its path; an existing file is replaced. Equal data give equal bytes."""
+    """Write the page with a seal (files.digests.sealed) and return its path; equal arguments give equal bytes.
+
+    Args:
+        path: HTML file; an existing file is replaced.
+        title: title of the document.
+        header: texts at the top.
+        sections: sections in order of the page.
+    """
     every = [section for outer in sections for section in outer.with_inner()]
     page = render(
         "page.html",
@@ -52,12 +59,17 @@ def write_page(path: Path, title: str, header: Header, sections: Sequence[Sectio
             "style": _joined([STYLE, *(section.style for section in every)]),
         },
     )
-    write_bytes(path, sealed(page.encode("utf-8", "backslashreplace")))  # of a path that is no UTF-8
+    write_bytes(path, sealed(page.encode("utf-8", "backslashreplace")))  # a path need not be UTF-8
     return path
 
 
 def render(template: str, variables: Mapping[str, object]) -> Markup:
-    """Fill a template. Texts from data and models are escaped; a variable that is missing is an error."""
+    """Fill a template: texts are escaped, Markup is not. Raises jinja2.UndefinedError for a missing variable.
+
+    Args:
+        template: file in evaluator/report/templates, or PACKAGE:FILE.
+        variables: name -> value.
+    """
     return Markup(_environment().get_template(template).render(variables))  # noqa: S704  (the environment escapes)
 
 
@@ -71,26 +83,31 @@ def _environment() -> jinja2.Environment:
 
 
 def _joined(scripts: Sequence[str]) -> Markup:
-    """Return the text of scripts or styles, each once."""
+    """Concatenate the texts of scripts or styles, each file once.
+
+    Args:
+        scripts: names of files, as in _text; "" is skipped.
+    """
     return Markup("\n".join(map(_text, dict.fromkeys(filter(None, scripts)))))  # noqa: S704  (files of packages)
 
 
 def _text(name: str) -> str:
-    """Return the text of a file, PACKAGE:FILE, or of one in evaluator/report/templates."""
+    """Return the text of the file PACKAGE:FILE, or of a file in evaluator/report/templates."""
     package, _, file = name.rpartition(":")
     return files(package or "evaluator.report").joinpath(file if package else f"templates/{file}").read_text("utf-8")
 
 
 def _digest(script: str) -> str:
-    """Return the hash by which a content security policy allows a script."""
+    """Return the SHA-256 of a script in base64, by which a content security policy allows it."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def write_board_page(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write the page and return its path. Equal data give equal bytes.
+    """Write the page of a board and return its path; equal content gives equal bytes.
 
     Args:
-        content: runs, rows and published, as runs/board.py has them.
+        path: HTML file; an existing file is replaced.
+        content: the lists `runs`, `rows` and `published`, as runs/board.py makes them.
     """
     groups = {row["group"] for row in content["rows"] if row["rank"]}
     n_runs, n_rankings = plural(len(content["runs"]), "run"), plural(len(groups), "ranking")

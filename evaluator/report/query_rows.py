@@ -1,6 +1,7 @@
-"""Arrange single queries for a page: which of them it shows, and their prompts with demonstrations kept once.
+"""Build the section in which a reader sorts, filters and reads single queries; assets/queries.js draws its table.
 
-Build the section in which a reader sorts, filters and reads single queries; assets/queries.js draws its table.
+A page has room for some queries only: chosen_rows chooses them. Their prompts share demonstrations, which are stored
+once.
 """
 
 import base64
@@ -18,14 +19,15 @@ from evaluator.report.table import DEFINITIONS, dataset_order
 from evaluator.schemas import PREDICTIONS_KEY, QUERIES_KEY
 
 MAX_CHARACTERS = 600
-"""Characters of a query whose whole prompt is not on the page."""
+"""Number of characters to which a query is cut if its whole prompt is not on the page."""
 
 MAX_NUMBERS = 80_000
-"""Answers and log-likelihoods of single queries on a page; with these two limits all of StaICC is under 5 MB."""
+"""Largest number of answers and log-likelihoods on a page."""
 MAX_PROMPTS = 1_500_000
+"""Largest number of characters of prompts on a page; with both limits the page of all of StaICC is under 5 MB."""
 
 RUN = ["suite", "part", "n_shots", "demonstration_set", "template", "noise_rate"]
-"""Columns that tell the prompts of one query apart."""
+"""Columns that identify a kind of prompts. A query has one prompt of each kind, and more if methods add prompts."""
 
 _VARIED = {
     "n_shots": "{}-shot",
@@ -33,58 +35,61 @@ _VARIED = {
     "template": "template {}",
     "noise_rate": "noise rate {}",
 }
-"""Column of RUN -> its words in the name of a kind of prompts."""
+"""Column of RUN -> template of its part in the name of a kind of prompts."""
 
-_DECIMALS = 3
+_DECIMALS = 3  # of log-likelihoods on the page
 
 
 class NumberColumn(NamedTuple):
-    """A column of numbers, before those of the gold label, the predicted label and the text."""
+    """A column of numbers in the table of queries, left of gold label, predicted label and text."""
 
-    name: str
+    name: str  # column of QueryNumbers.rows
     title: str
     digits: int  # after the decimal point
-    width: float  # rem
+    width: float  # in rem
 
 
 class QueryNumbers(NamedTuple):
-    """Numbers of single queries that only one suite has."""
+    """Numbers of single queries that only the suite of a run knows, such as PVI."""
 
     columns: tuple[NumberColumn, ...] = ()
-    # Those of QUERIES_KEY and `method` that tell its rows apart, the columns by their names, and `is_right`, without
-    # which an answer is right that is the gold label.
+    # Key columns (some of QUERIES_KEY, and `method`), the columns of numbers, and optionally `is_right`. Without
+    # `is_right`, an answer is right if it is the gold label.
     rows: pl.LazyFrame = pl.LazyFrame()
-    note: str = ""  # what the columns are, for the text above the table
+    note: str = ""  # explanation of the columns, shown above the table
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the columns of numbers, and is_right if rows have it."""
+        """Return the columns of `rows` that are not key columns: the numbers, and is_right if present."""
         present = self.rows.collect_schema()
         return [name for name in (*(column.name for column in self.columns), "is_right") if name in present]
 
 
 def cut_text(text: pl.Expr) -> pl.Expr:
-    """Cut a text to MAX_CHARACTERS."""
+    """Return the text, cut to MAX_CHARACTERS with an ellipsis if it is longer."""
     is_long = text.str.len_chars() > MAX_CHARACTERS
     return pl.when(is_long).then(text.str.head(MAX_CHARACTERS) + " …").otherwise(text)
 
 
 class Chosen(NamedTuple):
-    """The rows of QUERIES on a page."""
+    """The rows of schemas.QUERIES that a page shows."""
 
-    rows: pl.DataFrame  # in the order of their queries, which take turns
-    n_rows: int  # of the whole table
-    n_queries: int
-    condition: pl.Expr  # on part, dataset and query_id: holds for these rows and few others
+    rows: pl.DataFrame  # schemas.QUERIES, is_later and turn; by turn: first query of every dataset, then second, ...
+    n_rows: int  # number of rows of the whole table
+    n_queries: int  # number of queries of the whole table
+    condition: pl.Expr  # filter on part, dataset and query_id that keeps these rows and few others
 
 
 def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str]) -> Chosen:
-    """Choose the rows that fit on a page, in the order of QUERIES: the first queries of every dataset with all prompts.
+    """Choose the rows of a page within MAX_NUMBERS: the first queries of every dataset, each with all its prompts.
+
+    Datasets take turns: turn 1 has the first query of every dataset, turn 2 the second, and so on. Turns are shown as
+    long as they fit completely; if already the first does not, as many of its rows as fit.
 
     Args:
         queries: schemas.QUERIES; only rows that may fit are read into memory.
-        n_answers: to all of these rows.
-        later_parts: parts whose rows come after those of all queries of the others.
+        n_answers: number of answers to all rows of `queries`, of all methods.
+        later_parts: parts that are shown only if all queries of the other parts fit.
     """
     is_later = pl.col("part").is_in(later_parts)
     marked = queries.with_columns(pl.col("dataset").cast(pl.Categorical), is_later=is_later)
@@ -93,18 +98,19 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     by_query = sizes.collect(engine="streaming")
     n_rows = int(by_query["n_rows"].sum())
     n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
-    # Of a dataset with millions of queries, the first are enough: a turn takes one number at least.
+    # A query takes one number at least, so the first MAX_NUMBERS queries of a dataset are enough to choose from.
     limit = by_query.group_by("is_later", "dataset").agg(limit=pl.col("query_id").bottom_k(MAX_NUMBERS).max())
     by_query = by_query.join(limit, on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("limit"))
-    # What a turn takes: every dataset's first query, then every dataset's second, and so on.
+    # Numbers of a turn: one log-likelihood for each label of a prompt, and two numbers (predicted label, P(gold)) for
+    # each answer, of which a row has the mean number.
     of_answers = 2 * n_answers / max(n_rows, 1)
     numbers = pl.col("n_labels") + pl.col("n_rows") * of_answers
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
     by_turn = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
-    # Whole turns: a query is there with all its prompts, or, where one is already too much, with those that fit.
+    # Keep whole turns up to the limit, and always the first, so that a query is shown with all its prompts.
     fits = by_turn.filter((pl.col("numbers").cum_sum() <= MAX_NUMBERS) | (pl.int_range(pl.len()) == 0))
     shown = in_turn.join(fits, on=turn, how="semi").select(*query, "turn").cast({"dataset": pl.String})
-    # A condition, and no join, so that most rows are not even read.
+    # Filter by a condition on the last query of each dataset, not by a join: then most rows are not even read.
     of_datasets = [
         (is_later == later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= last)
         for later, dataset, last in shown.group_by("is_later", "dataset").agg(pl.col("query_id").max()).iter_rows()
@@ -112,6 +118,7 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     is_known = pl.any_horizontal(pl.lit(False), *of_datasets)
     rows = queries.filter(is_known).with_columns(is_later=is_later).collect(engine="streaming")
     ordered = rows.join(shown, on=query).sort(*turn, "dataset", *QUERIES_KEY)
+    # Cut the rows at the limit: this matters only if the first turn alone is above it.
     used = (pl.col("label_names").list.len() + of_answers).cum_sum()
     return Chosen(ordered.filter(used <= MAX_NUMBERS), n_rows, n_queries, is_known)
 
@@ -119,18 +126,20 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
 def shown_queries(
     rows: pl.DataFrame, answers: pl.DataFrame, prompts: pl.DataFrame, methods: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the data of each dataset, as assets/queries.js reads it, and the number of its whole prompts.
+    """Yield for each dataset its data, as assets/queries.js reads them, and how many prompts are shown complete.
 
     Args:
-        rows: of chosen_rows.
-        answers: schemas.PREDICTIONS of one definition, with the columns `numbers`.
-        prompts: prompt_id, prompt and spans of these rows.
-        methods: in the order of the page.
+        rows: Chosen.rows, sorted by dataset.
+        answers: schemas.PREDICTIONS of one definition, with `true` (the probability of the gold label) and the columns
+            `numbers`.
+        prompts: prompt_id, prompt and spans of the rows.
+        methods: names of methods, in the order of the page.
+        numbers: names of columns of numbers that the suite adds, as QueryNumbers.names.
     """
     starts = pl.col("spans").list.eval(pl.element().struct.field("start")).fill_null(pl.lit([0], pl.List(pl.Int32)))
     with_starts = prompts.select("prompt_id", "prompt", starts).iter_rows()
     texts = {prompt_id: (prompt, of_spans) for prompt_id, prompt, of_spans in with_starts}
-    # The same budget for every dataset, of which one may have long texts.
+    # Every dataset may use the same number of characters, because one dataset can have much longer texts.
     budget = MAX_PROMPTS // rows["dataset"].n_unique()
     by_dataset = answers.partition_by("dataset", as_dict=True)
     for (name,), of_dataset in rows.group_by("dataset", maintain_order=True):
@@ -140,15 +149,19 @@ def shown_queries(
 
 
 class _Pieces:
-    """The prompts of a dataset as numbers of pieces: instruction, demonstrations and query, each of them kept once."""
+    """The prompts of a dataset as lists of numbers of text pieces; a piece that several prompts share is stored once.
+
+    The pieces of a prompt are its instruction, its demonstrations and its query.
+    """
 
     def __init__(self, texts: Mapping[str, tuple[str, list[int]]], budget: int) -> None:
+        # texts: prompt_id -> prompt and the starts of its demonstrations and query; budget: characters of new pieces.
         self._texts, self._left = texts, budget
-        self.numbers: dict[str, int] = {}  # text of a piece -> its number, in order
-        self.n_whole = 0
+        self.numbers: dict[str, int] = {}  # text of a piece -> its number, in order of the numbers
+        self.n_whole = 0  # number of prompts that fit
 
     def of(self, prompt_id: str) -> list[int] | None:
-        """Return the pieces of a prompt; None where it does not fit or is not known."""
+        """Return the numbers of the pieces of a prompt; None if it does not fit into the budget or is unknown."""
         if prompt_id not in self._texts:
             return None
         prompt, starts = self._texts[prompt_id]
@@ -162,14 +175,14 @@ class _Pieces:
         return [self.number(piece) for piece in pieces]
 
     def number(self, text: str) -> int:
-        """Return the number of a piece."""
+        """Return the number of a piece; a new piece gets the next number."""
         return self.numbers.setdefault(text, len(self.numbers))
 
 
 def _dataset(
     rows: pl.DataFrame, answers: pl.DataFrame, pieces: _Pieces, methods: Sequence[str], numbers: Sequence[str]
 ) -> dict[str, Any]:
-    # Methods with prompts of their own show another text, and come after the first one where room is short.
+    # Where the budget is short, the prompts of the first method come before those that other methods add.
     of_first = answers.filter(method=methods[0])["prompt_id"]
     rows = rows.sort(~pl.col("prompt_id").is_in(of_first.implode()), maintain_order=True)
     prompts = pl.Series([pieces.of(one) for one in rows["prompt_id"]], dtype=pl.List(pl.Int64))
@@ -180,6 +193,7 @@ def _dataset(
     queries = rows.unique("query_id", keep="first", maintain_order=True).sort("query_id")
     cut, shown = queries.select(cut_text(pl.col("query")).fill_null(""))["query"], queries["prompt"].to_list()
     spaces = list(dict.fromkeys(map(tuple, queries["label_names"].to_list())))
+    # Label spaces are stored once; `space` below has the index of each query's label space.
     place = {space: number for number, space in enumerate(spaces)}
     asked = rows.select(*QUERIES_KEY, "prompt", "scores")
     answers = answers.join(asked, on=QUERIES_KEY, how="left", nulls_equal=True, maintain_order="left")
@@ -204,7 +218,13 @@ def _dataset(
 def _run(ids: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequence[str]) -> dict[str, Any]:
     """Return the prompts of one kind, with the log-likelihoods of their labels, and the answers of each method.
 
-    Every list has one entry a query, in the order of `ids`, which are those of the page; null where there is none.
+    Args:
+        ids: query_id of all queries of the dataset on the page.
+        answers: method -> its answers to prompts of this kind.
+        numbers: names of further columns of `answers` to return.
+
+    Returns:
+        Lists with one entry for each query, in the order of `ids`; null where a query has no such prompt or answer.
     """
     present = {
         method: ids.join(given.unique("query_id", keep="first"), on="query_id", how="left", maintain_order="left")
@@ -220,7 +240,7 @@ def _run(ids: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequen
                 "pred": one["pred"].to_list(),
                 "true": one["true"].to_list(),
                 **{name.removeprefix("is_"): one[name].to_list() for name in numbers},
-                # Of a method with prompts of its own.
+                # A method with other prompts than the first method has lists of its own.
                 **({} if one["prompt_id"].equals(present[usual]["prompt_id"]) else prompts[method]),
             }
             for method, one in present.items()
@@ -229,7 +249,7 @@ def _run(ids: pl.DataFrame, answers: Mapping[str, pl.DataFrame], numbers: Sequen
 
 
 def _run_names(rows: pl.DataFrame) -> dict[tuple[Any, ...], str]:
-    """Return the name of each kind of prompts: what tells it from others of its part, as "template, set 1"."""
+    """Return the name of each kind of prompts (values of RUN): the columns that vary, for example "template, set 1"."""
     kinds = rows.select(RUN).unique(maintain_order=True)
     n_different = {"suite": pl.col("suite").n_unique().over("part"), "part": pl.col("part").n_unique()}
     n_different |= {column: pl.col(column).n_unique().over("suite", "part") for column in _VARIED}
@@ -245,12 +265,13 @@ GOLD_PROBABILITY = NumberColumn("true", "P(gold)", 3, 6.5)
 
 
 def query_section(run: MeasuredRun, numbers: QueryNumbers = QueryNumbers()) -> Section | None:  # noqa: B008  (a constant)
-    """Build the section of single queries; None for a run without predictions.
+    """Build the section of single queries; None for a run without queries.
 
-    Answers are those of one definition: the first of the run in the order of the page.
+    It shows the answers under one definition, the first of table.DEFINITIONS that the run has.
 
     Args:
-        numbers: what only the run's suite knows of a query.
+        run: measured run with the tables metrics, queries and predictions.
+        numbers: numbers that only the suite of the run knows.
     """
     queries, predictions = run.scan("queries"), run.scan("predictions")
     if not queries.select(pl.len()).collect().item():
@@ -297,7 +318,7 @@ def query_section(run: MeasuredRun, numbers: QueryNumbers = QueryNumbers()) -> S
 
 
 def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers, *, has_probabilities: bool) -> pl.LazyFrame:
-    """Return answers with P(gold), and with the numbers of their suite."""
+    """Add `true` (P(gold), null if it is unknown) and the numbers of the suite to the answers."""
     true = pl.col("label_probs").list.get(pl.col("gold"), null_on_oob=True).round(GOLD_PROBABILITY.digits)
     answers = answers.with_columns(true=pl.when(true.is_finite() & has_probabilities).then(true))
     if not (names := numbers.names):
@@ -308,7 +329,7 @@ def _with_numbers(answers: pl.LazyFrame, numbers: QueryNumbers, *, has_probabili
 
 
 def packed(datasets: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return names and compressed data of datasets as JSON for a script element: one `data` each, zlib in base64."""
+    """Return JSON for a script element: for each dataset its name and `data`, compressed by zlib and in base64."""
     entries = []
     for data in datasets:
         written = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Draw contours of the maximum random baseline and of its tails, as in figures 2, 6 and 7 of Yauney & Mimno 2024."""
+"""Draw contours of the maximum random baseline and of its tail probability: figures 2, 6, 7 of Yauney & Mimno 2024."""
 
 import math
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from evaluator.random_baselines.calculator import accuracy_contours, log_spaced,
 from evaluator.random_baselines.settings import MAX_EXAMPLES, MAX_TRIES, whole_numbers
 from evaluator.report.figures import INK, compiled, draw_svg
 
-PANEL_WIDTH, PANEL_HEIGHT = 300, 225
+PANEL_WIDTH, PANEL_HEIGHT = 300, 225  # pixels
 STEPS = 81
-"""Points along an axis."""
+"""Number of points along an axis."""
 
 LABELLED_TAILS = (0.01, 0.1, 0.5)
+"""Tail probabilities whose contours are drawn as lines."""
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>
@@ -33,7 +34,7 @@ CAPTION = (
 
 
 def write_figure(path: Path, chances: Sequence[float], n: Sequence[float], tries: Sequence[float]) -> None:
-    """Write the figure of baseline_figure to an .svg or .html file. Raises BaselineError for another kind of file."""
+    """Write the figure that baseline_figure draws to an .svg or .html file. Raises BaselineError for other endings."""
     if path.suffix not in (".svg", ".html"):
         raise BaselineError(f"A figure is written as .svg or .html; received {path}.")
     svg = baseline_figure(chances, n, tries)
@@ -42,9 +43,14 @@ def write_figure(path: Path, chances: Sequence[float], n: Sequence[float], tries
 
 
 def baseline_figure(chances: Sequence[float], n: Sequence[float], tries: Sequence[float]) -> str:
-    """Return one SVG element, a column a chance: expected accuracies, and below them the tails for each of `tries`.
+    """Return one SVG element with a column for each chance: expected accuracy, and below it the tail for each `tries`.
 
-    Both axes of n and tries run from the smallest to the largest of the numbers given.
+    Args:
+        chances: accuracies of one random classifier, between 0 and 1.
+        n: numbers of examples; the axis runs from the smallest to the largest.
+        tries: numbers of random classifiers, of which the best counts; the axis runs from the smallest to the largest.
+
+    Raises BaselineError for numbers out of range, and for an axis of a single number.
     """
     sizes = _axis("n", n, MAX_EXAMPLES)
     along = _axis("tries", tries, MAX_TRIES)
@@ -70,7 +76,7 @@ def _accuracy_panel(chance: float, n: Ints, tries: Ints) -> alt.LayerChart:
     inside = contours.filter("inside")
     x, y = _log_axis(alt.X, "tries", tries), _log_axis(alt.Y, "n", n, title="examples")
     ends = _labelled_ends(inside.group_by("level", maintain_order=True).last(), n)
-    # The level of each contour is just below the end of its line.
+    # The label of a contour, its level, is just below the right end of its line.
     labels = alt.Chart(ends).mark_text(align="right", dx=-3, dy=6, color=INK, fontSize=9)
     layers = [
         _areas(contours, chance).encode(x=x, y=y, y2=alt.datum(int(n[0]))),
@@ -81,7 +87,7 @@ def _accuracy_panel(chance: float, n: Ints, tries: Ints) -> alt.LayerChart:
 
 
 def _tail_panel(chance: float, n: Ints, tries: float) -> alt.LayerChart:
-    """Draw contours of the probability that the best of `tries` reaches an accuracy: figure 7."""
+    """Draw contours of the probability that the best of `tries` random classifiers reaches an accuracy: figure 7."""
     contours = tail_contours(chance, n, tries)
     x = _log_axis(alt.X, "n", n, title="examples")
     y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[0, 1])
@@ -98,7 +104,7 @@ def _log_axis(channel: type[alt.X] | type[alt.Y], column: str, along: Ints, *, t
 
 
 def _areas(contours: pl.DataFrame, lowest: float) -> alt.Chart:
-    """Draw an area from the bottom up to each contour; areas of lower levels are below and darker."""
+    """Draw an area from the bottom of the panel up to each contour; areas of higher levels are darker."""
     color = alt.Color("level:Q", legend=None).scale(domain=[lowest, 1], range=["#eef5fb", "#4a98c9"], interpolate="rgb")
     return alt.Chart(contours).mark_area(clip=True, opacity=1, aria=False).encode(detail="level:Q", color=color)
 
@@ -108,9 +114,9 @@ def _lines(contours: pl.DataFrame) -> alt.Chart:
 
 
 def _labelled_ends(ends: pl.DataFrame, n: Ints) -> pl.DataFrame:
-    """Return the ends of lines whose labels overlap neither each other nor the axis."""
+    """Return the ends of contours whose labels overlap neither each other nor the axis."""
     labelled: list[dict[str, Any]] = []
-    # Height of a label, 11 pixels, on the logarithmic axis.
+    # Height of a label, 11 pixels, in units of the logarithmic axis.
     room = math.log(n[-1] / n[0]) * 11 / PANEL_HEIGHT
     for row in ends.sort("level").iter_rows(named=True):
         if math.log(row["n"] / n[0]) > room and (not labelled or math.log(labelled[-1]["n"] / row["n"]) > room):

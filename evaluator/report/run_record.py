@@ -1,6 +1,6 @@
-"""Build the sections about a run: its main facts, the checks before it, tokens computed, receipts, the full record.
+"""Build the sections about a run from its record: main facts, preflight checks, cost, receipts, the full record.
 
-Format the record of a run for a page. Values that are missing are shown as not recorded.
+Missing values are shown as "not recorded".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +19,18 @@ KIND_WARNINGS = {
     "random": "This model's weights are random: every number here is chance.",
     "fake": "No model was asked: a fake engine made these numbers up, and every one of them is chance.",
 }
-"""Kind of model whose results say nothing about real models -> warning at the top of the page."""
+"""Kind of a model whose results say nothing about real models -> warning at the top of the page."""
 
 STAGES = {"build": "Build", "tokenise": "Tokenise", "load": "Load model", "score": "Score", "measure": "Measure"}
+"""Stage of a run, as in MeasuredRecord.elapsed_s -> its title, in order of time."""
 
 
 Facts = dict[str, str | None]
-"""Names and values of facts; None where a run did not record a fact."""
+"""Name of a fact -> its value as a text; None if the run did not record it."""
 
 
 def warnings(run: MeasuredRecord) -> Iterator[str]:
-    """Yield a warning about a model that is no real one, each dataset that failed, and answers that count as wrong."""
+    """Yield the warnings of a page: a model that is not real, datasets that failed, answers that count as wrong."""
     if run.model.kind in KIND_WARNINGS:
         yield KIND_WARNINGS[run.model.kind]
     for dataset, reason in run.left_out.items():
@@ -39,7 +40,7 @@ def warnings(run: MeasuredRecord) -> Iterator[str]:
 
 
 def headline_facts(run: MeasuredRecord) -> Facts:
-    """Return the main facts of a run."""
+    """Return the main facts of a run: model, engine, prompts, seeds and times."""
     engine = run.engine
     version = engine.versions.get(engine.name)
     return {
@@ -61,7 +62,7 @@ def headline_facts(run: MeasuredRecord) -> Facts:
 
 
 def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
-    """Return the other facts needed to repeat the run, by heading."""
+    """Return the other facts that are needed to repeat the run: heading -> facts."""
     prompts, scores, engine = run.prompts, run.scores, run.engine
     arithmetic = arithmetic_rate(scores.throughput)
     return {
@@ -94,15 +95,16 @@ def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
 
 
 def context_text(tokens: int | None) -> str:
-    """Return the length of a model's context in words."""
+    """Return the maximum length of a model's context in words."""
     return f"{tokens:,} tokens" if tokens else "no limit"
 
 
 def token_counts(run: MeasuredRecord) -> pl.DataFrame:
-    """Return the token counts of a run, from all tokens of the prompts down to the fewest that must be computed.
+    """Return the token counts of a run, from the tokens of all requests to the fewest that must be computed.
 
     Returns:
-        name, meaning, tokens, times_floor (tokens as a multiple of the floor) and share (of the largest count).
+        name, meaning, tokens, times_floor (tokens divided by the floor) and share (tokens divided by the largest
+        count). Counts that are unknown have no row.
     """
     tokens, scores = run.tokens, run.scores
     block = tokens.block_tokens
@@ -143,7 +145,10 @@ def token_summary(run: MeasuredRecord) -> str:
 
 
 def arithmetic_rate(rates: ThroughputRecord) -> str | None:
-    """Return the rate of floating-point operations, with its share of the devices' peak where that is known."""
+    """Return the rate of floating-point operations as a text, with its share of the devices' peak if that is known.
+
+    None if the rate is unknown.
+    """
     if not rates.flop_per_s:
         return None
     share = "" if rates.peak_share is None else f", {rates.peak_share:.0%} of the devices' peak (MFU)"
@@ -151,7 +156,7 @@ def arithmetic_rate(rates: ThroughputRecord) -> str | None:
 
 
 def _form(run: MeasuredRecord) -> str:
-    """Return in words how prompts reached the model."""
+    """Return in words how prompts were sent: through a chat template, or plain."""
     if run.scores.chat:
         return f"through {run.scores.chat.form}, thinking {run.scores.chat.thinking}"
     return "plain, though the model has a chat template" if run.model.has_chat_template else "plain"
@@ -175,7 +180,7 @@ TEXTS = texts("evaluator.report")
 
 
 def about_section(record: MeasuredRecord) -> Section:
-    """Build the section of the main facts and the checks before the run; changes to datasets become notes."""
+    """Build the section of the main facts and the preflight checks; its notes are those about the datasets."""
     return Section(
         "run",
         "What was run",
@@ -187,20 +192,20 @@ def about_section(record: MeasuredRecord) -> Section:
 
 
 def accepted_warnings(record: PreflightRecord | None) -> list[str]:
-    """Return a warning for each finding that would have stopped the run, had the command not named it."""
+    """Return a warning for each preflight finding that would have stopped the run without --accept."""
     stopping = [one for one in record.findings if one.level == "stop" and one.name in record.accepted] if record else []
     return [f"Accepted with --accept {one.name}: {one.about}" for one in stopping]
 
 
 def cost_section(record: MeasuredRecord) -> Section | None:
-    """Build the section of what answers cost: lines of a service, or tokens; None where neither is known."""
+    """Build the section of costs: of a hosted service if recorded, else token counts; None for an imported run."""
     if record.scores.costs:
         return Section("tokens", "What it cost", [List(record.scores.costs)], navigation="Cost")
     return None if record.model.kind == "imported" else _tokens_section(record)
 
 
 def _tokens_section(record: MeasuredRecord) -> Section:
-    """Build the section of the tokens of prompts and those computed."""
+    """Build the section of token counts, with throughput over time."""
     bar = Markup('<span style="--share: {:.2f}%"></span>')
     columns = (
         text_column("Count", "name", below="meaning"),
@@ -214,7 +219,11 @@ def _tokens_section(record: MeasuredRecord) -> Section:
 
 
 def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
-    """Build the section with a row for each receipt: the drift when a sample of the prompts is scored again."""
+    """Build the section of receipts: how far log-likelihoods drift when a sample of the prompts is scored again.
+
+    Args:
+        receipts: engine and dtype that scored again, as "vllm float32" -> its receipt; one row each.
+    """
     drifts = {"median_drift_nats": "Median drift", "p95_drift_nats": "95%", "p99_drift_nats": "99%"}
     drifts |= {"max_drift_nats": "Largest"}
     recorded = ("prompts", "batches", "flipped", "predictions", "verdicts", "changed_verdicts", *drifts)
@@ -246,7 +255,12 @@ def receipt_section(receipts: Mapping[str, ReceiptRecord]) -> Section:
 
 
 def receipt_lines(name: str, receipt: ReceiptRecord) -> Iterator[str]:
-    """Yield the lines about a receipt for a terminal."""
+    """Yield lines about a receipt for a terminal.
+
+    Args:
+        name: engine and dtype that scored again.
+        receipt: result of the re-scoring.
+    """
     yield (
         f"{receipt.prompts:,} prompts scored again, shuffled, in {receipt.batches} batches: {name} "
         f"({determinism(receipt)})"
@@ -264,13 +278,13 @@ def receipt_lines(name: str, receipt: ReceiptRecord) -> Iterator[str]:
 
 
 def determinism(receipt: ReceiptRecord) -> str:
-    """Describe what the reproducibility of the new numbers depends on."""
+    """Return dtype, number of threads and batch invariance of a re-scoring, on which its reproducibility depends."""
     threads = "" if receipt.threads is None else f", {plural(receipt.threads, 'thread')}"
     return f"{receipt.engine.dtype}{threads}, batch invariance {'on' if receipt.batch_invariant else 'off'}"
 
 
 def record_section(record: MeasuredRecord) -> Section:
-    """Build the section of the command and all other facts of the record."""
+    """Build the section of the command, an example of a chat prompt, all other facts, and the time of each stage."""
     command, chat = record.command, record.scores.chat
     blocks: list[Block] = [Filled("lines.html", {"lines": command}) if command else "The command was not recorded."]
     if chat:
@@ -290,7 +304,7 @@ def _facts(rows: Facts) -> Filled:
 
 
 def _preflight_section(record: PreflightRecord) -> Section:
-    """Build the folded section of findings, labels, classes and detectable differences."""
+    """Build the folded section of the preflight checks: findings, labels, classes and detectable differences."""
     rows = [
         (
             name,
@@ -325,10 +339,10 @@ def _preflight_section(record: PreflightRecord) -> Section:
 
 
 def _throughput_sections(throughput: ThroughputRecord) -> Sequence[Section]:
-    """Build the folded section of throughput over time; none if there is no course of time to show."""
+    """Build the folded section of throughput over time; no section if fewer than two periods were recorded."""
     if len(throughput.period_requests_per_s) < 2:
         return ()
-    # Some engines do not tell which tokens were computed.
+    # Engines that do not report computed tokens have an empty list, which is not drawn.
     requests, computed = throughput.period_requests_per_s, throughput.period_computed_tokens_per_s
     rates = {"prompts/s": requests, "tokens computed/s": computed}
     arithmetic = arithmetic_rate(throughput)

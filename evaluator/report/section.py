@@ -1,4 +1,4 @@
-"""Define the sections of a page and the blocks they consist of, and the measured run that sections are built from."""
+"""Define the sections of a page, the blocks that they consist of, and the measured run that they are built from."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,53 +16,53 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 
 
 class MeasuredRun(Protocol):
-    """A run after the measure stage, as the builders of sections see it."""
+    """A run after the measure stage: what functions that build sections may read."""
 
     @property
     def record(self) -> MeasuredRecord:
         """Return the record of the run."""
 
     def table(self, name: str) -> pl.DataFrame:
-        """Read a table of the measure stage. Raises StoreError where it is missing or measured from other scores."""
+        """Read a table of the measure stage. Raises StoreError if it is missing or was measured from other scores."""
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """Return a scan of a table that need not fit into memory. Raises as `table` does."""
+        """Scan a table of the measure stage that may not fit into memory. Raises StoreError as `table` does."""
 
     def side_table(self, name: str, schema: pl.Schema) -> pl.DataFrame:
-        """Read a table that a suite wrote next to its prompts."""
+        """Read a table that a suite wrote in the build stage, next to the prompts."""
 
     def prompts(self, prompt_ids: pl.Series) -> pl.DataFrame:
-        """Read prompt_id, prompt and spans of the given prompts, as far as the run built them."""
+        """Read prompt_id, prompt and spans of these prompts; prompts that the run did not build are left out."""
 
 
 @cache
 def texts(package: str) -> Mapping[str, Markup]:
-    """Return the texts of a package's pages, assets/texts.toml: HTML, with {} for values, which `format` escapes."""
+    """Return the texts in assets/texts.toml of a package: HTML, with {} for values, which `format` escapes."""
     return {name: Markup(html) for name, html in shipped_toml(package, "texts").items()}  # noqa: S704  (a file of a package)
 
 
 def script_json(content: object) -> Markup:
-    """Return JSON for a script element; no text in the data can end the element."""
+    """Return JSON for a script element; "<" is escaped, so that no text in the data can end the element."""
     written = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(written.replace("<", "\\u003c"))  # noqa: S704  (escaped)
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A template with its variables, for what no other block can show."""
+    """A template with its variables, for content that no other block can show."""
 
     template: str  # file in evaluator/report/templates, or PACKAGE:FILE
     variables: Mapping[str, object] = field(default_factory=dict)
 
 
 class Panel(NamedTuple):
-    """A figure, or several below one another, with its title."""
+    """One figure, or several below one another, with a title."""
 
     title: str
-    drawings: Sequence[str]  # charts.Drawing; none: `absent` of the panels is shown
+    drawings: Sequence[str]  # figures.Drawing; if empty, Panels.absent is shown
     about: str = ""  # line below the title
-    dataset: str = ""
-    data: Mapping[str, object] = {}  # data attributes
+    dataset: str = ""  # dataset by which the reader can hide the panel
+    data: Mapping[str, object] = {}  # data attributes of the element: name -> value
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,17 @@ class Panels:
 
     panels: Sequence[Panel]
     style: str = "panels"  # CSS classes
-    absent: str = "Not measured."  # shown in place of panels, or of the figure of a panel
+    absent: str = "Not measured."  # text shown if there are no panels, or a panel has no figure
 
 
 def dataset_panels(
     rows: pl.DataFrame, draw: Callable[[pl.DataFrame], Sequence[str]], about: Mapping[str, str] = {}
 ) -> list[Panel]:
-    """Return a panel for each dataset of the rows, in their order.
+    """Return a panel for each dataset, in the order of the rows.
 
     Args:
-        draw: draws the rows of a dataset.
+        rows: table with a column `dataset`, which can be MEAN_OVER_DATASETS.
+        draw: returns the figures of the rows of a dataset.
         about: dataset -> line below its name.
     """
     of_all = MEAN_OVER_DATASETS
@@ -91,23 +92,23 @@ def dataset_panels(
 
 
 class MatrixCell(NamedTuple):
-    """A cell of a matrix, shaded by a share."""
+    """A cell of a matrix, shaded by `share`."""
 
     text: str
-    share: float = 0.0  # percent
-    tip: str = ""
+    share: float = 0.0  # strength of the shade, 0 to 100
+    tip: str = ""  # tooltip
     style: str = ""  # CSS classes
     data: Mapping[str, object] = {}  # data attributes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """A square of shaded cells."""
+    """A table of shaded cells, such as a confusion matrix."""
 
     title: str
-    columns: Sequence[str]
+    columns: Sequence[str]  # names of the columns
     rows: Sequence[tuple[str, Sequence[MatrixCell | None]]]  # name and cells of each row; None: an empty cell
-    dataset: str = ""
+    dataset: str = ""  # dataset by which the reader can hide the matrix
     style: str = ""  # CSS classes
     data: Mapping[str, object] = field(default_factory=dict)  # data attributes
 
@@ -122,14 +123,14 @@ class Matrices:
 
 @dataclass(frozen=True)
 class Legend:
-    """Keys of figures: CSS class of the key -> meaning."""
+    """A legend of figures."""
 
-    keys: Mapping[str, str]
+    keys: Mapping[str, str]  # CSS class of a key -> its meaning
 
 
 @dataclass(frozen=True)
 class List:
-    """Texts as a list; nothing is shown for an empty one."""
+    """Texts as a list; an empty list is not shown."""
 
     items: Sequence[str]
     style: str = "notes"  # CSS classes
@@ -137,20 +138,20 @@ class List:
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks that a reader shows or hides together: of one definition, of one dataset, or folded under their title."""
+    """Blocks that a reader shows or hides together, because of their definition or dataset, or by folding the group."""
 
     content: Sequence["Block"]
     title: str = ""
     _: KW_ONLY
-    definition: str = ""  # hidden while the reader has chosen another one
-    dataset: str = ""
+    definition: str = ""  # the group is hidden while the reader has chosen another definition
+    dataset: str = ""  # the group is hidden while the reader has not chosen this dataset
     style: str = ""  # CSS classes
-    is_folded: bool = False
-    is_open: bool = False  # a folded group that is unfolded at first
+    is_folded: bool = False  # the reader can fold the group under its title
+    is_open: bool = False  # a group that can be folded is open at first
 
 
 def definition_groups(blocks: Iterable[tuple[str, Iterable["Block"]]]) -> list[Group]:
-    """Return a group for each definition and its blocks."""
+    """Return a group for each pair of a definition and its blocks."""
     return [Group([*content], definition=name, style="definition") for name, content in blocks]
 
 
@@ -158,8 +159,8 @@ def definition_groups(blocks: Iterable[tuple[str, Iterable["Block"]]]) -> list[G
 class Section:
     """A heading and the blocks below it.
 
-    A page puts its sections below one another in the order given. It collects `notes`, `definitions`, `datasets`,
-    `style` and `script` of all of them: notes go below the sections, definitions and datasets into its controls.
+    A page shows its sections in the order given. It collects `notes`, `definitions`, `datasets`, `style` and `script`
+    of all sections: notes are shown below the sections, definitions and datasets in the controls of the page.
     """
 
     anchor: str  # id of the element, unique on the page
@@ -168,17 +169,17 @@ class Section:
     _: KW_ONLY
     subtitle: str = ""
     kind: str = ""  # CSS class
-    navigation: str = ""  # entry in the page's contents; without one it is not listed there
-    is_folded: bool = False  # closed until the reader opens it; `subtitle` is then part of what opens it
-    definition: str = ""  # the only definition that it shows; hidden while the reader has chosen another
-    definitions: Mapping[str, str] = field(default_factory=dict)  # definitions that the reader can choose -> meaning
+    navigation: str = ""  # entry in the contents of the page; "": the section is not listed
+    is_folded: bool = False  # closed until the reader clicks on title or subtitle
+    definition: str = ""  # the section is hidden while the reader has chosen another definition
+    definitions: Mapping[str, str] = field(default_factory=dict)  # definition that the reader can choose -> its meaning
     datasets: tuple[str, ...] = ()  # datasets that the reader can choose, in order
-    notes: tuple[str, ...] = ()  # shown, folded, at the end of the page
-    style: str = ""  # PACKAGE:FILE
-    script: str = ""
+    notes: tuple[str, ...] = ()  # texts that are shown, folded, at the end of the page
+    style: str = ""  # CSS that the section needs: PACKAGE:FILE
+    script: str = ""  # JavaScript that the section needs: PACKAGE:FILE
 
     def with_inner(self) -> Iterator["Section"]:
-        """Yield the section and those in its content."""
+        """Yield this section and all sections in its content."""
         yield self
         for block in self.content:
             if isinstance(block, Section):
@@ -186,4 +187,4 @@ class Section:
 
 
 Block: TypeAlias = str | Table | Panels | Matrices | Legend | List | Group | Filled | Section
-"""A part of a section; a text is a paragraph, in which only Markup keeps its tags."""
+"""A part of a section; a text is a paragraph, whose HTML tags are escaped unless it is Markup."""

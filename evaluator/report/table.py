@@ -1,8 +1,7 @@
-"""Define tables of a page: a frame of numbers, and columns that say how to show them. Every page shows them alike.
+"""Define the tables of pages: a frame of values, and columns that say how to show them.
 
-Define the titles of metrics on a page, and which metrics are better low.
-
-Arrange metrics as tables with a row for each dataset, and define the columns that show them.
+Also define the titles and directions of metrics, arrange metrics as frames with a row for each dataset, and define the
+columns that show them.
 """
 
 import math
@@ -19,11 +18,11 @@ from evaluator.random_baselines.max_random import TAIL_TO_TELL, Verdict
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 Row = Mapping[str, Any]
-"""A row of a frame: column -> value."""
+"""A row of a frame, or the fields of a struct in it: column -> value."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with so many digits after the point; a dash for None."""
+    """Return a number with `digits` decimals; a dash for None, "undefined" for NaN, ∞ for infinity."""
     if value is None:
         return "–"
     if math.isnan(value):
@@ -32,29 +31,29 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """Return a number with its sign; zero has none."""
+    """Return a number with its sign, as `number` formats it; zero has no sign."""
     return f"{'+' if value and value > 0 else ''}{number(value, digits)}"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Return both ends of an interval."""
+    """Return both ends of an interval as a text; "no interval" if an end is None."""
     if low is None or high is None:
         return "no interval"
     return f"{number(low)}{' to ' if low < 0 or high < 0 else '–'}{number(high)}"
 
 
 def signed_interval(low: float | None, high: float | None) -> str:
-    """Return both ends of the interval of a difference."""
+    """Return both ends of the interval of a difference, with signs; "no interval" if an end is None."""
     return "no interval" if low is None or high is None else f"{signed(low)} to {signed(high)}"
 
 
 def count(value: int | None) -> str:
-    """Return a whole number, in groups of three digits."""
+    """Return a whole number in groups of three digits; a dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent, with more decimals than one where it would be taken for none or all."""
+    """Return a share in percent with one decimal, or as many as distinguish it from 0% and 100%; a dash for None."""
     if value is None:
         return "–"
     shown = [number(100 * value, digits) for digits in range(1, 9)]
@@ -62,81 +61,84 @@ def percent(value: float | None) -> str:
 
 
 def limit_text(value: float | None) -> str:
-    """Return a threshold with four digits, or as many as tell it from 1: answers just below 1 are used as well."""
+    """Return a threshold with four digits, or as many as distinguish it from 1; a dash for None.
+
+    Answers with probabilities just below 1 can be used as well, which "1" would deny.
+    """
     shown = ("–" if value is None else f"{value:.{digits}g}" for digits in range(4, 18))
     return next(text for text in shown if value is None or value >= 1 or float(text) < 1)
 
 
 def p_text(value: float | None) -> str:
-    """Return a p-value with three decimals."""
+    """Return a p-value with three decimals, "< 0.001" for smaller ones; a dash for None."""
     return "–" if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def significant(value: float | None) -> str:
-    """Return a number with two significant digits, as small p-values and drifts need."""
+    """Return a number with two significant digits, for example a drift; a dash for None, "undefined" for NaN."""
     return "–" if value is None else "undefined" if math.isnan(value) else f"{value:.2g}".replace("-", "−")
 
 
 def probability(log10: float | None) -> str:
-    """Return a probability, given its logarithm; one below a thousandth as a power of ten."""
+    """Return a probability, given its log10: with three decimals, or at 0.001 and below as a power of ten in HTML."""
     if log10 is None:
         return "–"
     return f"{10**log10:.3f}" if log10 > -3 else Markup("10<sup>−{}</sup>").format(f"{-log10:.1f}")
 
 
 def marked(template: str, *values: object) -> Markup:
-    """Fill a template of HTML; the values are escaped."""
+    """Fill the {} of an HTML template with values, which are escaped."""
     return Markup(template).format(*values)  # noqa: S704  (templates are literals of this package)
 
 
 def plural(n: int, noun: str) -> str:
-    """Return a count with its noun."""
+    """Return a count with its noun, in the plural unless the count is 1."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def text(value: object) -> str:
-    """Return a value as it is, a dash where there is none."""
+    """Return a value as a text; a dash for None and ""."""
     return "–" if value in (None, "") else str(value)
 
 
 def plain(value: object) -> str:
-    """Return a value as its type asks for: whole numbers in groups of three digits, others with three decimals."""
+    """Return a value by its type: bool as yes or no, int as `count`, float as `number`, others as `text`."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return count(value) if isinstance(value, int) else number(value) if isinstance(value, float) else text(value)
 
 
 def digits(n: int) -> Callable[[float | None], str]:
-    """Return the format of numbers with n digits after the point."""
+    """Return a function that formats numbers with n decimals."""
     return partial(number, digits=n)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its title, and how a cell is made of a row of the frame.
+    """A column of a table on a page: its title, and how its cells are made from the rows of the frame.
 
-    A cell without value is a dash. A reader sorts by the values at full precision. Numbers are on the right.
+    A cell whose value is null shows a dash. The reader sorts by the values at full precision.
     """
 
     title: str
-    value: str = ""  # column of the frame
+    value: str = ""  # column of the frame with the values
     _: KW_ONLY
-    show: Callable[[Any], str] = plain  # text of a value
-    cell: Callable[[Row], str] | None = None  # text of a cell, where it takes more than the value
-    of: str = ""  # column of structs: `value` and all other names are fields of these
+    show: Callable[[Any], str] = plain  # returns the text of a value
+    cell: Callable[[Row], str] | None = None  # returns the text of a cell that depends on more than the value
+    of: str = ""  # column of structs; `value` and all other column names are then fields of the struct
     note: str | Sequence[str] = ()  # lines below the title
-    interval: tuple[str, str] | None = None  # columns of both ends of the interval, which is shown below the value
-    below: str | Sequence[Callable[[Row], str]] = ()  # column, or texts, below the value; an empty one is left out
-    tip: Callable[[Row], str] | None = None  # text for the pointer
-    bold: bool | Callable[[Row], bool] = False  # whether cells are bold, or which are
+    interval: tuple[str, str] | None = None  # columns of the ends of an interval, which is shown below the value
+    below: str | Sequence[Callable[[Row], str]] = ()  # column, or functions that return lines; "" is left out
+    tip: Callable[[Row], str] | None = None  # returns the tooltip
+    bold: bool | Callable[[Row], bool] = False  # whether all cells are bold, or a function of the row
     style: str | Callable[[Row], str] = "number"  # CSS classes of the cells
-    head: str = ""  # CSS class of the title
-    data: Mapping[str, str] = field(default_factory=dict)  # data attribute -> column
-    dataset: str = ""  # dataset that the whole column is about
+    head: str = ""  # CSS class of the title; "": the first class of the cells
+    data: Mapping[str, str] = field(default_factory=dict)  # data attribute of the cells -> column
+    dataset: str = ""  # dataset of all cells: hidden while the reader has not chosen it
 
     @property
     def head_style(self) -> str | None:
-        """Return the CSS class of the title: its own, or the first of the cells, which are numbers if it varies."""
+        """Return the CSS class of the title: `head`, else the first class of `style`, "number" if it is a function."""
         return self.head or ("number" if callable(self.style) else self.style.partition(" ")[0]) or None
 
     @property
@@ -146,22 +148,22 @@ class Column:
 
 
 def line(value: str, show: Callable[[Any], str] = number) -> Callable[[Row], str]:
-    """Return a line below another value: the values of a column, none where one is missing."""
+    """Return a function for Column.below: the text of the column `value`, "" if it is null."""
     return lambda row: "" if row[value] is None else show(row[value])
 
 
 def ends_column(title: str, low: str, high: str, **more: Any) -> Column:
-    """Return a column of intervals, whose ends are in two columns."""
+    """Return a column of intervals, whose ends are in the columns `low` and `high`."""
     return Column(title, low, cell=lambda row: interval(row[low], row[high]), data={"low": low, "high": high}, **more)
 
 
 def text_column(title: str, value: str, *, style: str = "", **more: Any) -> Column:
-    """Return a column of texts, which are on the left."""
+    """Return a column of texts, which are aligned to the left."""
     return Column(title, value, style=style, **more)
 
 
 def row_name(value: object) -> str:
-    """Return the name of a dataset, or what the row of means is called."""
+    """Return the name of a dataset, or "Mean over datasets"."""
     return "Mean over datasets" if value == MEAN_OVER_DATASETS else str(value)
 
 
@@ -171,9 +173,9 @@ DATASET = Column("Dataset", "dataset", show=row_name, style="")
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page. The first column names the rows; a reader can sort by each column.
+    """A table on a page. The first column names the rows; the reader can sort by every column.
 
-    Rows with a column `dataset` are hidden while the reader has not chosen their dataset.
+    If the frame has a column `dataset`, a row is hidden while the reader has not chosen its dataset.
     """
 
     rows: pl.DataFrame
@@ -183,14 +185,14 @@ class Table:
     style: str = "metrics"  # CSS classes
     data: Mapping[str, object] = field(default_factory=dict)  # data attributes
     row_data: Mapping[str, str] = field(default_factory=dict)  # data attribute of rows -> column
-    foot: pl.DataFrame | None = None  # rows below the others, which are not sorted
-    is_mean_last: bool = False  # the rows of the mean over datasets are the foot
-    groups: Sequence[tuple[str, int]] = ()  # titles above those of so many columns each
-    absent: str = ""  # text in place of a table without rows
+    foot: pl.DataFrame | None = None  # rows below the others, which the reader cannot sort
+    is_mean_last: bool = False  # whether the rows of MEAN_OVER_DATASETS are the foot
+    groups: Sequence[tuple[str, int]] = ()  # titles above groups of columns: title and number of columns
+    absent: str = ""  # text that replaces a table without rows; "": its head is shown
 
     @property
     def body(self) -> list["ShownRow"]:
-        """Return the rows as the template shows them."""
+        """Return the rows above the foot as the template shows them."""
         rows = self.rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS) if self.is_mean_last else self.rows
         return [self._shown(row) for row in rows.iter_rows(named=True)]
 
@@ -211,17 +213,17 @@ class ShownCell(NamedTuple):
     """A cell as the template shows it."""
 
     text: str
-    below: Sequence[str]
+    below: Sequence[str]  # lines below the text
     is_bold: bool
-    attributes: Mapping[str, object]
+    attributes: Mapping[str, object]  # HTML attributes: name -> value
 
 
 ShownRow = tuple[Mapping[str, object], Sequence[ShownCell]]
-"""A row as the template shows it: its attributes and cells."""
+"""A row as the template shows it: HTML attributes and cells."""
 
 
 def shown_cell(column: Column, row: Row) -> ShownCell:
-    """Return the cell of a column in a row."""
+    """Return the cell of a row in a column; a dash if the struct or the value is null."""
     of_dataset = _attributes({"dataset": column.dataset or None})
     fields = row.get(column.of) if column.of else row
     if fields is None or (column.value and fields[column.value] is None):
@@ -243,7 +245,7 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
 
 
 def _attributes(data: Mapping[str, object]) -> dict[str, object]:
-    """Return data attributes; numbers as scripts read them."""
+    """Return the data attributes of an HTML element, with numbers as JavaScript reads them; None is left out."""
     return {f"data-{name}": _script_text(value) for name, value in data.items() if value is not None}
 
 
@@ -274,14 +276,14 @@ METRIC_TEXTS = {
     "label_mass_median": MetricText("Label mass, median", is_headline=False),
     "label_mass_5th_percentile": MetricText("Label mass, 5th percentile", is_headline=False),
 }
-"""The core metrics, in the order of their columns."""
+"""Core metric -> its title and direction, in the order of the columns."""
 
 
 @dataclass(frozen=True)
 class MetricTexts:
-    """Titles of core metrics and those of suites; a metric without title is shown by its name, after the others."""
+    """Titles of core metrics and of metrics of suites; metrics without a title are shown by name, after the others."""
 
-    named: Mapping[str, MetricText] = field(default_factory=lambda: METRIC_TEXTS)
+    named: Mapping[str, MetricText] = field(default_factory=lambda: METRIC_TEXTS)  # metric -> texts, in order
 
     def title(self, metric: str) -> str:
         return self.named[metric].title if metric in self.named else metric.replace("_", " ").capitalize()
@@ -293,7 +295,7 @@ class MetricTexts:
         return metric not in self.named or self.named[metric].is_headline
 
     def headlines(self, metrics: pl.DataFrame, *, others: bool = False) -> pl.DataFrame:
-        """Return the rows of schemas.METRICS that are headlines, or all others."""
+        """Return the rows of schemas.METRICS whose metric is a headline; with `others`, the other rows."""
         names = [name for name in set(metrics["metric"]) if self.is_headline(name) != others]
         return metrics.filter(pl.col("metric").is_in(names))
 
@@ -303,10 +305,10 @@ class MetricTexts:
 
 
 CORE_TITLES = MetricTexts()
-"""Titles of the core metrics alone."""
+"""Titles of the core metrics only."""
 
 GROUP = ["suite", "part", "method"]
-"""Columns that identify a results table; there is one for each definition, with a row for each dataset."""
+"""Columns that identify a results table; a group has one table for each definition, with a row for each dataset."""
 
 DEFINITIONS = {
     "paper": "the papers' formulas. Every token of a label is scored, and probabilities are taken as they are.",
@@ -317,13 +319,13 @@ DEFINITIONS = {
     "published": "what the published tables were made with, to compare with: as released, without the second softmax.",
     "floored": "the papers' formulas, with reported zeros raised to half the step that probabilities were rounded to.",
 }
-"""Definition -> its meaning in one line, in the order of the control that switches between them."""
+"""Definition -> its meaning, in the order of the control on the page that switches definitions."""
 
 VERDICT_MARKS = dict(zip(VERDICTS, "●◐○", strict=True))
-"""Verdict on a mean accuracy -> its mark, from best to worst."""
+"""Verdict on a mean accuracy (metrics.guessing.VERDICTS) -> its mark, from best to worst."""
 
 POSITION_MARKS: dict[Verdict, str] = {"above both": "●", "between": "◐", "below both": "○"}
-"""Position of a best accuracy among two expected ones -> its mark in table 1 of Yauney & Mimno 2024."""
+"""Position of the best accuracy relative to two expected accuracies -> its mark in table 1 of Yauney & Mimno 2024."""
 
 
 def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list[str]:
@@ -334,9 +336,9 @@ def dataset_order(metrics: pl.DataFrame, benchmark_order: Sequence[str]) -> list
 
 
 def in_order(rows: pl.DataFrame, datasets: Sequence[str], *by: str) -> pl.DataFrame:
-    """Return the rows of these datasets and the mean over them, in this order, and within a dataset by `by`.
+    """Return the rows of the datasets, sorted by the order of `datasets` and then by `by`; the mean is last.
 
-    The mean over a single dataset is left out.
+    Rows of other datasets are left out, and so is the mean if the rows have a single dataset.
     """
     mean = [MEAN_OVER_DATASETS] if len({*rows["dataset"]} - {MEAN_OVER_DATASETS}) != 1 else []
     order = pl.Enum(list(dict.fromkeys([*datasets, *mean])))
@@ -348,17 +350,17 @@ def by_definition(metrics: pl.DataFrame, datasets: Sequence[str]) -> Iterator[tu
     """Yield each measured definition, in the order of DEFINITIONS, with its table of results.
 
     Args:
-        metrics: schemas.METRICS of one group.
-        datasets: the order of the rows.
+        metrics: schemas.METRICS of one suite, part and method.
+        datasets: names of datasets, in the order of the rows.
 
     Yields:
-        definition, and a row for each dataset, the mean over them last: `dataset`, and a column of structs for each
-        metric, whose fields are the columns of schemas.METRICS; null where the metric was not measured.
+        The definition, and a frame with a row for each dataset and last the mean: `dataset`, and for each metric a
+        column of structs, whose fields are the columns of schemas.METRICS; null where the metric was not measured.
     """
     for definition in DEFINITIONS:
         measured = metrics.filter(definition=definition).with_columns(pl.col("value").fill_null(float("nan")))
         cells = measured.select("dataset", "metric", cell=pl.struct(pl.exclude("dataset")))
-        # Suites can share a part's prompts and measure the same metric: the values are equal.
+        # Two suites that share a part can both measure a metric; the values are equal, so the last is as good.
         wide = cells.pivot(on="metric", index="dataset", values="cell", aggregate_function="last")
         rows = in_order(wide, datasets)
         if set(rows["dataset"]) - {MEAN_OVER_DATASETS}:
@@ -366,7 +368,7 @@ def by_definition(metrics: pl.DataFrame, datasets: Sequence[str]) -> Iterator[tu
 
 
 def metric_column(metric: str, texts: MetricTexts) -> Column:
-    """Return the column of a metric in a table of by_definition: values with their intervals."""
+    """Return the column of a metric, values with intervals, for a frame of by_definition."""
     title = texts.title(metric)
     return Column(
         title=title,
@@ -381,10 +383,11 @@ def metric_column(metric: str, texts: MetricTexts) -> Column:
 
 
 def mean_items(cells: Mapping[str, Row], texts: MetricTexts) -> list[dict[str, object]]:
-    """Return the mean of each metric over datasets with what a reader compares it with, for summary.html.
+    """Return the variables of summary.html: name, number and lines (interval, baselines, verdict) of each metric.
 
     Args:
-        cells: metric -> its row of schemas.METRICS, in order.
+        cells: metric -> its row of schemas.METRICS, the mean over datasets or a single dataset; in order of the page.
+        texts: titles of metrics.
     """
     items: list[dict[str, object]] = []
     for metric, cell in cells.items():
@@ -405,14 +408,14 @@ def mean_items(cells: Mapping[str, Row], texts: MetricTexts) -> list[dict[str, o
 
 
 def value_tip(cell: Row) -> str:
-    """Return a value at full precision with its interval and sizes."""
+    """Describe a row of metrics: value at full precision, interval, numbers of queries and requests."""
     ends = interval(cell["ci_low"], cell["ci_high"])
     sizes = f"{cell['n_queries']:,} queries in {cell['n_requests']:,} requests"
     return f"{cell['value']}, 95% interval {ends}, {sizes}"
 
 
 def lower_is_better(metrics: Sequence[str], texts: MetricTexts) -> str:
-    """Return a sentence for each metric that is better low."""
+    """Return a sentence "TITLE: lower is better." for each such metric, each with a space in front."""
     return "".join(f" {texts.title(name)}: lower is better." for name in metrics if texts.lower_is_better(name))
 
 
@@ -423,16 +426,27 @@ POSITION = Column(
     style="verdict",
     data={"verdict": "verdict"},
 )
-"""The column of where a best accuracy is among expected ones, which is no test; a reader sorts by the tail."""
+"""Column of the position of a best accuracy (POSITION_MARKS), which is not a test; it is sorted by log10_tail."""
 
 
 def told(p_holm: float) -> str:
-    """Say whether a test told a difference at the 5% level, by its p-value after Holm's correction."""
+    """Return "yes" if a test is significant at the 5% level, else "no".
+
+    Args:
+        p_holm: p-value after Holm's correction.
+    """
     return "yes" if p_holm <= TAIL_TO_TELL else "no"
 
 
 def _tested(title: str, p: str, p_holm: str, about: str, data: Mapping[str, str]) -> Column:
-    """Return a column of tests."""
+    """Return a column of test results: yes or no, and the p-value after Holm's correction.
+
+    Args:
+        title: title of the column.
+        p, p_holm: columns of the p-value before and after the correction.
+        about: words that follow the p-value in the tooltip.
+        data: data attribute -> column.
+    """
 
     def tip(row: Row) -> str:
         return f"p {row[p]}{about}; {row[p_holm]} after Holm's correction for {plural(row['n_tests'], 'test')}."
@@ -444,11 +458,11 @@ def _tested(title: str, p: str, p_holm: str, about: str, data: Mapping[str, str]
 _OF_TEST = {"better": "better_than_uniform", "p": "p_value", "tests": "n_tests"}
 _OF_TEST |= {"lower": "accuracy_lower_bound", "needed": "n_needed"}
 TESTED = _tested("Better than uniform guessing", "p_value", "p_holm", "", _OF_TEST)
-"""The column of tests of accuracies against uniform guessing."""
+"""Column of the tests of accuracies against uniform guessing."""
 
 _PAIRED = ", paired, of the best constant answer"
 MAJORITY_TESTED = _tested("Better than majority", "p_majority", "p_majority_holm", _PAIRED, {"p": "p_majority"})
-"""The column of tests of mean accuracies against the majority label."""
+"""Column of the tests of mean accuracies against the majority label."""
 
 NEEDED = Column(
     title="Queries needed",
@@ -458,7 +472,7 @@ NEEDED = Column(
     below="accuracy_lower_bound",
     data={"needed": "n_needed"},
 )
-"""The column of the queries that a test against guessing needs, with the lower bound of the true accuracy."""
+"""Column of the number of queries that a test against guessing needs, with the lower bound of the true accuracy."""
 
 BASELINES = [
     Column("Chance", "chance", of="accuracy", data={"chance": "chance", "random": "max_random"}),
@@ -478,4 +492,4 @@ BASELINES = [
     replace(TESTED, title="Uniform", of="accuracy"),
     replace(MAJORITY_TESTED, title="Majority", of="accuracy", style="against-majority"),
 ]
-"""The columns next to a mean accuracy: its baselines, its verdict, and the tests that the verdict is by."""
+"""Columns to the right of a mean accuracy: its baselines, its verdict, and the two tests that decide the verdict."""

@@ -1,4 +1,4 @@
-"""Write the lines of `evaluator threshold`: coverage, thresholds, checks and routing."""
+"""Write the terminal output of `evaluator threshold`: coverage, thresholds, checks and routing."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,11 @@ MEASURED = {
     "recall": "of the true yes are found",
     "false_positive_rate": "of the true no are called yes",
 }
+"""Measure of a threshold -> the words that follow its value."""
 
 
 def threshold_lines(report: ThresholdReport) -> Iterator[str]:
-    """Yield lines about stored answers: coverage, thresholds or why there is none, checks, routing."""
+    """Yield the lines of a report: coverage, thresholds or the reason why there is none, checks, and routing."""
     if len(report.parts) > 1:
         part, *others = report.parts
         yield f"Answers of the part {part}; --part chooses another: {', '.join(others)}"
@@ -57,13 +58,13 @@ def _coverage_lines(row: Row) -> Iterator[str]:
 
 
 def _scope(threshold: Threshold) -> str:
-    """Name the answers that a threshold is about."""
+    """Return the question, answer and slice to which a threshold applies, as a text."""
     names = (threshold.question, threshold.option and f"answer {threshold.option!r}", threshold.slice)
     return ", ".join(filter(None, names)) or "all questions"
 
 
 def promise_text(threshold: Threshold) -> str:
-    """Return the promise of a threshold, or why there is none."""
+    """Return the promise of a threshold as a text, or the reason why none can be given."""
     bound = "at most" if threshold.measure == "false_positive_rate" else "at least"
     promised = f"{bound} {percent(threshold.target)} {MEASURED[threshold.measure]}"
     promised += f", with {percent(1 - (threshold.alpha or 0.0))} assurance"
@@ -76,7 +77,7 @@ def promise_text(threshold: Threshold) -> str:
 
 
 def _use_text(threshold: Threshold) -> str:
-    """Return the share that is used and the measure, with their intervals."""
+    """Return the share of used answers and the value of the measure on them, with intervals, as a text."""
     share = f"{number(threshold.share)} ({interval(threshold.share_low, threshold.share_high)})"
     value = f"{number(threshold.value)} ({interval(threshold.value_low, threshold.value_high)})"
     return f"{share} are used, {value} {MEASURED[threshold.measure]}"

@@ -1,4 +1,4 @@
-"""Build the section of total error: intervals side by side, variance components, and what more prompts would change."""
+"""Build the section of total error: usual and total intervals, variance components, and a design study."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 TEXTS = texts("evaluator.report")
 
 ROW = [DATASET, text_column("Metric", "title"), text_column("Method", "method"), Column("Shots", "n_shots")]
-"""Columns that name a row of the three tables."""
+"""Columns that identify a row in each of the three tables below."""
 
 TOTALS = [
     *ROW,
@@ -57,18 +57,18 @@ DESIGNS = [
 def total_error_sections(
     run: MeasuredRun, datasets: Sequence[str], *, texts: MetricTexts = CORE_TITLES
 ) -> Iterator[Section]:
-    """Yield the section; nothing where no answers were decomposed.
+    """Yield the section of total error; no section if the run has no variance components.
 
     Args:
-        run: with the tables total_error, variance_components and design_study.
-        datasets: the order of rows.
+        run: measured run with the tables total_error, variance_components and design_study.
+        datasets: names of datasets, in the order of the rows.
         texts: titles of metrics.
     """
     names = ("total_error", "variance_components", "design_study")
     totals, components, designs = (_titled(run.table(name), datasets, texts) for name in names)
     if components.is_empty():
         return
-    # Designs are those of the mean over datasets, or of a single dataset.
+    # Show the design study of the mean over datasets, or of the dataset if there is only one.
     designs = designs.filter(dataset=MEAN_OVER_DATASETS if len(datasets) > 1 else datasets[0])
     measured = set(components["definition"])
     definitions = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
@@ -87,7 +87,7 @@ def total_error_sections(
 
 
 def _titled(rows: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts) -> pl.DataFrame:
-    """Return rows with titles of metrics, by part, method, shots and metric; without the mean of a single dataset."""
+    """Add the titles of metrics and sort by part, method, shots and metric; drop the mean over a single dataset."""
     kept = rows if len(datasets) > 1 else rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
     by = ("part", "method", pl.col("n_shots").fill_null(0), "metric")
     ordered = in_order(kept, datasets).sort(*by, maintain_order=True)

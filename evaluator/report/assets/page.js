@@ -100,7 +100,7 @@ function switchColours() {
   nameColours();
 }
 
-// Every figure is a file to take away, and so are its data. charts.py puts both on the page.
+// Every figure is a file to take away, and so are its data. report/figures.py puts both on the page.
 function save(name, type, text) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
