@@ -1,1 +1,1 @@
-"""Compare several runs: paired differences, rank correlations, scaling."""
+"""Compare several runs: paired differences with tests, rank correlations, scaling with the number of parameters."""

@@ -1,6 +1,6 @@
 """Relate the measures of several models: rank correlations, and least-squares lines over the number of parameters.
 
-Rank runs that share queries by ranges: the tests of all pairs from one matrix product a dataset.
+Also compute, for runs on the same queries, the range of ranks that pairwise tests leave to each run.
 """
 
 import math
@@ -20,16 +20,16 @@ from evaluator.statistics.correlation import least_squares, rank_correlation
 from evaluator.statistics.paired import LEVEL, holm
 
 JUDGED_BY = "accuracy"
-"""Metric that ranks datasets when two models are compared, and whose gains over vanilla are drawn over parameters."""
+"""Metric by which rank correlations between models are computed, and whose gains over vanilla are drawn over size."""
 
 NOT_INDEPENDENT = "no p-value: points of one model or one dataset are not independent"
 
 MIN_COUNTS = 3
-"""Fewest different numbers of parameters for a line; two are always on a line, which means nothing."""
+"""Smallest number of different model sizes to which a line is fitted; a line through two always fits exactly."""
 
 
 def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `measure`: the name of the metric, with suite and part where several of them have this metric."""
+    """Add the column `measure`: the name of the metric, followed by suite and part if several parts have the metric."""
     part = pl.format("{} / {}", "suite", "part")
     is_ambiguous = part.n_unique().over("metric") > 1
     measure = pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
@@ -39,12 +39,12 @@ def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
     """Return Spearman's rho between every two measures and between every two models, under the method vanilla.
 
-    Between measures, a point is a model with its means over datasets (Cho & Inoue 2025 (StaICC), figure 8), or a model
-    on one dataset, without a p-value. Between models, a point is the accuracy on a dataset. Points where either value
-    is undefined are left out.
+    Between measures, a point is a model with its means over datasets (Cho & Inoue 2025 (StaICC), figure 8); or a model
+    on one dataset, where rho has no p-value. Between models, a point is a dataset with the accuracies of both models.
+    Points where either value is undefined are left out.
 
     Args:
-        comparison: schema.COMPARISON.
+        comparison: schema.COMPARISON; each model once, as points of one model are not independent.
 
     Returns schema.RANK_CORRELATIONS, sorted by its key.
     """
@@ -66,8 +66,15 @@ def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
 def _correlated(
     rows: pl.DataFrame, between: str, point: Sequence[str], about: Mapping[str, object]
 ) -> Iterator[dict[str, object]]:
-    """Yield the correlation of every two values of the column `between`, over the points at which both are defined."""
-    # With a prefix, because a model can be called "dataset".
+    """Yield the rank correlation of every two values of the column `between`, over the points where both are defined.
+
+    Args:
+        rows: schema.COMPARISON with `measure`.
+        between: "measure" or "model".
+        point: columns that identify a point; must include `number` if `between` is "measure".
+        about: columns of RANK_CORRELATIONS that are the same in all rows.
+    """
+    # Names of columns get a prefix, because a model can be called "dataset".
     named = rows.with_columns(pl.format("of {}", between).alias(between))
     points = named.pivot(between, index=point, values="value")
     for a, b in combinations(points.columns[len(point) :], 2):
@@ -81,10 +88,15 @@ def _correlated(
 
 
 def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.DataFrame:
-    """Return the points of figures over parameters: means over datasets, one row a model.
+    """Return the points of the figures over parameters: means over datasets, one row for each model.
 
-    Returns SCALING_KEY, number, model, n_parameters, value, ci_low, ci_high: values of every measure under vanilla, and
-    of every other method the paired difference of its accuracy to vanilla's.
+    Args:
+        comparison: schema.COMPARISON.
+        differences: schema.DIFFERENCES of the same runs.
+
+    Returns:
+        SCALING_KEY, number, model, n_parameters, value, ci_low, ci_high. Rows with `of` "value" have the measures under
+        vanilla; rows with `of` "improvement" have, for each other method, its accuracy less that of vanilla, paired.
     """
     columns = [*SCALING_KEY, "number", "model", "n_parameters", "value", "ci_low", "ci_high"]
     means = with_measure(comparison.filter(dataset=MEAN_OVER_DATASETS, method=REFERENCE_METHOD))
@@ -100,9 +112,10 @@ def scaling_points(comparison: pl.DataFrame, differences: pl.DataFrame) -> pl.Da
 
 
 def scaling_lines(points: pl.DataFrame) -> pl.DataFrame:
-    """Fit a least-squares line of each measure over log10 of the number of parameters; all models have equal weight.
+    """Fit a least-squares line to each measure over log10 of the number of parameters; all models have equal weight.
 
-    The 95% interval of the slope uses t at n_models - 2 degrees of freedom and assumes that models are independent.
+    The 95% interval of the slope uses Student's t with n_models - 2 degrees of freedom, and assumes that models are
+    independent.
 
     Args:
         points: as returned by scaling_points.
@@ -124,47 +137,57 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
     slope = fit.estimate()
     intercept = float(fit.coefficients[0])
     line: dict[str, object] = {"slope": slope.value, "intercept": intercept, "n_models": fitted.height}
-    if not math.sqrt(fit.covariance[1, 1]) >= NO_VARIATION:  # where all values are the same
+    if not math.sqrt(fit.covariance[1, 1]) >= NO_VARIATION:  # all points are on the line
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
     return line | {"ci_low": slope.low, "ci_high": slope.high}
 
 
 MAX_RANKED = 50
-"""Largest number of runs in a ranking: Holm's correction is over all their pairs."""
+"""Largest number of runs in a ranking; with more, Holm's correction over all pairs leaves the tests no power."""
 
 
 def pair_p_values(correct: Sequence[Floats]) -> Floats:
-    """Return the two-sided p-value of equal mean accuracies of every two runs, on the same queries.
+    """Return the two-sided p-values of the hypotheses that two runs have equal mean accuracies, for all pairs of runs.
+
+    The test is Student's of the mean difference over datasets, adjusted by two more pairs. It is the test that
+    differences.py uses where no exact test applies (paired.adjusted_estimate and mean_estimate, with Satterthwaite's
+    degrees of freedom); here all pairs of runs are computed at once, from one matrix product for each dataset.
 
     Args:
-        correct: of each dataset [runs, queries], means over the requests of a query.
+        correct: for each dataset [runs, queries], the mean of `correct` over the requests of a query; all runs have the
+            same queries.
 
-    Returns [runs, runs]. The sums of squared differences of all pairs follow from one product, X X'. The test is
-    Student's of the mean over datasets with two more pairs, as in a comparison of two runs (paired.adjusted_estimate
-    and mean_estimate, with Satterthwaite's degrees of freedom).
+    Returns:
+        [runs, runs], symmetric, with 1 on the diagonal.
     """
     n_runs, n_datasets = len(correct[0]), len(correct)
     difference, variance, spread = (np.zeros((n_runs, n_runs)) for _ in range(3))
-    added = 2 / n_datasets
+    added = 2 / n_datasets  # pairs that are added in each dataset: half with difference 1, half with -1
     for answers in correct:
         n, totals, product = answers.shape[1] + added, answers.sum(axis=1), answers @ answers.T
         squares = np.diag(product)
+        # For runs a and b with answers x and y: mean of x - y, and of (x - y)^2 = x^2 + y^2 - 2xy.
         mean = (totals[:, None] - totals[None, :]) / n
         mean_square = (squares[:, None] + squares[None, :] - 2 * product + added) / n
         of_dataset = (mean_square - mean**2) / (n - 1)
+        # Sums over datasets: the factor 1 / n_datasets of the mean cancels in t.
         difference += mean
         variance += of_dataset
         spread += of_dataset**2 / (n - 1)
+    # Degrees of freedom: (sum of variances)^2 / sum of (variance^2 / degrees of freedom of a dataset).
     p_values: Floats = 2 * stdtr(variance**2 / spread, -np.abs(difference) / np.sqrt(variance))
     np.fill_diagonal(p_values, 1.0)
     return p_values
 
 
 def rank_ranges(correct: Sequence[Floats]) -> Ints:
-    """Return the lowest and highest rank that the tests leave to each run, 1 the best: [runs, 2].
+    """Return the best and the worst rank that each run can have by the pairwise tests: [runs, 2]; rank 1 is the best.
 
-    A run is behind those that are better, and before those that are worse, at the 5% level after Holm's correction over
-    all pairs. Only MAX_RANKED runs can be ranked together.
+    A run ranks behind all runs that are significantly better, and before all that are significantly worse, at the 5%
+    level after Holm's correction over all pairs. Only MAX_RANKED runs can be ranked together.
+
+    Args:
+        correct: as for pair_p_values.
     """
     assert len(correct[0]) <= MAX_RANKED, "Holm's correction over more pairs has no power"
     means = np.mean([answers.mean(axis=1) for answers in correct], axis=0)

@@ -1,6 +1,6 @@
 """Compute paired differences of accuracy and true-label probability between runs and between methods, and test them.
 
-Compare many runs with one base: recovery of its accuracy, answers that changed, and divergence of probabilities.
+Also compare runs with one base run: recovery of its accuracy, changed answers, and divergence of label probabilities.
 """
 
 import math
@@ -40,14 +40,14 @@ from evaluator.statistics.paired import (
 )
 
 SET = ["n_shots", "demonstration_set"]
-"""Columns that identify a demonstration set where all queries share the same sets."""
+"""Columns that identify a demonstration set, in parts whose queries all have the same sets."""
 
 
 class Shared(NamedTuple):
-    """What queries or datasets of suites share, so that their answers are not independent."""
+    """Demonstration sets or inputs that answers share, so that the answers are not independent."""
 
-    sets: Collection[tuple[str, str]] = ()  # suite and part of those whose queries all have the same demonstration sets
-    inputs: Mapping[str, str] = {}  # dataset -> table; datasets of one are about the same inputs, by query_id
+    sets: Collection[tuple[str, str]] = ()  # (suite, part) in which all queries have the same demonstration sets
+    inputs: Mapping[str, str] = {}  # dataset -> table; in datasets of one table, equal query_id means the same input
 
 
 NOTHING_SHARED = Shared()
@@ -56,25 +56,26 @@ NOTHING_SHARED = Shared()
 _QUERY_KEY = [*ANSWER_KEY, "query_id"]
 _GROUP_OF_MEAN = [name for name in DIFFERENCES_KEY if name != "dataset"]
 ADJUSTED = ["adjusted_difference", "adjusted_error", "adjusted_freedom"]
-"""Columns of statistics.paired.Estimate, that the test and the interval are from."""
+"""The fields of statistics.paired.Estimate, as columns: the estimate from which test and interval are computed."""
 
 _SPREAD = ["standard_error", "adjusted_error", "adjusted_freedom", "n_queries", "mean_size", "mean_square"]
-"""Columns of statistics.paired.Spread."""
+"""The fields of statistics.paired.Spread, as columns."""
 
 
 def method_differences(
     groups: Iterable[MeasuredGroup], metrics: pl.DataFrame, model: str, inputs: Mapping[str, str] = {}
 ) -> pl.DataFrame:
-    """Compare every method with vanilla, query by query, as a comparison of several runs does within each of them.
+    """Compare every method of one run with vanilla, query by query.
 
     Args:
-        groups: of the run.
+        groups: measured groups of the run.
         metrics: schemas.METRICS of the run.
-        model: its name.
+        model: name of the model.
         inputs: as in Shared.
 
-    Returns schema.DIFFERENCES, sorted by its key, with the same model on both sides; no rows without vanilla or without
-    another method.
+    Returns:
+        schema.DIFFERENCES, sorted by its key, with the same model on both sides; without rows if the run lacks vanilla
+        or has no other method.
     """
     methods = {*metrics.filter(metric="accuracy")["method"]}
     if REFERENCE_METHOD not in methods or len(methods) == 1:
@@ -94,21 +95,21 @@ def estimated_differences(
 ) -> pl.DataFrame:
     """Compare every two models under each common method, and every method with vanilla within each model.
 
-    A query counts once, by the mean over its requests. Where all queries have equally many requests, as in our suites,
-    the difference equals that of the two values in the metrics of the runs.
+    A query counts once, with the mean over its requests. Where all queries have equally many requests, as in our
+    suites, the difference equals the difference of the two values in the metrics of the runs.
 
     Args:
-        models: a name for each run.
-        results: for each run, as returned by request_results; of a single run, one row a query is enough.
+        models: name of each run.
+        results: for each run, the table that request_results returns; for a single run, one row per query is enough.
         comparison: schema.COMPARISON, or schemas.METRICS of a single run; defines the common datasets.
-        shared: with shared sets, models are compared over queries and sets crossed; with shared inputs, a mean over
-            datasets is one over inputs.
-        is_against: whether models are compared with the last one only.
+        shared: with shared sets, models are compared over queries and sets as crossed factors; with shared inputs, the
+            mean over datasets is tested over inputs.
+        is_against: whether models are compared only with the last one.
 
     Returns:
-        query_differences of everything that is compared, and below them their means over datasets. `is_repeat` marks a
-        mean over a single dataset, whose test is that dataset's again and no other one; `n_pairs` are the pairs that
-        tests against a margin take.
+        The rows of query_differences, followed by their means over datasets, with two more columns: `is_repeat` marks
+        a mean over a single dataset, which repeats the test of that dataset; `n_pairs` is the number of pairs for
+        tests against a margin.
     """
     common = comparison.filter(metric="accuracy").select(*DATASET, "method").unique()
     answers = [each.join(common, on=[*DATASET, "method"], how="semi", maintain_order="left") for each in results]
@@ -124,11 +125,16 @@ def estimated_differences(
 
 
 def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
-    """Correct all estimated_differences for their number, and say which ones could have been detected.
+    """Correct the p-values for the number of tests, and compute the smallest difference that each test detects.
 
-    Returns schema.DIFFERENCES, sorted by its key, with the plain mean over datasets. Differences between models and
-    between methods are two families of tests, for each metric and definition; means over several datasets belong to
-    them.
+    Differences between models and differences between methods are two families of tests, separately for each metric and
+    definition. A mean over several datasets is one test of its family.
+
+    Args:
+        estimated: as returned by estimated_differences.
+
+    Returns:
+        schema.DIFFERENCES, sorted by its key, means over datasets included.
     """
     family = ["metric", "definition", pl.col("model_a") == pl.col("model_b")]
     tested = estimated.with_columns(
@@ -144,15 +150,15 @@ def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
 
 
 def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
-    """Test every difference of accuracy against a margin: no worse by it, and equivalent within it.
+    """Test for every difference of accuracy whether a is not worse than b by a margin, and whether both are equivalent.
 
-    The estimate is adjusted (statistics.paired.adjusted_estimate), so that pairs that all agree do not pass for
-    certainty; over queries and sets crossed it is the plain one. Both p-values are corrected by Holm's procedure over
-    the same families as those of paired_differences.
+    Tests use the adjusted estimate (statistics.paired.adjusted_estimate), so that pairs that all agree do not count as
+    certainty; over queries and sets as crossed factors they use the plain estimate. Both p-values are corrected by
+    Holm's procedure over the same families as in paired_differences.
 
     Args:
         estimated: as returned by estimated_differences.
-        margin: of accuracy, above 0.
+        margin: difference of accuracies, between 0 and 1.
 
     Returns schema.EQUIVALENCE, sorted by its key.
     """
@@ -172,20 +178,27 @@ def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
 
 
 def _counted(p_value: str) -> pl.Expr:
-    """Return a p-value as one of the tests to correct for; null of a mean that repeats a dataset's test."""
+    """Return the p-value, or null in a mean that repeats the test of its dataset, so that this test counts once."""
     return pl.when(~pl.col("is_repeat")).then(p_value)
 
 
 def _with_repeats(rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
-    """Copy columns of a single dataset, which is above its mean, to that mean."""
+    """Copy the columns of a single dataset, the first row of its group, to the mean that repeats it."""
     of_dataset = pl.col(columns).first().over(_GROUP_OF_MEAN)
     return rows.with_columns(pl.when("is_repeat").then(of_dataset).otherwise(pl.col(columns)).name.keep())
 
 
 def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the mean over datasets: tested by all queries together where these are equally many and tests exact."""
+    """Return the mean over independent datasets, with its test and interval.
+
+    Where all datasets have exact tests and equally many queries, the exact test of all queries together is used, else
+    Student's test of the adjusted estimates.
+
+    Args:
+        rows: query_differences of one comparison, one row for each dataset.
+    """
     of_datasets = [np.array(d) for d in rows["d"].to_list()]
-    # Two pairs are added to the mean, as to a single dataset; estimates over two factors have none.
+    # Two pairs in total are added to the datasets of a mean; estimates over queries and sets have no added pairs.
     tested = [
         Estimate(*adjusted) if test == TWO_WAY else adjusted_estimate(d, 2 / rows.height)
         for d, (test, *adjusted) in zip(of_datasets, rows.select("test", *ADJUSTED).rows(), strict=True)
@@ -199,7 +212,7 @@ def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
         pl.lit(MEAN_OVER_DATASETS).alias("dataset"),
         pl.col("difference", "mean_size", "mean_square").mean(),
         n_queries.sum(),
-        # A pair of the smallest dataset moves the mean most: as much as one of so many pairs.
+        # Pairs for tests against a margin: a pair of the smallest dataset moves the mean by 1 / (n_min x datasets).
         n_pairs=n_queries.min() * pl.len(),
         is_repeat=pl.len() == 1,
         standard_error=(pl.col("standard_error") ** 2).sum().sqrt() / pl.len(),
@@ -210,15 +223,21 @@ def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the mean over questions about the same inputs, tested as one difference of each input.
+    """Return the mean over datasets that ask about the same inputs, with a test whose pairs are the inputs.
 
-    That is the sum of its differences, each by the share that it has in the mean over all; where every question is
-    asked of every input, their mean. The pairs that the estimate adds, and the one by which a test against a margin
-    moves the difference, are worth the answers to the input with the largest share.
+    The difference of an input is the weighted sum of the differences of its answers; the weight of an answer is its
+    share in the mean over datasets. If every question is asked about every input, this is the mean over questions.
+    Pairs that the estimate adds, and the pair by which a test against a margin corrects, count as much as all answers
+    to the input with the largest share.
+
+    Args:
+        rows: query_differences of one comparison, with `table`, one row for each dataset.
     """
+    # An answer has the weight 1 / (datasets x queries of its dataset); the weights of all answers sum to 1.
     asked = rows.select("table", "inputs", "d", share=1 / (pl.len() * pl.col("n_queries"))).explode("inputs", "d")
     sums = (pl.col("share") * pl.col("d")).sum().alias("d"), pl.col("share").sum()
     by_input = asked.group_by("table", "inputs", maintain_order=True).agg(sums)
+    # Times n_inputs, the sums of inputs have the mean over datasets as their plain mean.
     n_inputs, most = by_input.height, by_input["share"].to_numpy().max()
     largest = n_inputs * most * largest_difference(asked["d"].to_numpy())
     estimate = _estimate(n_inputs * by_input["d"].to_numpy()[:, None], largest)
@@ -229,12 +248,15 @@ def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
 def _between_models(
     models: Sequence[str], answers: Sequence[pl.DataFrame], shared_sets: Collection[tuple[str, str]], is_against: bool
 ) -> Iterator[pl.DataFrame]:
-    """Yield the pairs of answers of every two models, as query_differences takes them."""
+    """Yield the paired answers of every two models, in the form that query_differences takes.
+
+    Parts with shared demonstration sets have one row for each query and set, others one for each query.
+    """
     of_suites = pl.concat_str("suite", "part", separator="/").is_in([f"{suite}/{part}" for suite, part in shared_sets])
     for (model_a, a), (model_b, b) in combinations(zip(models, answers, strict=True), 2):
         if is_against and model_b != models[-1]:
             continue
-        # Runs with other numbers of demonstrations, or of sets, are compared over their queries alone.
+        # Pair the sets as well only where both runs have the same sets; else average over the sets of a query.
         sets = [rows.filter(of_suites).select(*DATASET, *SET).unique().sort(pl.all()) for rows in (a, b)]
         is_shared = of_suites & sets[0].equals(sets[1])
         means = [_query_means(rows.filter(~is_shared)) for rows in (a, b)]
@@ -247,7 +269,7 @@ def _between_models(
 
 
 def _between_methods(model: str, answers: pl.DataFrame) -> pl.DataFrame:
-    """Return the pairs of answers of every method and vanilla, as query_differences takes them."""
+    """Return the paired answers of every method and vanilla, in the form that query_differences takes."""
     queries = _query_means(answers)
     vanilla = queries.filter(method=REFERENCE_METHOD)
     others = queries.filter(pl.col("method") != REFERENCE_METHOD)
@@ -257,33 +279,33 @@ def _between_methods(model: str, answers: pl.DataFrame) -> pl.DataFrame:
 
 
 def _query_means(answers: pl.DataFrame) -> pl.DataFrame:
-    """Average correct and true_label_prob over the requests of each query, so that each query counts once.
+    """Average `correct` and `true_label_prob` over the requests of each query, so that each query counts once.
 
-    Some methods have one request a query, others one for each demonstration set.
+    Some methods have one request for each query, others one for each demonstration set.
     """
     return answers.group_by(_QUERY_KEY, maintain_order=True).agg(pl.col("correct", "true_label_prob").mean())
 
 
 def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean difference over the queries of each group, with its 95% interval and test.
+    """Return the mean paired difference over the queries of each group, with its 95% interval and test.
 
-    A query's difference is the mean over its requests, which are not independent, so that interval and test are
+    The difference of a query is the mean over its requests, which are not independent, so interval and test are
     clustered by query (Miller 2024, "Adding Error Bars to Evals", sections on clustering and on paired differences).
-    The interval is that of Bonett & Price, the test is exact where it can be, and 0 is outside the interval exactly
-    where the test rejects it at 5% (statistics.paired: adjusted_estimate, paired_test, interval).
+    The interval is Bonett & Price's, the test is exact where possible, and the interval excludes 0 exactly where the
+    test rejects 0 at 5% (statistics.paired: adjusted_estimate, paired_test, interval).
 
-    Where every query has the same several demonstration sets, queries and sets are two crossed random factors: interval
-    and test ("two-way t") are Student's with the standard error of metrics.intervals.two_way_standard_error, and hold
-    for other sets as well.
+    Where all queries have the same several demonstration sets, queries and sets are two crossed random factors:
+    interval and test ("two-way t") are Student's with the standard error of metrics.intervals.two_way_standard_error,
+    and cover other demonstration sets as well.
 
     Args:
-        paired: DIFFERENCES_KEY without metric, query_id, and the values of REQUEST_COLUMNS, those of b with suffix
-            "_b"; one row a query, or one a query and demonstration set, with the columns of SET.
+        paired: columns DIFFERENCES_KEY without metric, query_id, and the columns of REQUEST_COLUMNS for a, and with
+            suffix "_b" for b; one row for each query, or with the columns of SET for each query and set.
 
     Returns:
-        DIFFERENCES without columns that depend on other tests, and what means over datasets are computed from: `d`
-        (difference of each query), `inputs` (their query_id), standard_error, mean_size, mean_square and the adjusted
-        estimate.
+        DIFFERENCES without the columns that depend on other tests, and columns from which means over datasets are
+        computed: `d` (difference of each query), `inputs` (query_id of each query), standard_error, mean_size,
+        mean_square and ADJUSTED.
     """
     group = [name for name in DIFFERENCES_KEY if name != "metric"]
     sets = [name for name in SET if name in paired.columns]
@@ -294,6 +316,7 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     ordered = measured.sort("query_id", *sets, maintain_order=True).group_by(*group, "metric", maintain_order=True)
     gathered = ordered.agg("d", inputs=pl.col("query_id").unique(maintain_order=True))
     gathered = gathered.with_columns(n_queries=pl.col("inputs").list.len().cast(pl.Int64))
+    # Rows are sorted by query and set, so the differences of a group reshape to [queries, sets].
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
     estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
     rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE, orient="row"))
@@ -305,9 +328,10 @@ _ESTIMATE = pl.Schema({"d": pl.List(pl.Float64), "test": pl.String(), **dict.fro
 
 
 def _estimate(cells: Floats, largest: float | None = None) -> tuple[Any, ...]:
-    """Return the columns of _ESTIMATE of differences [queries, sets]; those that rounding makes are 0.
+    """Return the values of the columns of _ESTIMATE for differences [queries, sets].
 
     Args:
+        cells: differences; rounded to DECIMALS, so that differences below rounding error become 0.
         largest: as for adjusted_estimate.
     """
     cells = cells.round(DECIMALS)
@@ -332,23 +356,24 @@ _TESTS = ["difference", "ci_low", "ci_high", "p_value", "p_holm", "n_tests", "n_
 def against_table(
     models: Sequence[str], results: Sequence[pl.DataFrame], differences: pl.DataFrame, shared: Shared = NOTHING_SHARED
 ) -> pl.DataFrame:
-    """Return how every run differs from the base, the last of them, for each dataset and over all.
+    """Compare every run with the base, which is the last run, on each dataset and over all datasets.
 
     Args:
-        models: a name for each run.
+        models: name of each run.
         results: request_results of each run, with probabilities.
         differences: schema.DIFFERENCES of the runs against the base.
         shared: as for estimated_differences.
 
-    Returns schema.AGAINST, sorted by its key.
+    Returns:
+        schema.AGAINST, sorted by its key.
     """
     of_base = differences.filter(metric="accuracy", model_b=models[-1])
     of_base = of_base.rename({"model_a": "model", "method_a": "method"}).select(*AGAINST_KEY, *_TESTS)
-    # The mean over the requests of a query, of which runs may have other numbers.
+    # `correct` becomes the mean over the requests of a query, because runs may differ in their number of requests.
     means = {"correct": pl.col("correct").mean().over(*ANSWER_KEY, "query_id"), "right": pl.col("correct") == 1}
     compared = (answers.join(of_base, on=ANSWER_KEY, how="semi", maintain_order="left") for answers in results)
     *runs, base = (answers.with_columns(**means, n_requests=pl.len().over(ANSWER_KEY)) for answers in compared)
-    datasets: dict[tuple[object, ...], list[pl.DataFrame]] = {}  # values of AGAINST_KEY -> pairs of each dataset
+    datasets: dict[tuple[object, ...], list[pl.DataFrame]] = {}  # values of AGAINST_KEY -> paired requests by dataset
     for model, answers in zip(models[:-1], runs, strict=True):
         paired = answers.join(base, on=[*ANSWER_KEY, "position"], suffix="_b")
         for key, pairs in paired.partition_by(ANSWER_KEY, as_dict=True, maintain_order=True).items():
@@ -365,25 +390,35 @@ def against_table(
 
 
 def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the numbers of AGAINST of pairs of one dataset, or of the mean over several, or over the same inputs."""
+    """Return the columns of AGAINST that are not in DIFFERENCES: counts, divergence, and recovery with its interval.
+
+    Args:
+        datasets: paired requests of each dataset; of one dataset, or of all for the mean over datasets.
+        p_value: p-value of the hypothesis that run and base have the same accuracy.
+        inputs: as in Shared.
+    """
+    # Changed answers are summed over datasets; the divergence is the mean over datasets.
     counts = [_counts(pairs) for pairs in datasets]
     totals = {name: sum(each[name] for each in counts) for name in counts[0] if all(name in each for each in counts)}
     if "kl_nats" in totals:
         totals["kl_nats"] /= len(datasets)
+    # Accuracies of run and base for each query, or for each input if several datasets ask about the same inputs.
     table = pl.col("dataset").replace(inputs).alias("table")
     queries = [pairs.group_by(table, "query_id", maintain_order=True).agg(pl.col(*_SIDES).mean()) for pairs in datasets]
     if len({rows["table"][0] for rows in queries}) < len(queries):
         queries = [_by_input(queries)]
+    # Accuracies and moments of the mean over datasets; two pairs in total are added.
     each = [_moments(means, 2 / len(queries)) for means in queries]
     plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*each, strict=True))
-    moments[2:5] /= len(queries)  # variances of a mean of independent datasets
-    moments[5] *= len(queries)
+    moments[2:5] /= len(queries)  # variances and covariance of a mean over independent datasets
+    moments[5] *= len(queries)  # degrees of freedom add up
     recovery, ends = _recovery(plain, moments)
     if recovery is not None:
         totals["recovery"] = 100 * recovery
     if recovery is not None and ends is not None:
         low, high = ends
-        if (low <= 1 <= high) == (p_value <= LEVEL):  # 1 is inside exactly where the test does not reject equality
+        if (low <= 1 <= high) == (p_value <= LEVEL):  # interval and test disagree
+            # Move the end nearer to 1, so that 1 is inside exactly if the test does not reject (see paired.interval).
             near = 1 + (recovery - 1) * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
             low, high = (near, high) if recovery > 1 else (low, near)
         totals |= {"recovery_low": 100 * low, "recovery_high": 100 * high}
@@ -391,23 +426,27 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[s
 
 
 def _by_input(questions: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return both accuracies of each input: the sum over its questions, in units of the largest share of an input."""
+    """Return `correct` of run and base for each input: sums over its questions, in units of the largest share."""
     shares = (one.with_columns(share=1 / pl.len()).with_columns(pl.col(*_SIDES) * pl.col("share")) for one in questions)
     by_input = pl.concat(shares).group_by("table", "query_id", maintain_order=True).sum()
     return by_input.with_columns(pl.col(*_SIDES) / pl.col("share").max())
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return how many answers changed, and the mean divergence of probabilities in nats, base from run.
+    """Return the numbers of changed answers, and the mean of KL(base || run) over requests in nats.
 
-    Nothing where the prompts of a query are not in pairs, because the runs have other numbers of sets.
+    Nothing if the requests are not in pairs, because the runs differ in their demonstration sets. No `n_changed` and
+    `kl_nats` if the label spaces differ; no `kl_nats` if a run has no probabilities.
+
+    Args:
+        rows: paired requests of one dataset.
     """
     numbers = {*rows["n_requests"], *rows["n_requests_b"]}
     if numbers != {rows.height} or not rows["demonstration_set"].equals(rows["demonstration_set_b"]):
         return {}
     right, right_before = rows["right"], rows["right_b"]
     counts: dict[str, Any] = {"n_lost": (right_before & ~right).sum(), "n_gained": (right & ~right_before).sum()}
-    # Other label names may be in another order: then labels cannot be told by their numbers.
+    # If gold indices differ, the labels were renamed or reordered, and indices of labels cannot be compared.
     n_labels, n_labels_before = (rows[name].list.len() for name in ("label_probs", "label_probs_b"))
     is_same = rows["gold"].equals(rows["gold_b"]) and n_labels.equals(n_labels_before)
     if is_same:
@@ -422,9 +461,18 @@ _SIDES = ("correct", "correct_b")
 
 
 def _moments(queries: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
-    """Return the mean accuracies of run and base; and the adjusted ones, their variances, covariance and freedom.
+    """Return the plain accuracies of run and base, [2], and moments of the adjusted accuracies, [6].
 
-    As in statistics.paired.adjusted_estimate, `n_added` pairs are added, of which exactly one side is right.
+    As in statistics.paired.adjusted_estimate, `n_added` pairs are added; in each of them one side is right, in half of
+    them the run, in half the base.
+
+    Args:
+        queries: columns _SIDES, one row for each query.
+        n_added: number of added pairs, which need not be whole.
+
+    Returns:
+        Plain accuracies of run and base; and adjusted accuracies of run and base, the variances of these two means,
+        their covariance, and degrees of freedom.
     """
     a, b = (queries[name].to_numpy() for name in _SIDES)
     n = len(a) + n_added
@@ -435,12 +483,18 @@ def _moments(queries: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
 
 
 def _recovery(plain: Floats, moments: Floats) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the ratio of accuracies, and its interval by Fieller's theorem; None where the base may be at 0.
+    """Return the ratio of the accuracies of run and base, and its 95% interval by Fieller's theorem.
+
+    The ratio is None if the base has accuracy 0, the interval if the base's accuracy is not significantly above 0.
+
+    Args:
+        plain, moments: as returned by _moments.
 
     Source: Fieller 1954, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16.
     """
     a, b, variance_a, variance_b, covariance, freedom = moments
     square = float(stdtrit(freedom, 1 - LEVEL / 2)) ** 2
+    # The interval has all r with (a - r b)^2 <= t^2 Var(a - r b), that is lead r^2 - 2 middle r + last <= 0.
     lead, middle, last = b**2 - square * variance_b, a * b - square * covariance, a**2 - square * variance_a
     recovery = float(plain[0] / plain[1]) if plain[1] else None
     if recovery is None or lead <= 0:
@@ -451,7 +505,12 @@ def _recovery(plain: Floats, moments: Floats) -> tuple[float | None, tuple[float
 
 
 def against_lines(table: pl.DataFrame, base: str) -> Iterator[str]:
-    """Yield a line for each run: the mean over datasets under each definition and method."""
+    """Yield a line for each run, part, method and definition: recovery, changed answers and test of the mean.
+
+    Args:
+        table: schema.AGAINST.
+        base: name of the base run.
+    """
     rows = table.filter(dataset=MEAN_OVER_DATASETS)
     for row in rows.iter_rows(named=True):
         recovery = "no recovery" if row["recovery"] is None else f"{row['recovery']:.1f}% of the accuracy of {base}"

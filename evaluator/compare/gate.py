@@ -1,6 +1,6 @@
-"""Decide whether a run is tolerably close to another one: GO, NO-GO or INCONCLUSIVE, by a policy.
+"""Decide by a policy whether a run is at most tolerably worse than a base run: GO, NO-GO or INCONCLUSIVE.
 
-Write the decision of a gate: lines of a terminal, and JUnit XML.
+Also write the decision, as lines for a terminal and as JUnit XML.
 """
 
 import math
@@ -29,15 +29,15 @@ Outcome = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What is tolerated: the keys of a policy file."""
+    """The tolerated loss and where it applies; the fields are the keys of a policy file."""
 
-    metric: str = "accuracy"  # or true_label_probability
-    margin: float  # the largest loss that is tolerated, in the metric's unit
-    alpha: float = 0.05  # probability of a wrong GO, and of a wrong NO-GO
-    datasets: tuple[str, ...] = (MEAN_OVER_DATASETS,)  # names; "mean": the mean over all that both runs have
+    metric: str = "accuracy"  # or "true_label_probability"
+    margin: float  # largest tolerated loss, in the unit of the metric, between 0 and 1
+    alpha: float = 0.05  # level of the tests: probability of a wrong GO, and of a wrong NO-GO; below 0.5
+    datasets: tuple[str, ...] = (MEAN_OVER_DATASETS,)  # "mean": the mean over the common datasets
     method: str = "vanilla"
     definition: str = "paper"
-    part: str | None = None  # of a suite; None: all in which the metric was measured
+    part: str | None = None  # name of a part; None: all parts in which the metric was measured
 
     def __post_init__(self) -> None:
         if self.metric not in REQUEST_COLUMNS:
@@ -52,7 +52,7 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One difference that a policy is about, run less base."""
+    """The test of one difference, run minus base, to which a policy applies."""
 
     suite: str
     part: str
@@ -63,16 +63,16 @@ class Check:
     ci_low: float | None  # 95% interval
     ci_high: float | None
     n_queries: int
-    p_difference: float  # two-sided, of no difference
+    p_difference: float  # two-sided, of the hypothesis of no difference
     p_tolerable: float  # one-sided, of the hypothesis that the run is worse by the margin or more
-    p_intolerable: float  # one-sided, of the hypothesis that it is not worse by the margin
-    p_intolerable_holm: float  # corrected for the number of checks
-    # To decide, if the true difference is the observed one; None: it is decided, or queries alone never decide it.
+    p_intolerable: float  # one-sided, of the hypothesis that the run is not worse by more than the margin
+    p_intolerable_holm: float  # p_intolerable after Holm's correction over the checks
+    # Queries that would decide, if the true difference is the observed one; None: decided, or no number decides.
     queries_needed: int | None
 
     @property
     def name(self) -> str:
-        """Return suite, part and dataset."""
+        """Return suite, part and dataset, as a title."""
         return f"{self.suite} / {self.part}, {self.dataset}"
 
 
@@ -82,7 +82,7 @@ class Gate:
 
     outcome: Outcome
     reason: str
-    run: str
+    run: str  # name of the model
     base: str
     policy: Policy
     checks: tuple[Check, ...]
@@ -95,22 +95,22 @@ def read_policy(path: Path) -> Policy:
 
 
 def decide(policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared: Shared) -> Gate:
-    """Test every difference that the policy is about, and decide.
+    """Test every difference to which the policy applies, and decide.
 
-    GO needs every check to show, at level alpha, that the run is not worse by the margin; as all are needed, no
-    correction is (an intersection-union test). NO-GO takes one check that shows at level alpha, after Holm's correction
-    over the checks, that it is worse by more than the margin.
+    GO: every check shows, at level alpha, that the run is not worse by the margin. No correction for several checks is
+    needed, because all of them must show it (an intersection-union test). NO-GO: at least one check shows, at level
+    alpha after Holm's correction over the checks, that the run is worse by more than the margin. Else INCONCLUSIVE.
 
     Args:
-        policy: what is tolerated.
-        runs: the run and its base.
-        results: request_results of both.
+        policy: tolerated loss, level, and the differences to test.
+        runs: the run and its base, in this order.
+        results: request_results of run and base.
         shared: as for compare.differences.estimated_differences.
 
-    Raises ConfigError where the runs have nothing that the policy is about.
+    Raises ConfigError if the runs lack the metric, or a dataset, that the policy names.
 
     Source: Berger 1982, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, for
-    intersection-union tests; statistics.paired has those of the tests.
+    intersection-union tests; statistics.paired names the sources of the tests.
     """
     run, base = runs
     rows = _differences(policy, runs, results, shared)
@@ -131,7 +131,7 @@ def decide(policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.Dat
 def _differences(
     policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame], shared: Shared
 ) -> pl.DataFrame:
-    """Return the rows of estimated_differences that the policy is about, run less base, sorted by suite and part."""
+    """Return the rows of estimated_differences to which the policy applies, run minus base, sorted."""
     asked = pl.col("method").eq(policy.method) & pl.col("definition").eq(policy.definition)
     if policy.part is not None:
         asked &= pl.col("part") == policy.part
@@ -153,7 +153,7 @@ def _differences(
 
 
 def _check(policy: Policy, row: dict[str, Any]) -> Check:
-    """Return the check of a row of tested differences."""
+    """Return the check of a row of estimated_differences with the p-values of `decide`."""
     is_go, is_no_go = row["p_tolerable"] <= policy.alpha, row["p_intolerable_holm"] <= policy.alpha
     outcome: Outcome = "GO" if is_go else "NO-GO" if is_no_go else "INCONCLUSIVE"
     is_open = outcome == "INCONCLUSIVE" and row["test"] != TWO_WAY  # more queries do not shrink the error of the sets
@@ -164,27 +164,37 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
 
 
 def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
-    """Return the queries that decide with 80% power, if the true difference is the observed one; at least one more.
+    """Return the number of queries that decides with 80% power, if the true difference is the observed difference.
 
-    None where the observed difference is the margin itself, which no number decides. With m instead of n queries the
-    plain error shrinks with the root of n / m, and what the adjustment adds to variance and difference by n / m and its
-    square; both corrections of the test count as well.
+    With m instead of n queries, the plain variance of the mean shrinks by n / m; the variance that the adjustment adds
+    shrinks by (n / m)^2, and the difference that it adds by n / m. Both corrections of equivalence_test are included.
+
+    Args:
+        policy: margin and level.
+        row: row of estimated_differences.
+
+    Returns:
+        At least n + 1; None if the observed loss is the margin itself, because then no number of queries decides.
     """
     difference, n, margin = float(row["difference"]), int(row["n_queries"]), policy.margin
     if abs(difference + margin) < 1e-9:
         return None
-    side = 1 if difference > -margin else -1
-    plain = row["standard_error"] ** 2 if math.isfinite(row["standard_error"]) else 0.0  # a single query does not vary
+    side = 1 if difference > -margin else -1  # 1: more queries would show GO; -1: NO-GO
+    plain = row["standard_error"] ** 2 if math.isfinite(row["standard_error"]) else 0.0  # infinite for one query
+    # Variance and difference that the adjustment of the estimate adds to the plain ones.
     added = row["adjusted_error"] ** 2 - plain
     shrinkage = row["adjusted_difference"] - difference
 
     def decides(queries: float) -> bool:
+        # Standard error and distance from the margin as equivalence_test computes them, with its two corrections.
         more, pairs = n / queries, queries * row["n_pairs"] / n
         error = math.sqrt(max(plain * more + added * more**2, margin * (1 - margin) / pairs))
         distance = side * (margin + difference + shrinkage * more) - 1 / pairs
+        # The distance must exceed the critical value by the quantile of the power.
         reach = stdtrit(row["adjusted_freedom"] / more, 1 - policy.alpha) * error
         return bool(distance >= reach + ndtri(POWER) * math.sqrt(plain * more))
 
+    # Double until it is enough, then bisect.
     enough = n + 1
     while not decides(enough):
         enough *= 2
@@ -205,7 +215,7 @@ def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int |
 
 
 def gate_lines(gate: Gate) -> Iterator[str]:
-    """Yield the outcome with its reason, then every check if there are several."""
+    """Yield the lines of a decision: the outcome, then the reason of the check, or a line for each check."""
     yield f"{gate.outcome}: {gate.run} against {gate.base}, {gate.policy.metric}, margin {gate.policy.margin:g}"
     if len(gate.checks) == 1:
         yield gate.reason
@@ -214,9 +224,10 @@ def gate_lines(gate: Gate) -> Iterator[str]:
 
 
 def junit(gate: Gate) -> bytes:
-    """Return the checks as JUnit XML: a NO-GO is a failure, and an INCONCLUSIVE an error, as it was not decided.
+    """Return the checks as JUnit XML: a NO-GO is a failure, and an INCONCLUSIVE is an error.
 
-    Source: the elements that Jenkins and GitHub's readers share (testsuites, testsuite, testcase, failure, error).
+    Source: the elements that the JUnit readers of Jenkins and GitHub share (testsuites, testsuite, testcase, failure,
+    error).
     """
     outcomes = [check.outcome for check in gate.checks]
     counts = {"tests": len(outcomes), "failures": outcomes.count("NO-GO"), "errors": outcomes.count("INCONCLUSIVE")}
@@ -232,5 +243,5 @@ def junit(gate: Gate) -> bytes:
             kind = "failure" if check.outcome == "NO-GO" else "error"
             SubElement(case, kind, {"type": check.outcome, "message": check.reason})
     indent(root)
-    text = printable(str(tostring(root, encoding="unicode")))  # XML has no control codes
+    text = printable(str(tostring(root, encoding="unicode")))  # control codes are not allowed in XML
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()

@@ -1,4 +1,4 @@
-"""Build the report sections of a comparison from its tables. Nothing is computed here."""
+"""Build the report sections of a comparison from its tables; this module computes no statistics."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,13 +39,13 @@ from evaluator.statistics.paired import LEVEL
 TEXTS = texts("evaluator.compare")
 
 MAX_PAIRS = 15
-"""Largest number of pairs of models for which differences by dataset are shown: the pairs of six models."""
+"""Largest number of pairs of models for which the page has tables by dataset; six models make 15 pairs."""
 
 SCALED = ("true_label_probability", JUDGED_BY)
-"""Metrics with larger figures, the first as in figure 4; the expected value of a random guess is 1 / n_labels."""
+"""Metrics with large figures; uniform guessing has the expected value 1 / n_labels. The first is that of figure 4."""
 
 RUN_FACTS = ("dtype", "Engine", "Revision", "Weights fingerprint", "Finished")
-"""Facts of the record that distinguish runs."""
+"""Facts of run_record.headline_facts that distinguish runs."""
 
 
 def _model_name(row: Row) -> str:
@@ -53,7 +53,7 @@ def _model_name(row: Row) -> str:
 
 
 MODEL = Column("Model", "number", cell=_model_name, style="")
-"""The first column of tables with a row for each model."""
+"""First column of tables with a row for each model: its number and name."""
 
 SCALING_KEYS = {
     "value": "a model, by its number above, and its 95% interval",
@@ -66,11 +66,11 @@ DATASETS_CAPTION = "A column is a dataset; below each value its 95% interval, cl
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonData:
-    """The tables and texts that the sections show."""
+    """The runs, tables and texts that the sections show."""
 
     runs: Sequence[ComparedRun]
-    headlines: pl.DataFrame  # rows of schema.COMPARISON, with their measure
-    tables: Mapping[str, pl.DataFrame]  # of compare.schema by name; `against` with a base, which is the last run
+    headlines: pl.DataFrame  # rows of schema.COMPARISON of headline metrics, with the column `measure`
+    tables: Mapping[str, pl.DataFrame]  # compare.schema tables by name; with `against`, the last run is the base
     points: pl.DataFrame  # compare.across_models.scaling_points
     texts: MetricTexts  # titles of metrics
 
@@ -92,24 +92,24 @@ class ComparisonData:
 
     @property
     def over(self) -> str:
-        """Return what means are over: a single dataset by its name, as its mean is its own value."""
+        """Return "mean over datasets", or "on DATASET" if there is only one."""
         return f"on {self.datasets[0]}" if len(self.datasets) == 1 else "mean over datasets"
 
     @property
     def measures(self) -> dict[str, str]:
-        """Return the metric of each measure, in the order of columns."""
+        """Return measure -> its metric, in the order of the columns."""
         pairs = self.headlines.select("measure", "metric").unique().rows()
         order = self.texts.in_order(metric for _, metric in pairs)
         return dict(sorted(pairs, key=lambda pair: (order.index(pair[1]), pair[0])))
 
     @property
     def titles(self) -> dict[str, str]:
-        """Return the title of each measure: that of its metric, and its suite and part where several have it."""
+        """Return measure -> its title: that of the metric, with suite and part if several parts have the metric."""
         return {name: self.texts.title(metric) + name.removeprefix(metric) for name, metric in self.measures.items()}
 
 
 def comparison_header(data: ComparisonData, answer: str = "") -> Header:
-    """Build the head of the page: the answer, what is compared, and warnings."""
+    """Build the head of the page: answer, compared suites and datasets, and warnings of the runs."""
     first, *others = (run.record.prompts for run in data.runs)
     measured = data.headlines.select(pl.format("{} / {}", "suite", "part")).to_series().unique().sort().to_list()
     in_all = {*first.datasets}.intersection(*(each.datasets for each in others))
@@ -124,7 +124,7 @@ def comparison_header(data: ComparisonData, answer: str = "") -> Header:
 
 
 def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
-    """Build the folded section of the compared runs, with the notes and the choices of the page."""
+    """Build the folded section of the compared runs; it also has the notes, definitions and datasets of the page."""
     rows = [
         {"number": run.number, "model": run.model, "run": run.name, "n_parameters": run.record.model.n_parameters}
         | {name: values[name] or "not recorded" for name in RUN_FACTS}
@@ -149,7 +149,11 @@ def runs_section(data: ComparisonData, notes: Sequence[str]) -> Section:
 
 
 def comparison_sections(data: ComparisonData) -> Iterator[Section]:
-    """Yield for each definition: means, scaling, methods against vanilla, every measure, rank correlations, pairs."""
+    """Yield the sections of each definition.
+
+    They show the accuracies against a base if there is one, means, datasets, scaling, methods against vanilla, every
+    measure, rank correlations, differences of models (without a base), and tests against a margin if there are any.
+    """
     for definition in data.definitions:
         yield from _definition_sections(data, definition)
 
@@ -167,7 +171,7 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
     tables = {name: table.filter(definition=definition) for name, table in data.tables.items()}
     points, lines, against = data.points.filter(definition=definition), tables["scaling"], tables.get("against")
     judged = [name for name in titles if name in set(means.filter(metric=JUDGED_BY)["measure"])]
-    # The differences of each measure that judges models: those of its suite and part.
+    # Measure of accuracy -> rows of `differences` of its suite and part.
     places = {name: means.filter(measure=name).select("suite", "part").row(0, named=True) for name in judged}
     differences = {name: tables["differences"].filter(**place) for name, place in places.items()}
     for number, measure in enumerate(judged, 1):
@@ -216,7 +220,11 @@ def _definition_sections(data: ComparisonData, definition: str) -> Iterator[Sect
 
 
 def _against(rows: pl.DataFrame) -> Table:
-    """Return a row for each run, dataset and method against the base, the means first."""
+    """Return the table of runs against the base, a row for each run, dataset and method, means first.
+
+    Args:
+        rows: schema.AGAINST of one suite, part and definition.
+    """
     is_mean = pl.col("dataset") == MEAN_OVER_DATASETS
     columns = [
         *(text_column(name.capitalize(), name) for name in ("model", "dataset", "method")),
@@ -238,8 +246,13 @@ def _recovery_interval(row: Row) -> str:
 def _size_panels(
     data: ComparisonData, vanilla: pl.DataFrame, points: pl.DataFrame, lines: pl.DataFrame
 ) -> tuple[Panels, Panels]:
-    """Return the large panels of the measures of SCALED, and the panels of all other measures."""
-    # Both metrics of a part have the score of a random guess, which is recorded with the accuracy.
+    """Return the large panels of the measures in SCALED, and the small panels of all other measures.
+
+    Args:
+        vanilla: means over datasets under vanilla: schema.COMPARISON of one definition.
+        points, lines: scaling_points and schema.SCALING of the same definition, of values.
+    """
+    # Chance is the same for both metrics of a part, but recorded with accuracy only.
     chance = pl.col("chance").max().over("suite", "part")
     chances = dict(vanilla.select("measure", chance).iter_rows())
     titles, metrics = data.titles, data.measures
@@ -250,7 +263,7 @@ def _size_panels(
 
 
 def significantly_best(differences: pl.DataFrame) -> set[tuple[str, str]]:
-    """Return `model` and `method` of the mean accuracies that are significantly above those of every other model.
+    """Return (model, method) of each mean accuracy that is significantly above that of every other model.
 
     Args:
         differences: schema.DIFFERENCES of one suite, part and definition.
@@ -275,8 +288,10 @@ def _model_table(
 
     Args:
         rows: schema.COMPARISON, one row for each model and value of `column`.
+        column: "method", "dataset" or "measure".
         titles: value of `column` -> title, in the order of the columns.
-        best: model and method of values in bold.
+        caption: caption of the table.
+        best: (model, method) of the values in bold.
     """
     shown = _by_model(data, rows, column)
     value = Column(
@@ -294,25 +309,25 @@ def _model_table(
 
 
 def _wide(rows: pl.DataFrame, index: str, on: str) -> pl.DataFrame:
-    """Return rows as structs, in a column for each value of `on` named "of" it: a dataset can be called "model"."""
+    """Pivot rows to a column of structs for each value of `on`, named "of VALUE": a dataset can be called "model"."""
     cells = rows.select(index, on=pl.format("of {}", on), cell=pl.struct(pl.all()))
     return cells.pivot(on="on", index=index, values="cell", maintain_order=True)
 
 
 def _by_model(data: ComparisonData, rows: pl.DataFrame, on: str) -> pl.DataFrame:
-    """Return a row for each model, with rows as structs in a column for each value of `on`."""
+    """Return a row for each model, with the columns of structs that _wide makes of the rows."""
     return data.models.join(_wide(rows, "model", on), on="model", how="left", maintain_order="left")
 
 
 def _between(row: Row) -> str:
-    """Name both sides of a difference."""
+    """Return the names of both sides of a difference: models, or methods of one model."""
     if row["model_a"] == row["model_b"]:
         return f"{row['model_a']}, {row['method_a']} minus {row['method_b']}"
     return f"{row['model_a']} minus {row['model_b']}"
 
 
 def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table | None:
-    """Return the gain in accuracy of each method over vanilla, within each model; None without other methods."""
+    """Return the table of the gains in accuracy over vanilla, by model and method; None without other methods."""
     means = differences.filter(method_b=REFERENCE_METHOD, dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     gains = means.filter(pl.col("model_a") == pl.col("model_b"))
     if gains.is_empty():
@@ -323,7 +338,7 @@ def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table |
 
 
 def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
-    """Yield the differences between models under vanilla: means, then a folded table by dataset for each pair."""
+    """Yield the differences between models under vanilla: a table of means, and a folded table by dataset for each pair."""
     of_vanilla = differences.filter(pl.col("model_a") != pl.col("model_b"), method_a=REFERENCE_METHOD)
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)
@@ -352,7 +367,7 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
 def _rank_correlations(
     data: ComparisonData, correlations: pl.DataFrame, titles: Mapping[str, str], definition: str
 ) -> Iterator[Block]:
-    """Yield the correlations between measures and between models, each kind of points as a triangle."""
+    """Yield the correlations between measures and between models, one triangle for each kind of points."""
     models = {run.model: f"{run.number} {run.model}" for run in data.runs}
     matrices, notes = [], []
     for between, names in (("measures", titles), ("models", models)):
@@ -381,15 +396,15 @@ def triangle(
     coefficient: str = "rho",
     points: str = "points",
 ) -> Matrix | None:
-    """Return correlations as a triangle, in which every pair is shown once; None where none is defined.
+    """Return a matrix of correlations as a triangle, which shows every pair once; None if no correlation is defined.
 
     Args:
         pairs: a, b, rho, p_value, n_points and reason, as in schema.RANK_CORRELATIONS.
-        titles: of what a and b name, in the order of rows and columns.
+        titles: value of a or b -> its title, in the order of rows and columns.
         about: title of the triangle.
         data: data attributes.
-        coefficient: name of the correlation.
-        points: what it is over.
+        coefficient: name of the correlation coefficient, for tooltips.
+        points: plural noun for the points of a correlation.
     """
     if pairs["rho"].is_null().all():
         return None
@@ -423,7 +438,11 @@ def triangle(
 
 
 def _equivalence(rows: pl.DataFrame) -> Iterator[Block]:
-    """Yield the tests against a margin; `rows` are schema.EQUIVALENCE of means over datasets."""
+    """Yield the tests against a margin.
+
+    Args:
+        rows: schema.EQUIVALENCE of means over datasets.
+    """
 
     p_values = {"p no worse": "p_no_worse", "p equivalent": "p_equivalent"}
     columns = [

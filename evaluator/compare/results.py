@@ -1,6 +1,6 @@
-"""Combine the metrics of several runs on common datasets, and collect how each run answered each request.
+"""Combine the metrics of several runs on common datasets, and collect the answer of each run to each request.
 
-Write the notes at the top of a comparison: what was left out, and which models are not independent.
+Also write the answer and the notes of a comparison: the best run, data left out, models that are not independent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,24 +21,31 @@ from evaluator.schemas import MEAN_OVER_DATASETS, declare
 from evaluator.statistics.paired import LEVEL, TWO_WAY
 
 MEASURED = ["suite", "part", "method", "metric", "definition"]
-"""Columns that identify a value, apart from its model and dataset."""
+"""Columns that, with model and dataset, identify a value."""
 
 DATASET = ["suite", "part", "dataset"]
+"""Columns that identify a dataset of a part."""
 
 MODEL = ["number", "model", "run", "weights_fingerprint", "n_parameters", "dtype"]
+"""Columns of schema.COMPARISON about the run of a value."""
 
 
 def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
-    """Return every metric of every run on common datasets, and the plain mean over these, with 95% intervals.
+    """Return every metric of every run on the common datasets, and the plain means over them, with 95% intervals.
 
-    A dataset is common when all runs with the same MEASURED have it. Means are over the common datasets and can
-    therefore differ from those in the table of a run. A mean is undefined where one of its values is. A mean of several
-    values that are biased (METRICS.reduced_bias) has no interval: it takes more than the datasets' intervals.
+    A dataset is common for a metric, method and definition if all runs that have these have the dataset. Means are over
+    the common datasets, and can therefore differ from the means in the table of a run. A mean is undefined if one of
+    its values is. A mean of several values with a reduced_bias (schemas.METRICS) has no interval, because it cannot be
+    computed from the intervals of the datasets.
 
     Args:
-        runs: to compare. Datasets that are questions about the same inputs are not independent.
+        runs: runs to compare. Datasets that ask about the same inputs (record.prompts.inputs) are not taken as
+            independent in the intervals of means.
 
-    Returns schema.COMPARISON, sorted by its key. Raises ConfigError where no dataset is common to all runs.
+    Returns:
+        schema.COMPARISON, sorted by its key.
+
+    Raises ConfigError if no dataset is in the same part of all runs.
     """
     _require_common_datasets(runs)
     measured = _all_datasets(runs)
@@ -64,7 +71,7 @@ def comparison_table(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 
 def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
-    """Return the rows of all runs without means, sorted so that sums do not depend on the order of a run's rows."""
+    """Return the rows of all runs, without means; sorted, so that sums do not depend on the order in a run."""
     frames = []
     for run in runs:
         model, dtype = run.record.model, run.record.engine.dtype
@@ -76,7 +83,7 @@ def _all_datasets(runs: Sequence[ComparedRun]) -> pl.DataFrame:
 
 
 def _measured_datasets(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return the suite, part and dataset of everything that was measured."""
+    """Return suite, part and dataset of every dataset that was measured, without means."""
     return metrics.filter(pl.col("dataset") != MEAN_OVER_DATASETS).select(DATASET).unique().sort(DATASET)
 
 
@@ -96,14 +103,16 @@ def _require_common_datasets(runs: Sequence[ComparedRun]) -> None:
 
 
 ANSWER_KEY = [*DATASET, "method", "definition"]
+"""Columns that identify the answers of a method on a dataset."""
+
 CHOOSING = [name for name, method in METHODS.items() if method.prompts.follow_up]
-"""Methods that choose demonstrations or templates by the model's answers."""
+"""Methods that choose demonstrations or templates by the answers of the model, so that prompts differ between runs."""
 
 
 _RESULTS = declare(
     **dict.fromkeys(ANSWER_KEY, pl.String()),
     **dict.fromkeys(("position", "query_id", "n_shots", "demonstration_set", "gold"), pl.Int64()),
-    prompt_id=pl.UInt64(),  # hash of the id
+    prompt_id=pl.UInt64(),  # hash of PROMPTS.prompt_id
     correct=pl.Float64(),  # 0 or 1
     true_label_prob=pl.Float64(),
 )
@@ -113,15 +122,16 @@ _PROBS = declare(pred=pl.Int64(), label_probs=pl.List(pl.Float64()))
 
 
 def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_probs: bool = False) -> pl.DataFrame:
-    """Return one row for each request with a true label and definition of the parts in which accuracy was measured.
+    """Return the answers of a run: one row for each request with a true label, method and definition.
 
     Args:
-        predictions: schemas.PREDICTIONS of a run.
-        metrics: schemas.METRICS of the run.
-        with_probs: whether to add pred and label_probs.
+        predictions: schemas.PREDICTIONS of the run.
+        metrics: schemas.METRICS of the run; only parts and definitions with an accuracy are returned.
+        with_probs: whether to add `pred` and `label_probs`.
 
-    Returns _RESULTS, whose last two columns are as the metrics of that definition define them. `true_label_prob` is
-    null in parts in which it was not measured: labels alone, and refusals that count as wrong, have no probabilities.
+    Returns:
+        _RESULTS, with `correct` and `true_label_prob` as the definition computes them. `true_label_prob` is null in
+        parts without probabilities: imported labels, and parts that count refusals as wrong.
     """
     schema = pl.Schema(_RESULTS | _PROBS) if with_probs else _RESULTS
     measured = metrics.filter(metric="accuracy").select("suite", "part").unique()
@@ -141,33 +151,43 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
 
 
 def is_renamed(*by: str) -> pl.Expr:
-    """Return whether `gold` and `gold_b` of each group are the same labels, under other names at most."""
+    """Return whether `gold` and `gold_b` correspond one to one in each group: the same labels, at most renamed.
+
+    Args:
+        by: columns of the groups.
+    """
     labels = pl.struct("gold", "gold_b").n_unique().over(by)
     return pl.all_horizontal(pl.col("gold", "gold_b").n_unique().over(by) == labels)
 
 
 def require_equal_queries(runs: Sequence[ComparedRun], answers: Sequence[pl.DataFrame]) -> None:
-    """Raise ConfigError for runs with different queries, or gold labels that are not the same ones under other names.
+    """Raise ConfigError for runs with different queries, or with gold labels that differ by more than their names.
 
-    Queries are the same where their texts are, by the records of both runs; without such records, where the prompts
-    are. Prompts of methods that choose demonstrations or templates by the model's answers are left out.
+    Queries of a dataset are the same if the records of both runs have equal fingerprints of the query texts; without
+    these fingerprints, if the prompts are equal. Prompts of the methods in CHOOSING are not compared.
+
+    Args:
+        runs: runs to compare; each is checked against the first.
+        answers: request_results of each run.
     """
     for run, requests in zip(runs[1:], answers[1:], strict=True):
         common = answers[0].join(requests, on=ANSWER_KEY, how="semi").select(ANSWER_KEY).unique()
-        # The requests of a method are the same under every definition.
+        # Requests do not depend on the definition, so keep one row for each request, and one for each query.
         request, query = [*DATASET, "method", "position"], [*DATASET, "method", "query_id"]
         shared = (rows.join(common, on=ANSWER_KEY, how="semi").sort(request) for rows in (answers[0], requests))
         a, b = (rows.unique(request, keep="first", maintain_order=True) for rows in shared)
         of_query = [rows.unique(query, keep="first", maintain_order=True) for rows in (a, b)]
         pairs = of_query[0].join(of_query[1], on=query, how="full", suffix="_b", coalesce=True)
+        # Datasets whose query texts are known to be equal (same), or known to differ (other).
         known = [each.record.prompts.query_fingerprints for each in (runs[0], run)]
         both = known[0].keys() & known[1].keys()
         same = [name for name in both if known[0][name] == known[1][name]]
         other = both.difference(same)
-        is_asked_once = pl.col("gold").is_null() | pl.col("gold_b").is_null()  # in one run alone
+        is_asked_once = pl.col("gold").is_null() | pl.col("gold_b").is_null()  # query of one run only
         queries = pairs.filter(is_asked_once | ~is_renamed(*DATASET) | pl.col("dataset").is_in(other))
         if not queries.is_empty():
             _refuse(runs[0], run, "queries", queries, pairs.height)
+        # Prompts must be equal too, unless a method chooses them or the query texts are known to be equal.
         is_excused = pl.col("method").is_in(CHOOSING) | pl.col("dataset").is_in(same)
         prompts = a.join(b, on=request, suffix="_b").filter(~is_excused)
         changed = prompts.filter((pl.col("prompt_id") != pl.col("prompt_id_b")) | (pl.col("gold") != pl.col("gold_b")))
@@ -185,17 +205,21 @@ def _refuse(first: ComparedRun, run: ComparedRun, what: str, rows: pl.DataFrame,
 
 
 PLACE = pl.format("{} / {}", "suite", "part")
+"""Suite and part, as a title."""
 
 
 def comparison_notes(
     runs: Sequence[ComparedRun], comparison: pl.DataFrame, results: Sequence[pl.DataFrame] = ()
 ) -> list[str]:
-    """Return a note for each dataset, method or parameter count that is missing, and for runs that are not independent.
+    """Return the notes of a comparison.
+
+    They name datasets, methods and parameter counts that are missing, settings that differ, and runs with the same
+    weights or the same scores.
 
     Args:
-        runs: that are compared.
+        runs: runs that are compared.
         comparison: schema.COMPARISON of the runs.
-        results: compare.results.request_results of each run.
+        results: request_results of each run; without them, scores are not compared.
     """
     named = ", ".join(run.model for run in runs if run.record.model.n_parameters is None)
     return [
@@ -209,10 +233,13 @@ def comparison_notes(
 
 
 def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) -> str:
-    """Say which run has the best mean accuracy, by how much, and whether that is shown; nothing without accuracies.
+    """Describe in sentences how far the run with the best mean accuracy is ahead of the others; "" without accuracies.
 
-    The numbers are of the first part, definition and method that the runs were measured under; `differences` are
-    schema.DIFFERENCES.
+    The numbers are those of the first part, definition and method (vanilla before others) that the runs have.
+
+    Args:
+        runs: runs that are compared.
+        differences: schema.DIFFERENCES of the runs.
     """
     rows = differences.filter(pl.col("model_a") != pl.col("model_b"), dataset=MEAN_OVER_DATASETS, metric="accuracy")
     if rows.is_empty():
@@ -225,7 +252,7 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
 
     first = min(rows.select(key).unique().rows(), key=place)
     rows = rows.filter(**dict(zip(key, first, strict=True)))
-    # Each pair in both directions: how far the first model is ahead of the second.
+    # Turn every pair round as well, so that each model has a difference to each other model.
     turned = rows.rename({"model_a": "model_b", "model_b": "model_a"}).with_columns(
         difference=-pl.col("difference"), ci_low=-pl.col("ci_high"), ci_high=-pl.col("ci_low")
     )
@@ -249,9 +276,11 @@ def _difference_text(row: Mapping[str, Any]) -> str:
 
 
 def _needed_text(n_queries: int, difference: float, min_detectable: float | None, test: str = "t") -> str:
-    """Say which difference the queries detect, and how many the observed one takes: errors shrink with 1/sqrt(n).
+    """Describe the smallest detectable difference, and how many queries it would take to detect the observed one.
 
-    Where queries share demonstration sets, more of them do not shrink the error of the sets.
+    Standard errors shrink with 1 / sqrt(n_queries), so a difference k times smaller takes k^2 times as many queries. If
+    queries share demonstration sets ("two-way t"), no number is given, because more queries do not shrink the error of
+    the sets.
     """
     what = "queries and demonstration sets" if test == TWO_WAY else "queries"
     if min_detectable is None or min_detectable >= 1:
@@ -264,7 +293,7 @@ def _needed_text(n_queries: int, difference: float, min_detectable: float | None
 
 
 MAX_ANSWERS = 5
-"""Largest number of models that the best is compared with in words."""
+"""Largest number of other models with which the best model is compared in words."""
 
 
 def _left_out(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iterator[str]:
@@ -301,7 +330,7 @@ def _settings(runs: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _same_scores(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -> Iterator[str]:
-    """Yield a note for runs whose probabilities are the same numbers for every request."""
+    """Yield a note for every two runs whose probabilities of true labels are equal for all requests."""
     key = [*ANSWER_KEY, "position"]
     numbers = [rows.sort(key).select(*key, "true_label_prob").drop_nulls() for rows in results]
     for (first, a), (second, b) in combinations(zip(runs, numbers, strict=True), 2):

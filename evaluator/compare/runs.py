@@ -13,12 +13,12 @@ from evaluator.record import MeasuredRecord, require_every_query
 
 
 def prompt_form(record: MeasuredRecord) -> str:
-    """Return in words how prompts reached the model."""
+    """Return the form of the prompts in words: the form of the chat template, or "plain prompts"."""
     return record.scores.chat.form if record.scores.chat else "plain prompts"
 
 
 def settings(record: MeasuredRecord) -> dict[str, str]:
-    """Return the settings of a run apart from its model: name -> value in words."""
+    """Return the settings of a run, other than its model: name -> value in words."""
     scores, prompts = record.scores, record.prompts
     texts = "unknown" if record.model.kind == "imported" else fingerprint(prompts.dataset_fingerprints)[:8]
     options = [prompts.config.get("data", {}), *prompts.config.get("suite_options", {}).values()]
@@ -38,30 +38,33 @@ def settings(record: MeasuredRecord) -> dict[str, str]:
 
 
 TEXTS = "texts around the examples"
+"""Name of the setting whose value is the fingerprint of the datasets."""
+
 _MAKE_TEXTS = {"labels", "instruction", "template", "columns", "training", "training rows"}
+"""Settings that change the texts: where one differs, TEXTS differs as a consequence."""
 
 _NO_SETTINGS = ("paths", "hub", "repositories", "shots")
-"""Options that say where data are, or have a place of their own among the settings."""
+"""Options that are not listed as settings: locations of data, and shots, which `settings` adds itself."""
 
 
 ReadTable = Callable[[Path, str, Mapping[str, str]], pl.DataFrame]
-"""Reads a table of the measure stage from the folder of a run, its name and the digests of all tables."""
+"""Function that reads a table of the measure stage: (folder of the run, name of the table, digests) -> frame."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
     """One of the runs that are compared."""
 
-    number: int  # place among them, from 1
-    folder: Path  # for messages
+    number: int  # position among the runs, from 1
+    folder: Path
     name: str  # the folder's name, or its path where two folders have the same name
-    model: str  # name of the model; where two have the same name, followed by its form and then by the run's name
+    model: str  # model name; if not unique, with the settings that differ, then the run name
     record: MeasuredRecord
     metrics: pl.DataFrame  # schemas.METRICS
     read_table: ReadTable
 
     def table(self, name: str) -> pl.DataFrame:
-        """Read a table of the measure stage. Raises StoreError where it is missing."""
+        """Read a table of the measure stage. Raises StoreError if it is missing."""
         return self.read_table(self.folder, name, self.record.tables)
 
 
@@ -72,17 +75,19 @@ def compared_runs(
     *,
     of_one_model: bool = False,
 ) -> list[ComparedRun]:
-    """Return the runs of a comparison, in the order of the folders.
+    """Return the runs of a comparison, in the order of the folders, with the metrics of their common definitions.
 
     Args:
-        folders, records: of each run.
-        read_table: as for ComparedRun.
-        of_one_model: whether runs may be of the same model, as with another engine or version of it.
+        folders: folder of each run.
+        records: record of each run.
+        read_table: function that reads a table of a run.
+        of_one_model: whether runs may have the same model and settings, as with another version of the engine. A model
+            in several settings is always allowed.
 
-    Runs may be of one model in several settings. Only definitions that all runs have are compared.
-
-    Raises ConfigError for fewer than two runs, for the same model in the same settings twice, and for runs of different
-    numbers of queries or without a common definition; StoreError for a run without metrics.
+    Raises:
+        ConfigError: fewer than two runs, the same model in the same settings twice, different numbers of queries, or no
+            common definition.
+        StoreError: a run that stopped early, or without metrics (unless no run has metrics, and not `of_one_model`).
     """
     if len(folders) < 2:
         raise ConfigError(f"A comparison takes two runs or more, got {len(folders)}. Name their output folders.")
@@ -109,7 +114,7 @@ def compared_runs(
                 f"{run.folder}. Models are compared on the same queries: run one of them again with the other's "
                 "--queries."
             )
-    if len(without) == len(runs):  # suites without metrics compare tables of their own
+    if len(without) == len(runs):  # suites without metrics have comparisons of their own
         return runs
     definitions = [{*run.metrics["definition"]} for run in runs]
     common = set[str].intersection(*definitions)
@@ -122,13 +127,13 @@ def compared_runs(
 
 
 def _distinct(names: Sequence[str], longer: Sequence[str]) -> list[str]:
-    """Replace names that occur more than once by the longer ones."""
+    """Return the names, with names that occur more than once replaced by the longer names."""
     counts = Counter(names)
     return [name if counts[name] == 1 else other for name, other in zip(names, longer, strict=True)]
 
 
 def _with_settings(records: Sequence[MeasuredRecord]) -> list[str]:
-    """Return the names of models, followed by the settings that differ among runs of the same name."""
+    """Return the name of each run's model, followed by the settings that differ among the runs of that model name."""
     named = []
     for record in records:
         same = [other for other in records if other.model.title == record.model.title]
@@ -138,7 +143,7 @@ def _with_settings(records: Sequence[MeasuredRecord]) -> list[str]:
 
 
 def different_settings(records: Sequence[MeasuredRecord]) -> list[str]:
-    """Return the names of the settings that differ among runs."""
+    """Return the names of the settings that differ among runs, without those that differ only as a consequence."""
     known = [settings(record) for record in records]
     names = dict.fromkeys(name for each in known for name in each)
     different = [name for name in names if len({each.get(name) for each in known}) > 1]

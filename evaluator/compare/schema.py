@@ -1,4 +1,4 @@
-"""Schemas of the tables of a comparison of several runs."""
+"""Declare the tables of a comparison of several runs."""
 
 import polars as pl
 
@@ -6,12 +6,12 @@ from evaluator import schemas
 from evaluator.schemas import ESTIMATE, declare
 
 COMPARISON_KEY = ["number", "suite", "part", "dataset", "method", "metric", "definition"]
-COMPARISON = declare(  # METRICS of all runs, on the datasets that all runs with such a row have
-    number=pl.Int64(),  # position among the runs, from 1; labels a model's points in figures
-    model=pl.String(),  # name of the model, and of the run where two models have the same name
-    run=pl.String(),  # the run's folder
+COMPARISON = declare(  # schemas.METRICS of all runs, on common datasets (results.comparison_table)
+    number=pl.Int64(),  # position of the run, from 1; labels the points of the model in figures
+    model=pl.String(),  # model name; if not unique, with differing settings, then the run name
+    run=pl.String(),  # name of the run's folder, or its path if two folders have the same name
     weights_fingerprint=pl.String(),
-    n_parameters=pl.Int64(),  # null where the run did not record it
+    n_parameters=pl.Int64(),  # null if the run did not record it
     dtype=pl.String(),
     **{name: schemas.METRICS[name] for name in (*COMPARISON_KEY[1:], *ESTIMATE)},
     chance=pl.Float64(),  # expected accuracy of one random classifier; null for other metrics
@@ -20,74 +20,74 @@ COMPARISON = declare(  # METRICS of all runs, on the datasets that all runs with
 )
 
 DIFFERENCES_KEY = ["suite", "part", "dataset", "metric", "definition", "model_a", "method_a", "model_b", "method_b"]
-DIFFERENCES = declare(  # two models under one method, or one model under two methods, on the same queries
+DIFFERENCES = declare(  # two models under one method, or one model under two methods; same queries
     **dict.fromkeys(DIFFERENCES_KEY, pl.String()),  # metrics are "accuracy" and "true_label_probability"
-    difference=pl.Float64(),  # a less b
-    # 95% interval of the paired difference, clustered by query, and over queries and demonstration sets where all
-    # queries share the sets; null for a single query:
+    difference=pl.Float64(),  # a minus b
+    # 95% interval of the paired difference, clustered by query; if all queries share their demonstration sets, over
+    # queries and sets. Null for a single query:
     ci_low=pl.Float64(),
     ci_high=pl.Float64(),
     n_queries=pl.Int64(),
-    p_value=pl.Float64(),  # two-sided, of a difference of 0
-    p_holm=pl.Float64(),  # the same, corrected by Holm's procedure for n_tests tests
-    n_tests=pl.Int64(),  # differences between models, or between methods, of this metric and definition
+    p_value=pl.Float64(),  # two-sided, of the hypothesis that the difference is 0
+    p_holm=pl.Float64(),  # p_value corrected by Holm's procedure for n_tests tests
+    n_tests=pl.Int64(),  # tests between models, or between methods, of this metric and definition
     test=pl.String(),  # "McNemar" | "sign flips" (both exact) | "t" | "two-way t" (over queries and sets)
-    min_detectable=pl.Float64(),  # smallest true difference detected with 80% power, after the correction
+    min_detectable=pl.Float64(),  # smallest true difference that is detected with 80% power, after correction
 )
 
-METHOD_DIFFERENCES, METHOD_DIFFERENCES_KEY = DIFFERENCES, DIFFERENCES_KEY  # of one run
+METHOD_DIFFERENCES, METHOD_DIFFERENCES_KEY = DIFFERENCES, DIFFERENCES_KEY  # table of a single run
 
 EQUIVALENCE_KEY = DIFFERENCES_KEY
-EQUIVALENCE = declare(  # differences of accuracy as in DIFFERENCES, tested against a margin
+EQUIVALENCE = declare(  # differences of accuracies, as in DIFFERENCES, tested against a margin
     **{name: DIFFERENCES[name] for name in (*DIFFERENCES_KEY, "difference", "n_queries")},
-    margin=pl.Float64(),  # of accuracy
+    margin=pl.Float64(),  # difference of accuracies
     p_no_worse=pl.Float64(),  # one-sided, of the hypothesis that a is worse than b by the margin or more
     p_no_worse_holm=pl.Float64(),
-    p_equivalent=pl.Float64(),  # the larger of two one-sided p-values: a worse, or better, by the margin or more
+    p_equivalent=pl.Float64(),  # the larger of two one-sided p-values: a is worse, or better, by the margin or more
     p_equivalent_holm=pl.Float64(),
-    shown=pl.String(),  # at 5% after the correction: "equivalent" | "no worse" | "not shown"
+    shown=pl.String(),  # result at 5% after correction: "equivalent" | "no worse" | "not shown"
 )
 
 AGAINST_KEY = ["suite", "part", "dataset", "method", "definition", "model"]
-AGAINST = declare(  # a run and the base that all runs are compared with, on the same queries
+AGAINST = declare(  # each run compared with the base run, on the same queries
     **dict.fromkeys(AGAINST_KEY, pl.String()),
-    recovery=pl.Float64(),  # accuracy of the run over that of the base, in %; null where the base has 0
-    recovery_low=pl.Float64(),  # 95% interval, paired; null where the accuracy of the base may be 0
+    recovery=pl.Float64(),  # accuracy of the run divided by that of the base, in %; null if the base has 0
+    recovery_low=pl.Float64(),  # 95% interval, paired; null if the base is not significantly above 0
     recovery_high=pl.Float64(),
     **{name: DIFFERENCES[name] for name in ("difference", "ci_low", "ci_high", "n_queries")},
-    # Null, as are the next three, where the runs ask a query after other numbers of demonstration sets:
+    # The next four columns are null if the runs differ in their demonstration sets:
     n_lost=pl.Int64(),  # answers that are right in the base and wrong in the run
-    n_gained=pl.Int64(),
-    n_changed=pl.Int64(),  # answers that are another label, wrong ones included; null with other label names
-    kl_nats=pl.Float64(),  # mean over requests of KL(base || run); inf where the run gives a label 0
+    n_gained=pl.Int64(),  # answers that are wrong in the base and right in the run
+    n_changed=pl.Int64(),  # answers with another label; null if labels were renamed or reordered
+    kl_nats=pl.Float64(),  # mean over requests of KL(base || run); inf if the run gives a label probability 0
     **{name: DIFFERENCES[name] for name in ("p_value", "p_holm", "n_tests")},
 )
 
 RANK_CORRELATIONS_KEY = ["between", "over", "definition", "measure", "a", "b"]
 RANK_CORRELATIONS = declare(
-    between=pl.String(),  # what is correlated: "measures" | "models"
-    over=pl.String(),  # what a point is: "models" | "models and datasets" | "datasets"
+    between=pl.String(),  # objects that are correlated: "measures" | "models"
+    over=pl.String(),  # points of a correlation: "models" | "models and datasets" | "datasets"
     definition=pl.String(),
-    measure=pl.String(),  # that models are ranked by; null between measures
-    a=pl.String(),  # a measure, as across_models.with_measure names it, or a model
+    measure=pl.String(),  # measure whose values are correlated between models; null between measures
+    a=pl.String(),  # measure (across_models.with_measure) or model
     b=pl.String(),
-    rho=pl.Float64(),  # Spearman's; null where it is undefined
-    p_value=pl.Float64(),  # two-sided; null where points are not independent of each other
+    rho=pl.Float64(),  # Spearman's rho; null if undefined
+    p_value=pl.Float64(),  # two-sided; null if the points are not independent of each other
     n_points=pl.Int64(),
-    n_models=pl.Int64(),  # among the points, or that are correlated
-    reason=pl.String(),  # why rho or p_value is null
+    n_models=pl.Int64(),  # number of models among the points; between models, 2
+    reason=pl.String(),  # reason why rho or p_value is null
 )
 
 SCALING_KEY = ["of", "measure", "method", "definition"]
-SCALING = declare(  # least-squares lines over log10 of the number of parameters, one point a model
-    of=pl.String(),  # fitted quantity: a measure's "value" | its "improvement" over vanilla
+SCALING = declare(  # least-squares lines over log10 of the number of parameters; a point is a model
+    of=pl.String(),  # fitted quantity: "value" of a measure | "improvement" of a method over vanilla
     measure=pl.String(),
     method=pl.String(),
     definition=pl.String(),
-    slope=pl.Float64(),  # per tenfold parameters; null where there is no line
+    slope=pl.Float64(),  # change of the quantity with ten times the parameters; null without a line
     ci_low=pl.Float64(),  # 95% interval of the slope
     ci_high=pl.Float64(),
-    intercept=pl.Float64(),  # at one parameter
-    n_models=pl.Int64(),  # on the line: with a value and a number of parameters
-    reason=pl.String(),  # why there is no line, or no interval
+    intercept=pl.Float64(),  # value of the line at one parameter
+    n_models=pl.Int64(),  # models that the line is fitted to: with a value and a number of parameters
+    reason=pl.String(),  # reason why there is no line or no interval
 )
