@@ -338,7 +338,7 @@ def _against_vanilla(data: ComparisonData, differences: pl.DataFrame) -> Table |
 
 
 def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
-    """Yield the differences between models under vanilla: a table of means, and a folded table by dataset for each pair."""
+    """Yield the differences between models under vanilla: a table of means, and for each pair a table by dataset."""
     of_vanilla = differences.filter(pl.col("model_a") != pl.col("model_b"), method_a=REFERENCE_METHOD)
     means = of_vanilla.filter(dataset=MEAN_OVER_DATASETS, metric=JUDGED_BY)
     _, *others = data.models.iter_rows(named=True)

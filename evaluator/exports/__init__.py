@@ -1,4 +1,4 @@
-"""Export a measured run to formats that other tools read: a module for each kind, and a line in FORMATS or TRACKERS."""
+"""Export a measured run to formats of other tools. A format has an entry in FORMATS or TRACKERS."""
 
 from evaluator.exports.base import Format
 from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
@@ -14,6 +14,7 @@ FORMATS: dict[str, Format] = {
     "lm-eval": LM_EVAL,
     "every-eval-ever": EVERY_EVAL_EVER,
 }
+"""Formats that this package writes itself."""
 
 TRACKERS: dict[str, Tracker] = {"wandb": WANDB, "mlflow": MLFLOW}
-"""Formats that the clients of experiment trackers write."""
+"""Formats that the Python clients of experiment trackers write."""

@@ -1,4 +1,4 @@
-"""Define a format, the measured run that formats read, and the answers to its requests."""
+"""Define export formats, the measured run that they read, and the table of its answers."""
 
 import hashlib
 import json
@@ -21,68 +21,74 @@ from evaluator.schemas import declare
 
 
 class ExportedFile(NamedTuple):
-    """A file of a format, to be written."""
+    """A file that a format yields, to be written by the caller."""
 
-    name: str  # path below the folder of the export
+    name: str  # path relative to the folder of the export
     content: bytes
 
 
 class AnsweredGroup(NamedTuple):
-    """The requests of one part and dataset, answered by one method, under one definition."""
+    """The answers of one method to the requests of one part and dataset, under one definition."""
 
     key: Mapping[str, str]  # suite, part, dataset, method, definition
-    rows: pl.DataFrame  # ANSWERS, by position
+    rows: pl.DataFrame  # ANSWERS, sorted by position
 
 
 ANSWERS = declare(
-    position=pl.Int64(),  # as in schemas.PREDICTIONS
+    position=pl.Int64(),  # this and the next two columns are as in schemas.PREDICTIONS
     query_id=pl.Int64(),
     demonstration_set=pl.Int64(),
     label_names=pl.List(pl.String()),
-    gold=pl.Int64(),
-    pred=pl.Int64(),
+    gold=pl.Int64(),  # index into label_names
+    pred=pl.Int64(),  # index into label_names
     correct=pl.Boolean(),
-    true_label_prob=pl.Float64(),  # null, as the two lists below, where only labels are known
-    label_probs=pl.List(pl.Float64()),  # as the definition measures them
+    true_label_prob=pl.Float64(),  # null if only labels are known; so are label_probs and label_log_likelihoods
+    label_probs=pl.List(pl.Float64()),  # as the definition computes them
     prompt=pl.String(),
-    # One text and one number of nats for each label; null where the prompt is not scored on the labels, because the
-    # method predicts from hidden states or from the likelihood of texts.
+    # Text of each label, and its log-likelihood in nats. Null if the labels were not scored after the prompt, because
+    # the method predicts from hidden states or from the likelihood of texts.
     continuations=pl.List(pl.String()),
     label_log_likelihoods=pl.List(pl.Float64()),
 )
 
 
 PROBABILITIES = ("true_label_prob", "label_probs", "label_log_likelihoods")
-"""Columns that are null where only labels are known."""
+"""Columns of ANSWERS that are null if only labels are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedRun:
-    """A measured run, as formats see it."""
+    """A measured run: what formats may read."""
 
     record: MeasuredRecord
-    metrics: pl.DataFrame  # schemas.METRICS, of the definitions that are exported
-    texts: MetricTexts
+    metrics: pl.DataFrame  # schemas.METRICS of the exported definitions
+    texts: MetricTexts  # titles of metrics
     answers: Callable[[], Iterator[AnsweredGroup]]
-    """Yield the answers to all requests under the first exported definition. Read from the run when it is called."""
+    """Yield the answers to all requests under the first exported definition; a call reads them from the run."""
     attachments: Callable[[], Sequence[Path]] = tuple
-    """Return the files of the run that go along as they are: its tables, checked, and its page if it has one."""
+    """Return the files of the run to export unchanged: its tables, which are verified, and its page if it exists."""
 
     @property
     def model(self) -> str:
-        """Return the model's name, followed by that of its adapter; of local folders, the names without their paths."""
+        """Return the name of the model and of its adapter; local folders are named without the path to them."""
         model, adapter = self.record.model, self.record.model.adapter
         name = last_part(model.name) if model.kind == "folder" else model.name
         return f"{name} + {last_part(adapter.name)}" if adapter else name
 
     @property
     def finished(self) -> datetime:
-        """Return when the run ended. It stands for the time of the export, so that equal runs give equal files."""
+        """Return the time at which the run ended.
+
+        Formats use it as the time of the export, so that equal runs give equal files.
+        """
         return datetime.fromisoformat(self.record.finished)
 
     @property
     def finite_metrics(self) -> pl.DataFrame:
-        """Return the metrics that JSON and YAML readers take: finite values; null for an interval without end."""
+        """Return the rows of `metrics` with finite values; both ends of an interval are null if one is not finite.
+
+        JSON and YAML readers do not accept infinities and NaN.
+        """
         has_ends = pl.col("ci_low").is_finite() & pl.col("ci_high").is_finite()
         ends = (pl.when(has_ends).then(pl.col(name)) for name in ("ci_low", "ci_high"))
         return self.metrics.filter(pl.col("value").is_finite()).with_columns(ends)
@@ -90,21 +96,21 @@ class ExportedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A format to export to."""
+    """An export format."""
 
-    summary: str
-    is_folder: bool = False  # whether it has several files
+    summary: str  # line of help
+    is_folder: bool = False  # whether the format has several files
     files: Callable[[ExportedRun], Iterator[ExportedFile]]
-    """Yield the files of a run. A format of one file yields one, named as it is called without --out."""
+    """Yield the files of a run. A format of one file yields one, whose name is used if --out names none."""
 
 
 def json_text(content: object, indent: int | None = None) -> str:
-    """Return JSON that every reader takes. Raises ValueError for NaN and infinities."""
+    """Return content as standard JSON. Raises ValueError for NaN and infinities."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
 
 
 def json_lines(rows: Iterator[dict[str, object]]) -> bytes:
-    """Return rows as JSON lines."""
+    """Return rows as JSON lines in UTF-8."""
     return "".join(f"{json_text(row)}\n" for row in rows).encode()
 
 
@@ -114,7 +120,7 @@ def sha256(text: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return a name without the characters that cannot stand in a file name on every system, and none of dots alone."""
+    """Return a name that every system allows as a file name: forbidden characters, or a name of dots, become "__"."""
     return re.sub(r'[\x00-\x1f"<>:/|\\?*\[\]]+|^\.+$', "__", name)
 
 
@@ -122,12 +128,12 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
     """Yield the answers of every part that has an accuracy, under the first measured definition.
 
     Args:
-        predictions: schemas.PREDICTIONS; those without a true label are in no accuracy, and are left out.
+        predictions: schemas.PREDICTIONS; rows without a true label are left out, as they do not count for accuracy.
         metrics: schemas.METRICS.
-        prompts: prompt_id, prompt, continuations and label_log_likelihoods, one row a prompt.
+        prompts: prompt_id, prompt, continuations and label_log_likelihoods, one row for each prompt.
     """
     judged = first_definition(metrics.filter(metric="accuracy"))
-    # Imported labels come without probabilities.
+    # Runs of imported labels have no probabilities, only indicators of the predicted label.
     unknown = [] if "true_label_probability" in metrics["metric"] else [*PROBABILITIES]
     parts = judged.select("suite", "part").unique()
     rows = predictions.drop_nulls("gold").join(parts, on=["suite", "part"], how="semi")
@@ -137,10 +143,11 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
             continue
         label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
         named = group.key | {"definition": DEFINITIONS[group.definition].predictions}
-        names = rows.filter(**named).sort("position")["label_names"]  # of each row: options can differ between rows
+        names = rows.filter(**named).sort("position")["label_names"]  # label space of each row, as options can differ
         requests = group.rows.select("position", "query_id", "demonstration_set", "prompt_id", label_names=names)
         results = group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs)
         answers = requests.hstack(results).join(prompts, on="prompt_id", how="left", maintain_order="left")
+        # Keep the scored texts only if there is one for each label.
         texts = pl.col("continuations", "label_log_likelihoods")
         scored = pl.when(pl.all_horizontal(texts.list.len() == group.n_labels)).then(texts)
         answers = answers.with_columns(scored).with_columns(pl.lit(None).alias(name) for name in unknown)

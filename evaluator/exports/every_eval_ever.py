@@ -1,6 +1,6 @@
-"""Every Eval Ever 0.3.0: one JSON file of results, and JSON lines with the answer to each request.
+"""Export to Every Eval Ever 0.3.0: one JSON file of results, and JSON lines with the answer to each request.
 
-Source: every_eval_ever/schemas of evaleval/every_eval_ever at 9bce413; its validator for paths and ids.
+Source: every_eval_ever/schemas of evaleval/every_eval_ever at 9bce413; for paths and ids, the validator there.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from evaluator.exports.base import ExportedFile, ExportedRun, Format, file_name,
 from evaluator.metrics import METRICS
 
 SCHEMA_VERSION = "0.3.0"
-COLLECTION = "evaluator"
+COLLECTION = "evaluator"  # folder of the format for the results of one tool
 DETAILS = ("n_requests", "reduced_bias", "chance", "majority", "max_random", "tries", "verdict", "p_holm")
-"""Columns of schemas.METRICS that the format has no field for."""
+"""Columns of schemas.METRICS that have no field in the format; they are written as details of a score."""
 
 
 def _files(run: ExportedRun) -> Iterator[ExportedFile]:
@@ -39,7 +39,7 @@ def _developer(run: ExportedRun) -> str:
 
 
 def _uuid(run: ExportedRun) -> uuid.UUID:
-    """Return an id in the form of version 4, which the format wants; the same for the same scores and tables."""
+    """Return a digest of scores and tables in the form of a UUID of version 4, which the format requires."""
     identity = json_text([run.record.scores.fingerprint, run.record.tables, sorted(set(run.metrics["definition"]))])
     return uuid.UUID(hex=sha256(identity)[:32], version=4)
 
@@ -120,7 +120,7 @@ def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounds(metric: str) -> dict[str, Any]:
-    """Return the limits of a metric. One that has none stated is not declared continuous, which requires them."""
+    """Return the fields about the range of a metric; without known limits it cannot be declared continuous."""
     if metric not in METRICS:
         return {"additional_details": {"bounds_status": "unknown"}}
     limits = METRICS[metric].limits
@@ -129,7 +129,7 @@ def _bounds(metric: str) -> dict[str, Any]:
 
 
 def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
-    """Yield a row for each request and method, which belongs to the accuracy."""
+    """Yield a row for each request and method; its score is that of the metric accuracy."""
     for group in run.answers():
         about = {
             "schema_version": SCHEMA_VERSION,
@@ -159,7 +159,7 @@ def _samples(run: ExportedRun) -> Iterator[dict[str, Any]]:
 
 
 def _strings(values: dict[str, Any]) -> dict[str, str]:
-    """Return the values as texts, the only type that the format takes there; missing values are left out."""
+    """Return the values as texts, the only type that the format allows in details; missing values are left out."""
     return {name: str(value) for name, value in values.items() if value is not None}
 
 

@@ -1,7 +1,7 @@
-"""Results and samples as lm-evaluation-harness writes them.
+"""Export results and samples in the files that lm-evaluation-harness writes.
 
 A task is a suite, part and dataset; a filter is a method and a definition. `acc` is the accuracy; other metrics keep
-their names. The standard error is "N/A", because intervals are not symmetric: `acc_ci95,FILTER` holds both ends.
+their names. The standard error is "N/A", because intervals are not symmetric; `acc_ci95,FILTER` holds both ends.
 
 Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI/lm-evaluation-harness at 4e7e0d4.
 """
@@ -28,7 +28,7 @@ def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
         of_samples = (one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples)
         hashes[task] = base.sha256("".join(of_samples))
         name = base.file_name(task)
-        while name in names:  # of a:b and a/b
+        while name in names:  # two tasks, such as a:b and a/b, can have the same file name
             name += "_"
         names.add(name)
         yield base.ExportedFile(f"{folder}/samples_{name}_{date}.jsonl", base.json_lines(iter(samples)))
@@ -37,7 +37,7 @@ def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
 
 
 def _task(row: Mapping[str, str]) -> str:
-    return f"{row['suite']}_{row['part']}" + f"_{row['dataset']}" * bool(row["dataset"])  # "": of a mean
+    return f"{row['suite']}_{row['part']}" + f"_{row['dataset']}" * bool(row["dataset"])  # "": mean over datasets
 
 
 def _filter(row: Any) -> str:
@@ -45,12 +45,15 @@ def _filter(row: Any) -> str:
 
 
 def _metric(name: str) -> str:
-    """Return the name of a metric there."""
+    """Return the name of a metric in the harness."""
     return "acc" if name == "accuracy" else name
 
 
 def _samples(group: base.AnsweredGroup) -> Iterator[dict[str, Any]]:
-    """Yield a SampleResult for each request: `filtered_resps` holds log-probabilities, `resps` log-likelihoods."""
+    """Yield the fields of the harness's SampleResult for each request.
+
+    `filtered_resps` has log-probabilities normalised over the labels, `resps` log-likelihoods.
+    """
     for row in group.rows.iter_rows(named=True):
         names = row["label_names"]
         doc = {"query_id": row["query_id"], "demonstration_set": row["demonstration_set"], "labels": names}
@@ -79,7 +82,7 @@ def _samples(group: base.AnsweredGroup) -> Iterator[dict[str, Any]]:
 
 
 def _responses(log_probs: Sequence[float]) -> list[list[str]]:
-    """Return [log-probability, is_greedy] of each label; the vocabulary's most probable token is not recorded."""
+    """Return [log-probability, is_greedy] of each label; is_greedy is "None", because it is not recorded."""
     return [[str(log_prob), "None"] for log_prob in log_probs]
 
 
@@ -119,7 +122,7 @@ def _results(run: base.ExportedRun) -> dict[str, Any]:
 
 
 def _chat(chat: ChatRecord | None) -> dict[str, Any]:
-    """Describe the form in which prompts reached the model; `arguments` of samples hold them without a template."""
+    """Return the fields about the chat template; `arguments` of samples have the prompts without the template."""
     if chat is None:
         return {}
     system = chat.system_instruction

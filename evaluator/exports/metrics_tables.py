@@ -1,4 +1,4 @@
-"""Formats of the table of metrics alone: CSV, Markdown, LaTeX with the rules of booktabs, and model-index in YAML.
+"""Export only the table of metrics: as CSV, Markdown, LaTeX with the rules of booktabs, and model-index in YAML.
 
 Source of model-index: huggingface_hub's EvalResult, and modelcard.md of huggingface/hub-docs.
 """
@@ -19,7 +19,7 @@ from evaluator.report.table import by_definition, dataset_order, number, row_nam
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max random"}
-"""Columns of baselines next to an accuracy, and their titles."""
+"""Column of a baseline of accuracy -> its title."""
 
 LATEX_SPECIAL = str.maketrans(
     {
@@ -27,7 +27,7 @@ LATEX_SPECIAL = str.maketrans(
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{character: f"{{{character}}}" for character in "[]"},  # after \\ they would be an argument
+        **{character: f"{{{character}}}" for character in "[]"},  # after \\ a bracket would begin an optional argument
         "↑": r"$\uparrow$",
         "↓": r"$\downarrow$",
         "∞": r"$\infty$",
@@ -39,21 +39,21 @@ LATEX_HEAD = "% \\usepackage{booktabs} goes into the preamble. 95\\% intervals a
 
 
 class TextTable(NamedTuple):
-    """The results of one part under one method and definition; a cell that was not measured is empty."""
+    """The results of one part, method and definition as texts; a cell is empty if it was not measured."""
 
     title: str
-    is_first: bool  # whether its definition is the first that was measured
+    is_first: bool  # whether the definition is the first of the run
     columns: Sequence[str]
-    rows: Sequence[Sequence[str]]  # one for each dataset, its name first
+    rows: Sequence[Sequence[str]]  # one row for each dataset, which begins with the name
     has_mean: bool = False  # whether the last row is the mean over datasets
 
 
 def text_tables(run: ExportedRun) -> Iterator[TextTable]:
-    """Yield a table for each part, method and definition: values with 95% intervals, and the baselines of accuracy."""
+    """Yield a table of the headline metrics for each part, method and definition, with intervals and baselines."""
     headlines = run.texts.headlines(run.metrics)
     datasets, first = dataset_order(headlines, run.record.prompts.datasets), None
     for (suite, part, method), results in by_method(headlines):
-        # Tables of a group have the same columns: the metrics that any definition measures.
+        # The tables of a part and method have the same columns: the metrics that any definition measures.
         metrics = run.texts.in_order(results["metric"])
         arrows = ["↓" if run.texts.lower_is_better(name) else "↑" for name in metrics]
         titles = [f"{run.texts.title(name)} {arrow}" for name, arrow in zip(metrics, arrows, strict=True)]
@@ -66,7 +66,7 @@ def text_tables(run: ExportedRun) -> Iterator[TextTable]:
 
 
 def _cells(row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
-    """Return the cells of a dataset: its name, the value of each metric, and the baselines of an accuracy."""
+    """Return the cells of a dataset: name, value of each metric, and baselines if accuracy is a metric."""
     values = ["" if row.get(name) is None else _value(row[name]) for name in metrics]
     accuracy = row.get("accuracy") or {}
     baselines = [accuracy.get(column) for column in BASELINES] if "accuracy" in metrics else []
@@ -79,12 +79,12 @@ def _value(row: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Return a number as pages show it, with a hyphen for its sign, which other tools read."""
+    """Return a number as on pages, but with an ASCII hyphen as its sign; "undefined" for None."""
     return "undefined" if value is None else number(value).replace("−", "-")
 
 
 def _markdown(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield tables as GitHub renders them; tables of further definitions are folded."""
+    """Yield a file of tables in GitHub's Markdown; tables of all definitions but the first are folded."""
     record = run.record
     blocks = [
         f"### {_markdown_text(run.model)}: in-context classification",
@@ -109,13 +109,13 @@ def _markdown_table(table: TextTable) -> str:
 
 
 def comparison_file(accuracies: pl.DataFrame, *, is_latex: bool) -> ExportedFile:
-    """Return the tables of accuracies of several runs, a row for each run and a column for each dataset.
+    """Return a file with the accuracies of several runs: a table for each part and method, a row for each run.
+
+    Columns are datasets and their mean, which has its 95% interval. Only the first definition is exported.
 
     Args:
-        accuracies: compare.schema.COMPARISON of this metric.
-        is_latex: whether in LaTeX; else in Markdown.
-
-    The tables are those of the first definition, one for each part and method; means have their 95% intervals.
+        accuracies: compare.schema.COMPARISON of the metric accuracy.
+        is_latex: whether to write LaTeX, else Markdown.
     """
     tables = []
     for (suite, part, method), rows in by_method(first_definition(accuracies)):
@@ -137,14 +137,15 @@ def comparison_file(accuracies: pl.DataFrame, *, is_latex: bool) -> ExportedFile
 
 
 def _markdown_text(text: str) -> str:
-    """Return a text that shows as it is, on one line: nobody is mentioned, nothing is linked."""
+    """Escape a text for Markdown, on one line, so that GitHub links no person, issue or address in it."""
     line = _LINKED.sub(f"\\g<0>{WORD_JOINER}", " ".join(printable(text).split()))
     return re.sub(r"([\\`*_{}<>#|~\[\]&!])", r"\\\1", line)
 
 
 WORD_JOINER = "\u2060"
-"""A character of no width. After it, GitHub takes no word for a person, an issue or an address."""
+"""A character of zero width, which stops GitHub from linking the text around it."""
 
+# Beginnings of mentions (@name), issues (#1, GH-1) and addresses (://, www.): WORD_JOINER is added after them.
 _LINKED = re.compile(r"@(?=\w)|(?:(?<!_)|/[\w.-]*)#(?=\d)|\bGH-(?=\d)|:(?=//)|\bwww(?=\.)", re.IGNORECASE)
 
 
@@ -180,12 +181,12 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 
 def _latex_text(text: str) -> str:
-    """Return a text that LaTeX sets as it is, on one line."""
+    """Escape a text for LaTeX, on one line."""
     return " ".join(printable(text).split()).translate(LATEX_SPECIAL)
 
 
 def _csv(run: ExportedRun) -> Iterator[ExportedFile]:
-    """Yield the table as it is, with the model in the first columns, so that several runs can be put together."""
+    """Yield the table of metrics with the model in the first columns, so that files of runs can be concatenated."""
     model = {"model": run.model, "weights_fingerprint": run.record.model.weights_fingerprint}
     table = run.metrics.select(*(pl.lit(value).alias(name) for name, value in model.items()), pl.all())
     yield ExportedFile("metrics.csv", csv_text(table).encode())

@@ -1,7 +1,7 @@
-"""Write a run to a tracker of experiments, Weights & Biases or MLflow, by the tracker's own client.
+"""Write a run to an experiment tracker, Weights & Biases or MLflow, with the Python client of the tracker.
 
-Numbers are the headline metrics under the first exported definition, with their intervals and, next to an accuracy, the
-baselines of guessing. The whole tables and the page go along as files.
+The logged numbers are the headline metrics under the first exported definition, with intervals, and for accuracies the
+baselines of guessing. All tables and the page are attached as files.
 """
 
 import os
@@ -16,26 +16,26 @@ from evaluator.errors import ConfigError
 from evaluator.exports.base import ExportedRun
 from evaluator.report.notes import first_definition
 
-PROJECT = "evaluator"
+PROJECT = "evaluator"  # project of Weights & Biases, experiment of MLflow
 EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")
-"""Columns of a metric's row that are numbers of their own."""
+"""Columns of schemas.METRICS that are logged as further numbers of a metric."""
 
 MLFLOW_DATABASE = "mlflow.db"
 MLFLOW_ARTIFACTS = "artifacts"
-MLFLOW_MAX_METRICS = 1000  # that MLflow takes at once
+MLFLOW_MAX_METRICS = 1000  # largest number in one call of log_batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracker:
-    """A tracker of experiments whose own client writes a run to a folder."""
+    """An experiment tracker, whose Python client writes a run to a folder."""
 
-    summary: str
-    package: str  # that the client is imported from; the extra that installs it has the same name
+    summary: str  # line of help
+    package: str  # package of the client; the extra that installs it has the same name
     log: Callable[[ExportedRun, Path], Path]
-    """Write a run below a folder, and return the path to name to the tracker's own command."""
+    """Write a run into a folder, and return the path for the command of the tracker."""
 
     def require_client(self) -> None:
-        """Raise ConfigError where the client is not installed."""
+        """Raise ConfigError if the client is not installed."""
         if find_spec(self.package) is None:
             raise ConfigError(
                 f"This format is written by the package {self.package}, which is not installed: pip install "
@@ -44,7 +44,7 @@ class Tracker:
 
 
 def settings(run: ExportedRun) -> dict[str, str | int | float | bool | None]:
-    """Return the settings of a run, flat and without a path of the machine."""
+    """Return the settings of a run as a flat mapping; it has no paths of the machine."""
     record = run.record
     return {
         "model": run.model,
@@ -72,27 +72,27 @@ def settings(run: ExportedRun) -> dict[str, str | int | float | bool | None]:
 
 
 def numbers(run: ExportedRun) -> dict[str, float]:
-    """Return the headline metrics by name: PART/DATASET/METHOD/METRIC, after the suite's name where there are several.
+    """Return name -> value of the headline metrics: PART/DATASET/METHOD/METRIC, with several suites SUITE/PART/...
 
-    An interval's ends and the baselines follow the name of their metric; what is not finite is left out.
+    Ends of intervals and baselines are named METRIC/COLUMN. Values that are not finite are left out.
     """
     rows = run.texts.headlines(first_definition(run.metrics))
     several = rows["suite"].n_unique() > 1
     found: dict[str, float | None] = {}
     for row in rows.sort("suite", "part", "dataset", "method", "metric").iter_rows(named=True):
         words = [row["suite"]] * several + [row["part"], row["dataset"], row["method"], row["metric"]]
-        # Only characters that both trackers take.
+        # Replace the characters that one of the trackers refuses in names.
         name = "/".join(re.sub(r"[^\w. :-]", "_", word) for word in words)
         found |= {name: row["value"], **{f"{name}/{column}": row.get(column) for column in EXTRA_NUMBERS}}
     return {name: float(value) for name, value in found.items() if value is not None and abs(value) < float("inf")}
 
 
 def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
-    """Write a run of Weights & Biases offline.
+    """Write a run of Weights & Biases offline, and return its folder.
 
-    Nothing is sent, and no key is read: that is left to `wandb sync`.
+    Nothing is sent and no key is read; `wandb sync` uploads the run.
     """
-    import wandb  # here, because it is an extra
+    import wandb  # imported here, because the package is an extra
 
     folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(
@@ -121,7 +121,7 @@ def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
         logged.log({"metrics": wandb.Table(columns=table.columns, data=[list(row) for row in table.iter_rows()])})
         files = wandb.Artifact("results", "evaluation")
         for path in run.attachments():
-            # By reference to the run's own file, so that nothing is copied to the client's folder.
+            # Refer to the file of the run, so that the client copies nothing into its folder.
             files.add_file(str(path), name=f"{path.parent.name}/{path.name}", policy="immutable", skip_cache=True)
         logged.log_artifact(files)
         written = Path(logged.dir).parent
@@ -132,8 +132,11 @@ def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
 
 
 def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
-    """Write a run of MLflow: to MLFLOW_TRACKING_URI if it is set, else to a database."""
-    from mlflow.entities import Metric, Param  # here, because it is an extra
+    """Write a run of MLflow to MLFLOW_TRACKING_URI if it is set, else to a SQLite database and files in the folder.
+
+    Returns the path of the database, or the folder if MLFLOW_TRACKING_URI is set.
+    """
+    from mlflow.entities import Metric, Param  # imported here, because the package is an extra
     from mlflow.tracking import MlflowClient
 
     folder.mkdir(parents=True, exist_ok=True)

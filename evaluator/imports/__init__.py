@@ -1,1 +1,1 @@
-"""Read answers that another tool computed, so that they are measured as a run's are."""
+"""Read answers that another tool computed, so that they can be measured like the answers of a run."""

@@ -1,7 +1,7 @@
-"""Read logs of decision services: an answer to typed questions a row, with the true options beside it.
+"""Read logs of decision services: a row has the answers to typed questions about an input, and the true options.
 
-Five kinds of JSON lines are told apart by their keys: request and reply together (System One, Decisions, Gemini), and
-the records of jev-eval's cache, decguard, sys1bench and promptfoo. Each question becomes a dataset.
+Five kinds of logs are recognised by their keys: request and reply in one row (System One, Decisions, Gemini), and
+records of jev-eval's cache, decguard, sys1bench and promptfoo. Each question becomes a dataset.
 
 Source: evaluator/decisions/answers.py has the wire formats; jev-eval 1.2.0 cache.py, decguard 0.1.1
 production/records.py, sys1bench 0.3.2 schemas.PredictionRow; promptfoo's results file, version 3.
@@ -34,37 +34,41 @@ logger = logging.getLogger(__name__)
 class Answered(NamedTuple):
     """The answer to one question about one input."""
 
-    question: str
-    query: str
-    prompt: str
-    answer: Any  # None: refused or missing; as it was reported, then a TypedAnswer
-    gold: object  # None: not known
-    version: str | None = None  # of the model that answered
-    mass: float | None = None  # probability of all options together
-    part: str = IMPORTED  # of VARIED, where something was changed that should not matter
+    question: str  # name of the question
+    query: str  # id of the input
+    prompt: str  # text of input and question
+    answer: Any  # as reported, and after _typed a TypedAnswer; None: refused or missing
+    gold: object  # true option, level or distribution, as the log has it; None: not known
+    version: str | None = None  # name and version of the model that answered
+    mass: float | None = None  # probability of all options together, over the vocabulary
+    part: str = IMPORTED  # or one of VARIED: the question was asked with an irrelevant change
     template: int = 0  # number of the change
-    asked: TypedAnswer = TypedAnswer((), ())  # the options that were asked, where they are known
-    where: str = ""  # file and row
+    asked: TypedAnswer = TypedAnswer((), ())  # options of the question; without options if they are not known
+    where: str = ""  # file and row, for errors
 
 
 @lru_cache(maxsize=64)
 def log_kind(keys: tuple[str, ...]) -> str | None:
-    """Return the kind of a log with these keys in its first row, or None if it is no log of decisions."""
+    """Return the kind of a log, a key of _KINDS, from the keys of its first row; None if the file is not such a log."""
     present = {*keys}
     return next((name for name, (_, first_keys) in _KINDS.items() if present.issuperset(first_keys)), None)
 
 
 def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[ImportedDataset]:
-    """Return a dataset for each question of a log, with others of the questions asked again with something changed.
+    """Return the datasets of a log: for each question one in the part IMPORTED, and others in further parts.
 
-    Where answers were refused, a further dataset counts them as wrong.
+    Further parts are those of VARIED, in which a question was asked again with a change, and WITH_REFUSALS, which
+    counts refused and missing answers as wrong. A question whose answers differ in their number of options becomes one
+    dataset for each number.
 
     Args:
-        path: the log.
-        gold: key of the true options where the rows are requests and replies: an option, or question -> option.
-        needs_gold: whether answers without a true option are left out; those to questions asked again never are.
+        path: JSON lines, or the results file of promptfoo.
+        gold: key of the true options in rows of request and reply, or in the variables of promptfoo; its value is an
+            option, or a mapping from questions to options. Other kinds of logs have keys of their own.
+        needs_gold: whether to leave out answers without a true option; answers in parts of VARIED are always kept.
 
-    Raises DatasetError, naming file and row, for answers and gold values that do not fit, and where nothing is left.
+    Raises DatasetError, naming file and row, for wrong answers and true options; also if no answer has a true option
+    although `needs_gold`, and if all answers were refused or are missing.
     """
     known: dict[str, list[Answered]] = {}
     for where, row in _rows(path):
@@ -87,7 +91,8 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
     for name, rows in known.items() if needs_gold else ():
         if all(row.gold is None and row.part == IMPORTED for row in rows):
             logger.warning("%s: no answer to the question %r has a true option, so it is left out.", path, name)
-    # p x mass is a likelihood over the vocabulary; all questions have numbers of one kind.
+    # With the label mass, p x mass is a likelihood over the vocabulary. All datasets must have one kind of numbers, so
+    # this is done only if every answer has a mass.
     has_masses = all(row.mass for rows in known.values() for row in rows if row.answer)
     numbers: Numbers = "log-likelihoods" if has_masses else "probabilities"
     of_questions = (_datasets(path, name, rows, numbers, needs_gold=needs_gold) for name, rows in known.items())
@@ -98,13 +103,13 @@ def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[Imported
 
 
 def _typed(row: Answered, where: str) -> Answered:
-    """Return a row with the probabilities of its answer; yes to a negated question answers no."""
+    """Parse the answer of a row to a TypedAnswer; in the part NEGATION, yes and no are swapped. Raises DatasetError."""
     if not isinstance(row.question, str) or not row.question.strip():
         raise DatasetError(f"the name of a question is a text and not blank, found {shown(row.question)}")
     if row.mass is not None and not 0 <= row.mass <= 1 + SUM_TOLERANCE:
         raise DatasetError(f"a label mass is a number from 0 to 1, found {shown(row.mass)}")
     answer = typed_answer(row.answer)
-    if answer and answer.kind == "score":  # levels are called as they were asked, if that is known
+    if answer and answer.kind == "score":  # name the levels as the question does, if it is known
         answer = answer._replace(legend={**answer.legend, **row.asked.legend})
     if answer and row.part == NEGATION:
         answer = answer._replace(probabilities=answer.probabilities[::-1])
@@ -118,7 +123,7 @@ def _typed(row: Answered, where: str) -> Answered:
 
 
 def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Return the rows of JSON lines, or of promptfoo's results file, each with its place."""
+    """Return (file and row, content) of each row of JSON lines, or of each result of a results file of promptfoo."""
     if ending(path) != ".json":
         return ((f"{path}, row {number} (from 0)", row) for number, row in json_rows(path))
     try:
@@ -132,7 +137,15 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, Any]]]:
 def _datasets(
     path: Path, question: str, rows: Sequence[Answered], numbers: Numbers, *, needs_gold: bool
 ) -> Iterator[ImportedDataset]:
-    """Yield the datasets of a question: one for each part and number of options, as a dataset has one number."""
+    """Yield the datasets of a question: one for each part and number of options.
+
+    Args:
+        path: the log.
+        question: name of the question.
+        rows: its answers, after _typed.
+        numbers: kind of the numbers of all datasets of the log.
+        needs_gold: as in read_log.
+    """
     plain = [row for row in rows if row.part == IMPORTED]
     kept = [row for row in plain if row.gold is not None] if needs_gold else plain
     versions = sorted({row.version for row in rows if row.version})
@@ -147,9 +160,10 @@ def _datasets(
     parts = {IMPORTED: kept}
     for part in dict.fromkeys(row.part for row in rows if row.part != IMPORTED):
         changed = [row for row in rows if row.part == part]
-        # Queries that were asked both as they are and changed.
+        # A part compares answers with and without the change: keep the queries that have both.
         both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
         parts[part] = [row for row in (*plain, *changed) if row.query in both]
+    # Numbers of options of the answers, and of the questions whose answers were refused.
     answered = [row.answer for of_part in parts.values() for row in of_part if row.answer]
     sizes = {len(asked.options) for asked in (*answered, *(row.asked for row in refused))} - {0}
     for size in sorted(sizes):
@@ -168,11 +182,18 @@ def _datasets(
 def _dataset(
     path: Path, name: str, part: str, rows: Sequence[Answered], notes: Sequence[str], numbers: Numbers
 ) -> ImportedDataset:
-    """Return the answers to a question, with the options of equal sets in the order that was asked first, if known.
+    """Return the dataset of the answers to a question in one part.
 
-    A refusal answers with an option that is not the true one.
+    Answers with the same set of options get the same order of options: the order of the question in the first of these
+    rows if it is known, else the order of its answer. A refused or missing answer becomes a wrong answer: probability 1
+    for an option that is not the true one.
+
+    Args:
+        rows: answers with the same number of options; refused and missing answers in the part WITH_REFUSALS only.
+        notes: notes for the record.
     """
     orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
+    # A refused question of a scale, or with unknown options, gets the options of the first answer.
     like = next((row.answer for row in rows if row.answer), None)
     for row in rows:
         read = row.answer or row.asked
@@ -190,10 +211,11 @@ def _dataset(
             f"{rows[place].where}, question {name!r}: found {[*probabilities[place]]}; allowed is {allowed}."
         ),
     )
-    try:  # levels that have numbers for names are named, where all can be
+    try:  # names of levels can be numbers: read true levels as names if all rows allow it, else as numbers of levels
         golds = [_gold(row, TypedAnswer(options, ())) for row, options in zip(rows, names, strict=True)]
     except DatasetError:
         golds = [*map(_gold, rows, answers)]
+    # A refusal is certain of the option after the true one; other rows add the log of their label mass.
     log_likelihoods = np.array(reported.log_likelihoods)
     for place, (row, (gold, _)) in enumerate(zip(rows, golds, strict=True)):
         if row.answer is None:
@@ -213,7 +235,7 @@ def _dataset(
 
 
 def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:
-    """Return the names of the options of each answer: of levels the texts, where all answers give the same ones."""
+    """Return the names of the options of each answer: of levels their texts, if all answers have the same texts."""
     texts = {level: text for text, level in answers[0].legend.items()}
     are_named = all(
         answer.kind == "score" and answer.legend == answers[0].legend and texts.keys() >= {*answer.options}
@@ -223,7 +245,7 @@ def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:
 
 
 def _gold(known: Answered, answer: TypedAnswer) -> Gold:
-    """Return the true option of a row, as gold_index does, with its place in an error."""
+    """Return the true option of a row as gold_index does; errors name file, row and question."""
     try:
         return (None, None) if known.gold is None else gold_index(known.gold, answer)
     except DatasetError as error:
@@ -231,7 +253,7 @@ def _gold(known: Answered, answer: TypedAnswer) -> Gold:
 
 
 def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
-    """Yield the answers of a reply. Answers of a list belong to the questions by place, as they may have no name."""
+    """Yield the answers of a row of request and reply; answers in a list belong to the questions in the same order."""
     request, reply = row["request"], row["response"] or {}
     state = request.get("state", request.get("input", ""))
     text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
@@ -254,7 +276,7 @@ def _exchange(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
 
 
 def _asked(question: object) -> TypedAnswer:
-    """Return the options that a question asks for, lists or maps of names to descriptions; none where it has none."""
+    """Return the options, or levels with a legend, of a question in wire format; no options if it lists none."""
     asked = question if isinstance(question, Mapping) else {}
     if asked.get("type") in ("noul", "predicate"):
         return TypedAnswer((NO, YES), (), kind="yes-no")
@@ -291,7 +313,7 @@ def _sys1bench(row: Mapping[str, Any], _gold: str) -> Iterator[Answered]:
 
 
 def _promptfoo(row: Mapping[str, Any], gold: str) -> Iterator[Answered]:
-    """Yield the answers of a result, whose variables hold the true options."""
+    """Yield the answers of a result of promptfoo, whose variable `gold` has the true options."""
     response, asked = row["response"] or {}, row["vars"]
     replies = [parsed(response.get(key)) for key in ("raw", "output")]
     reply = next((one for one in replies if isinstance(one, Mapping) and "answers" in one), None)
@@ -319,4 +341,4 @@ _KINDS: dict[str, tuple[Callable[[Mapping[str, Any], str], Iterator[Answered]], 
     "sys1bench": (_sys1bench, ("question_key", "option_keys", "probs", "ground_truth")),
     "promptfoo": (_promptfoo, ("vars", "response")),
 }
-"""Kinds of logs by name: what reads a row, given the key of the true options, and keys of the first row."""
+"""Kind of a log -> function that reads a row, given the key of the true options, and keys that the first row has."""

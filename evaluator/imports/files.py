@@ -1,7 +1,7 @@
 """Read answers that another tool computed: tables, samples of lm-evaluation-harness, logs of decision services.
 
-A table (CSV, JSON lines or Parquet) has a row for each request. The harness logs samples_TASK_DATE.jsonl with a row for
-each document.
+A table has a row for each request. The harness writes samples_TASK_DATE.jsonl with a row for each document. Logs of
+decision services are read by decision_logs.py.
 
 Source: lm_eval/result_schema.py and loggers/evaluation_tracker.py of EleutherAI/lm-evaluation-harness at 4e7e0d4.
 """
@@ -21,23 +21,23 @@ from evaluator.imports.decision_logs import log_kind, read_log
 from evaluator.redaction import name_fault
 
 PREDICTED = "pred"
-"""Column of predicted labels, if none is named."""
+"""Default name of the column with predicted labels."""
 
 SCORES: Mapping[str, Numbers] = {
     "label_log_likelihoods": "log-likelihoods",
     "label_probs": "probabilities",
     PREDICTED: "labels",
 }
-"""Columns that hold answers if none is named, and the kind of their values."""
+"""Default name of a column with answers -> kind of its values; the first that the table has is read."""
 
 LABEL_NAMES = "label_names"
-"""Column with the label space, a list in each row."""
+"""Name of the column with the label space, a list in each row."""
 
 SAMPLES = ("doc_id", "target", "arguments", "resps", "filter")
-"""Columns of the samples of lm-evaluation-harness."""
+"""Columns by which samples of lm-evaluation-harness are recognised."""
 
 NO_LABEL = -1
-"""Stands for the index of a label in a cell that names none."""
+"""Index for a cell that names no label."""
 
 _HINT = (
     "Say which columns hold the answers with --gold-column, --score-column and --numbers; --labels names the labels in "
@@ -49,31 +49,33 @@ class _Row(NamedTuple):
     """A row of a file."""
 
     path: Path
-    number: int  # from 0
-    cells: Mapping[str, Any]
+    number: int  # number of the row in the file, from 0
+    cells: Mapping[str, Any]  # column -> value
 
     def error(self, column: str, allowed: str, value: object) -> DatasetError:
-        """Return the error of a cell that does not fit: where it is, what it holds and what it may hold."""
+        """Return the error about a wrong cell: file, row, column, value, and allowed values in words."""
         where = f"{self.path}, row {self.number} (from 0), column {column!r}"
         return DatasetError(f"{where}: found {shown(value)}; allowed is {allowed}.")
 
     def text(self, column: str) -> str:
-        """Return a cell as a text. Raises DatasetError for an empty one."""
+        """Return a cell as a text. Raises DatasetError for an empty cell."""
         if self.cells[column] is None:
             raise self.error(column, "a text or a number", None)
         return str(self.cells[column])
 
 
 def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: bool = True) -> list[ImportedDataset]:
-    """Read the datasets of several files, in their order.
+    """Return the datasets of several files, in the order of the files.
 
     Args:
-        paths: the files.
-        columns: of tables.
-        needs_gold: whether each answer must have its true label.
+        paths: tables, samples of lm-evaluation-harness, and logs of decision services.
+        columns: names of columns, for tables; of logs of decision services only `gold` is used.
+        needs_gold: whether answers need a true label: tables without it are an error, and answers in logs are left out.
 
-    Raises DatasetError, naming file, row and column, for cells that do not fit; ConfigError for files that do not fit
-    each other.
+    Raises:
+        DatasetError: wrong values, naming file, row and column; files without rows.
+        ConfigError: two datasets of one name and part, files with different kinds of numbers, or options that do not
+            fit the columns of a table.
     """
     datasets: list[ImportedDataset] = []
     for path in paths:
@@ -85,7 +87,7 @@ def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: boo
         else:
             is_samples = {*SAMPLES} <= {*keys}
             read = [_read_samples(path)] if is_samples else _read_table(path, columns, needs_gold=needs_gold)
-        is_alone = [each.name for each in paths].count(path.name) == 1  # else the same ids would be the same queries
+        is_alone = [each.name for each in paths].count(path.name) == 1  # queries are identified by file and id
         datasets += read if is_alone else [dataset._replace(file=str(path)) for dataset in read]
     for dataset in datasets:
         require_dataset_name(dataset.name, dataset.file)
@@ -102,7 +104,11 @@ def read_files(paths: Sequence[Path], columns: ImportColumns, *, needs_gold: boo
 
 
 def _rows(path: Path, columns: Sequence[str], hint: str = "") -> Iterator[_Row]:
-    """Yield the rows of a file with the cells of these columns. Raises DatasetError for a file without rows."""
+    """Yield the rows of a file with the cells of the columns. Raises DatasetError for a file without rows.
+
+    Args:
+        hint: sentence at the end of the error about a missing column.
+    """
     number = -1
     for number, cells in read_rows(path, columns, hint):
         yield _Row(path, number, dict(zip(columns, cells, strict=True)))
@@ -111,26 +117,26 @@ def _rows(path: Path, columns: Sequence[str], hint: str = "") -> Iterator[_Row]:
 
 
 class _Columns(NamedTuple):
-    """The columns of a table, which are all present."""
+    """The columns to read from a table, and how to read them; None: no such column."""
 
-    gold: str | None
-    needs_gold: bool  # whether each row has a true label
-    scores: tuple[str, ...]
-    numbers: Numbers
-    labels: tuple[str, ...] | None  # None: in the column LABEL_NAMES
-    invalid: str | None  # ImportColumns.invalid
-    dataset: str | None
-    query: str | None
-    prompt: str | None
+    gold: str | None  # true label, a name or an index
+    needs_gold: bool  # whether every row must have a true label
+    scores: tuple[str, ...]  # one column of lists or predicted labels, or a column for each label
+    numbers: Numbers  # kind of the values in `scores`
+    labels: tuple[str, ...] | None  # label names in order; None: in the column LABEL_NAMES
+    invalid: str | None  # as ImportColumns.invalid
+    dataset: str | None  # name of the dataset
+    query: str | None  # id of the query
+    prompt: str | None  # text of the prompt
 
     def answer(self, row: _Row) -> Any:
-        """Return the cell that holds the answer of a row, or a list of the cells of several columns."""
+        """Return the answer of a row: the cell of the column of `scores`, or a list of the cells of several columns."""
         cells = [row.cells[name] for name in self.scores]
         return cells if len(cells) > 1 else cells[0]
 
 
 def _read_table(path: Path, given: ImportColumns, *, needs_gold: bool) -> list[ImportedDataset]:
-    """Return the datasets of a table, by their first row."""
+    """Return the datasets of a table, in the order of their first rows."""
     columns = _chosen_columns(path, given, needs_gold=needs_gold)
     optional = [name for name in (columns.gold, columns.dataset, columns.query, columns.prompt) if name]
     names = [*columns.scores, *optional, *([] if columns.labels else [LABEL_NAMES])]
@@ -166,17 +172,18 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
     for row in rows:
         if not columns.labels and (names := _label_names(row)) != labels:
             raise row.error(LABEL_NAMES, f"the labels of the dataset's first row, {list(labels)}", list(names))
-    if columns.numbers == "labels":  # log-likelihoods that tell which label was predicted, and nothing else
+    if columns.numbers == "labels":  # write the predicted label as log-likelihoods: 0, and -inf for others
         assert columns.gold, "tables of labels have it"
         valid, note = _valid_predictions(rows, columns, labels)
         rows = valid if columns.invalid == "drop" else rows
         indices = _label_indices({columns.gold: rows, columns.scores[0]: valid}, labels)
         true, chosen = indices[columns.gold], indices[columns.scores[0]]
         golds: list[int | None] = [true[row.number] for row in rows]
-        # In the place of an invalid prediction, another label than the true one.
+        # An invalid prediction that counts as wrong becomes the label after the true one.
         predicted = [chosen.get(row.number, (true[row.number] + 1) % len(labels)) for row in rows]
         numbers = [[0.0 if index == label else -math.inf for index in range(len(labels))] for label in predicted]
     else:
+        # Without needs_gold, rows with an empty cell have no true label.
         known = [row for row in rows if columns.gold and (columns.needs_gold or row.cells[columns.gold] is not None)]
         true = _label_indices({columns.gold: known}, labels)[columns.gold] if columns.gold else {}
         golds = [true.get(row.number) for row in rows]
@@ -200,12 +207,12 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
 def _valid_predictions(
     rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]
 ) -> tuple[Sequence[_Row], tuple[str, ...]]:
-    """Return the rows whose prediction names a label, and a note that counts the others; all rows without --invalid."""
+    """Return the rows whose prediction is a label, and a note with the number of other rows; without --invalid all rows."""
     if columns.invalid is None:
         return rows, ()
     column = columns.scores[0]
     readings = ([row for row in rows if read(row.cells[column], labels) != NO_LABEL] for read in (_named, _numbered))
-    valid = max(readings, key=len)  # names, unless more cells are numbers
+    valid = max(readings, key=len)  # read as names, unless more cells are valid as indices
     if not valid and columns.invalid == "drop":
         allowed = f"one of {', '.join(labels)}: no row has a label, and --invalid wrong would count all as wrong"
         raise rows[0].error(column, allowed, rows[0].cells[column])
@@ -225,10 +232,16 @@ def _label_names(row: _Row) -> tuple[str, ...]:
 
 
 def _label_indices(columns: Mapping[str, Sequence[_Row]], labels: Sequence[str]) -> dict[str, dict[int, int]]:
-    """Return the indices of the labels in some columns, by row number; rows given for each hold names or indices.
+    """Return the label index in each cell of some columns: column -> row number -> index.
 
-    Where labels are numbers themselves, a cell could be either. So all cells are read alike, as names if all can be;
-    only where this fails is each column read by itself.
+    Cells are names of labels, or indices. Names can be numbers, so a cell can be ambiguous: all cells of all columns
+    are read as names if possible, else all as indices; if neither is possible, each column by itself.
+
+    Args:
+        columns: column -> rows to read.
+        labels: label names in order.
+
+    Raises DatasetError for a column that is neither all names nor all indices.
     """
     readings = [
         {column: {row.number: read(row.cells[column], labels) for row in rows} for column, rows in columns.items()}
@@ -247,9 +260,9 @@ def _label_indices(columns: Mapping[str, Sequence[_Row]], labels: Sequence[str])
 
 
 def _named(cell: object, labels: Sequence[str]) -> int:
-    """Return the index of the label that a cell names, or NO_LABEL; an empty cell names none.
+    """Return the index of the label whose name the cell is, or NO_LABEL, also for an empty cell.
 
-    1.0 is also 1, and a truth value is written in either case.
+    1.0 is also read as 1, and True and False also in lower case.
     """
     text = "" if cell is None else str(cell)
     forms = (text, text.removesuffix(".0"), text.lower() if isinstance(cell, bool) else text)
@@ -257,13 +270,13 @@ def _named(cell: object, labels: Sequence[str]) -> int:
 
 
 def _numbered(cell: object, labels: Sequence[str]) -> int:
-    """Return the index of a label that a cell holds as a number, from 0, or NO_LABEL; 1.0 is also 1."""
+    """Return the label index, from 0, that a cell holds, or NO_LABEL; 1.0 is also read as 1."""
     number = int(text) if re.fullmatch("[0-9]{1,9}", text := str(cell).removesuffix(".0")) else len(labels)
     return number if number < len(labels) else NO_LABEL
 
 
 def _not_a_label(rows: Sequence[_Row], column: str, labels: Sequence[str]) -> DatasetError:
-    """Return the error of the first cell that is neither a name nor a number, else of the first that is no name."""
+    """Return the error about the first cell that is neither a name nor an index, else about the first that is no name."""
     unnamed = [row for row in rows if _named(row.cells[column], labels) == NO_LABEL]
     unknown = [row for row in unnamed if _numbered(row.cells[column], labels) == NO_LABEL]
     reason = f", or a number from 0 to {len(labels) - 1}" if unknown else ", since other rows have names"
@@ -286,12 +299,12 @@ def _table_numbers(row: _Row, labels: Sequence[str], columns: _Columns) -> list[
 
 
 def _are_log_likelihoods(numbers: Sequence[float]) -> bool:
-    """Return whether numbers are log-likelihoods; -inf stands for probability 0."""
+    """Return whether numbers can be log-likelihoods: at most 0, and not all -inf, which is probability 0."""
     return all(value <= 0 for value in numbers) and max(numbers) > -math.inf
 
 
 def _number(value: Any) -> float:
-    """Return a cell as a number; NaN, which no column takes, for anything else."""
+    """Return a value as a number; NaN, which every kind of numbers refuses, for other values."""
     try:
         return math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -299,9 +312,9 @@ def _number(value: Any) -> float:
 
 
 def _read_samples(path: Path) -> ImportedDataset:
-    """Return the log-likelihoods of a task of the harness whose documents all have the same choices.
+    """Return the dataset of a file of samples of lm-evaluation-harness; all documents must have the same choices.
 
-    A document with several filters has several rows, with the same responses: those of the first filter are read.
+    A document has a row for each filter of the task, with equal responses: only rows of the first filter are read.
     """
     rows = list(_rows(path, [*SAMPLES, *(["acc"] if "acc" in column_names(path) else [])]))
     rows = [row for row in rows if row.cells["filter"] == rows[0].cells["filter"]]
@@ -320,7 +333,7 @@ def _read_samples(path: Path) -> ImportedDataset:
 
 
 def _choices(row: _Row) -> tuple[str, ...]:
-    """Return the continuations of a document, without the spaces around them."""
+    """Return the continuations of a document, without spaces around them. Raises DatasetError for other tasks."""
     arguments = row.cells["arguments"]
     requests = list(arguments.values()) if isinstance(arguments, dict) else []
     texts = [request.get("arg_1") if isinstance(request, dict) else None for request in requests]
@@ -334,7 +347,7 @@ def _choices(row: _Row) -> tuple[str, ...]:
 
 
 def _sample_log_likelihoods(row: _Row, n_labels: int) -> list[float]:
-    """Return the log-likelihood of each choice from [[[log-likelihood, is_greedy]], ...]."""
+    """Return the log-likelihood of each choice from the cell `resps`: [[[log-likelihood, is_greedy]], ...]."""
     try:
         numbers = [float(repeats[0][0]) for repeats in row.cells["resps"]]
     except (TypeError, ValueError, IndexError, KeyError, OverflowError):
@@ -347,8 +360,12 @@ def _sample_log_likelihoods(row: _Row, n_labels: int) -> list[float]:
 def _sample_golds(rows: Sequence[_Row], labels: Sequence[str], likeliest: Sequence[int]) -> list[int]:
     """Return the index of the true choice of each row.
 
-    The target is the text of a choice or its number, and where choices are numbers themselves it could be either: the
-    accuracy that the harness logged tells which.
+    The target is the text of a choice or its index. If the choices are numbers, it is ambiguous: then the reading is
+    chosen that agrees with the accuracy which the harness logged in the column `acc`.
+
+    Args:
+        labels: choices in order.
+        likeliest: index of the choice with the highest log-likelihood, for each row.
     """
     targets = [str(row.cells["target"]).strip() for row in rows]
     for read in (_named, _numbered):
