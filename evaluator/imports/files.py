@@ -207,7 +207,7 @@ def _table_dataset(name: str, rows: Sequence[_Row], columns: _Columns) -> Import
 def _valid_predictions(
     rows: Sequence[_Row], columns: _Columns, labels: Sequence[str]
 ) -> tuple[Sequence[_Row], tuple[str, ...]]:
-    """Return the rows whose prediction is a label, and a note with the number of other rows; without --invalid all rows."""
+    """Return the rows whose prediction is a label, and a note about the others; without --invalid return all rows."""
     if columns.invalid is None:
         return rows, ()
     column = columns.scores[0]
@@ -276,7 +276,7 @@ def _numbered(cell: object, labels: Sequence[str]) -> int:
 
 
 def _not_a_label(rows: Sequence[_Row], column: str, labels: Sequence[str]) -> DatasetError:
-    """Return the error about the first cell that is neither a name nor an index, else about the first that is no name."""
+    """Return the error about the first cell that is neither name nor index, else about the first that is no name."""
     unnamed = [row for row in rows if _named(row.cells[column], labels) == NO_LABEL]
     unknown = [row for row in unnamed if _numbered(row.cells[column], labels) == NO_LABEL]
     reason = f", or a number from 0 to {len(labels) - 1}" if unknown else ", since other rows have names"
