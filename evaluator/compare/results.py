@@ -252,7 +252,7 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
 
     first = min(rows.select(key).unique().rows(), key=place)
     rows = rows.filter(**dict(zip(key, first, strict=True)))
-    # Turn every pair round as well, so that each model has a difference to each other model.
+    # Add every pair in the other direction, so that each model has a difference to every other model.
     turned = rows.rename({"model_a": "model_b", "model_b": "model_a"}).with_columns(
         difference=-pl.col("difference"), ci_low=-pl.col("ci_high"), ci_high=-pl.col("ci_low")
     )

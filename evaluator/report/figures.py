@@ -1,6 +1,6 @@
 """Draw the figures of pages as SVG: rows of intervals, and panels that are built from layers of marks.
 
-Charts are written as Vega-Lite's JSON, because importing Altair takes as long as drawing all of these figures. Compiled
+Charts are written as Vega-Lite's JSON, because importing Altair needs as much time as drawing all of these figures. Compiled
 charts are cached, because compiling takes five times as long as drawing: figures that differ only in their data share
 a chart.
 

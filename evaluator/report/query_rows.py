@@ -98,11 +98,11 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
     by_query = sizes.collect(engine="streaming")
     n_rows = int(by_query["n_rows"].sum())
     n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
-    # A query takes one number at least, so the first MAX_NUMBERS queries of a dataset are enough to choose from.
+    # A query needs one number at least, so the first MAX_NUMBERS queries of a dataset are enough to choose from.
     limit = by_query.group_by("is_later", "dataset").agg(limit=pl.col("query_id").bottom_k(MAX_NUMBERS).max())
     by_query = by_query.join(limit, on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("limit"))
     # Numbers of a turn: one log-likelihood for each label of a prompt, and two numbers (predicted label, P(gold)) for
-    # each answer, of which a row has the mean number.
+    # each answer. Every row counts the mean number of answers.
     of_answers = 2 * n_answers / max(n_rows, 1)
     numbers = pl.col("n_labels") + pl.col("n_rows") * of_answers
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
