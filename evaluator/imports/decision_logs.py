@@ -36,7 +36,7 @@ class Answered(NamedTuple):
 
     question: str  # name of the question
     query: str  # id of the input
-    prompt: str  # text of input and question
+    prompt: str  # text of the input and the question, as far as the log has them
     answer: Any  # as reported, and after _typed a TypedAnswer; None: refused or missing
     gold: object  # true option, level or distribution, as the log has it; None: not known
     version: str | None = None  # name and version of the model that answered

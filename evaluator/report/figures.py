@@ -1,8 +1,8 @@
 """Draw the figures of pages as SVG: rows of intervals, and panels that are built from layers of marks.
 
-Charts are written as Vega-Lite's JSON, because importing Altair needs as much time as drawing all of these figures. Compiled
-charts are cached, because compiling takes five times as long as drawing: figures that differ only in their data share
-a chart.
+Charts are written as Vega-Lite's JSON, because importing Altair needs as much time as drawing all of these figures.
+Compiled charts are cached, because compiling takes five times as long as drawing: figures that differ only in their
+data share a chart.
 
 Figures are drawn when the page is written. So they need neither scripts nor a network, and look the same in print;
 Vega's scripts would add 0.9 MB to the page and draw a hundred views whenever it is opened. Transparent marks over a

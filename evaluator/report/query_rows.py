@@ -43,7 +43,7 @@ _DECIMALS = 3  # of log-likelihoods on the page
 class NumberColumn(NamedTuple):
     """A column of numbers in the table of queries, left of gold label, predicted label and text."""
 
-    name: str  # column of QueryNumbers.rows
+    name: str  # name of the column in the data
     title: str
     digits: int  # after the decimal point
     width: float  # in rem
