@@ -150,6 +150,25 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
     return pl.concat(frames)
 
 
+def answers_to_common_prompts(answers: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Return the answers of imported runs to prompts that all have answered, numbered as in the first run.
+
+    A service can refuse what another answers. Without a common prompt in a dataset its answers are all returned.
+
+    Args:
+        answers: request_results of each run.
+    """
+    prompt, numbers = [*ANSWER_KEY, "prompt_id"], ["query_id", "position"]
+    common = answers[0].select(*prompt, *numbers)
+    for rows in answers[1:]:
+        common = common.join(rows, on=prompt, how="semi", maintain_order="left")
+    found = []
+    for rows in answers:
+        paired = rows.drop(numbers).join(common, on=prompt, maintain_order="right").select(rows.columns)
+        found.append(pl.concat([paired, rows.join(common, on=ANSWER_KEY, how="anti", maintain_order="left")]))
+    return found
+
+
 def is_renamed(*by: str) -> pl.Expr:
     """Return whether `gold` and `gold_b` correspond one to one in each group: the same labels, at most renamed.
 
@@ -225,6 +244,7 @@ def comparison_notes(
     return [
         *_left_out(runs, comparison),
         *_not_measured(runs, comparison),
+        *_unpaired(runs, results),
         *_settings(runs),
         *_same_weights(runs),
         *_same_scores(runs[: len(results)], results),
@@ -311,6 +331,20 @@ def _not_measured(runs: Sequence[ComparedRun], comparison: pl.DataFrame) -> Iter
         missing = measured.join(run.metrics, on=["suite", "part", "method"], how="anti", maintain_order="left")
         if named := [f"{method} in {place}" for place, method in missing.select(PLACE, "method").rows()]:
             yield f"{run.model} has no results of {', none of '.join(named)}."
+
+
+def _unpaired(runs: Sequence[ComparedRun], results: Sequence[pl.DataFrame]) -> Iterator[str]:
+    """Yield a note for each dataset of a run with queries that another run has no answer to."""
+    for run, rows in zip(runs, results, strict=False):
+        asked = run.metrics.filter(metric="accuracy").select(*ANSWER_KEY, "n_queries")
+        paired = rows.group_by(ANSWER_KEY).agg(n_paired=pl.col("query_id").n_unique())
+        both = asked.join(paired, on=ANSWER_KEY, maintain_order="left").filter(pl.col("n_paired") < pl.col("n_queries"))
+        names = both.select("dataset", "n_paired", "n_queries").unique(maintain_order=True).rows()
+        if counts := [f"{paired:,} of its {n:,} queries in {dataset}" for dataset, paired, n in names]:
+            yield (
+                f"{run.model} has answers to queries that another run has not answered. Its differences are over "
+                f"{', '.join(counts)}, its own accuracy is over all."
+            )
 
 
 def _same_weights(runs: Sequence[ComparedRun]) -> Iterator[str]:

@@ -140,6 +140,8 @@ def read_results(runs: Sequence[ComparedRun], *, with_probs: bool = False) -> St
     for done, run in enumerate(runs):
         yield Progress(stage="Reading predictions", done=done, total=len(runs), unit="runs")
         answered.append(results.request_results(run.table("predictions"), run.metrics, with_probs=with_probs))
+    if all(run.record.model.kind == "imported" for run in runs):
+        answered = results.answers_to_common_prompts(answered)
     results.require_equal_queries(runs, answered)
     yield Progress(stage="Reading predictions", done=len(runs), total=len(runs), unit="runs")
     return answered

@@ -264,6 +264,24 @@ def test_logs_with_rounded_zeros_are_compared_under_the_definition_of_the_paper(
     assert "p = 0.008" in told  # McNemar's exact test of 8 to 0: 2 / 2^8
 
 
+def test_services_are_compared_on_the_queries_that_both_have_answered(tmp_path):
+    # a is right about all, b about the last six; b refuses the first two and the fifth, a the fourth.
+    refused = {"a": {3}, "b": {0, 1, 4}}
+    for name, first_right in (("a", 0), ("b", 6)):
+        right = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]])[(np.arange(12) < first_right).astype(int)]
+        rows = list(records("jev-eval", right, np.zeros(12, int)))
+        for n in refused[name]:
+            rows[n]["answer"] = None
+        command("import", write(tmp_path / f"{name}.jsonl", rows), "--out", tmp_path / name, "--model", name)
+    told = command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "both")
+    assert "Its differences are over 8 of its 11 queries in queue" in told
+    assert "Its differences are over 8 of its 9 queries in queue" in told
+    differences = pl.read_parquet(tmp_path / "both" / "tables" / "differences.parquet")
+    row = differences.row(by_predicate=pl.col("dataset").eq("queue") & pl.col("part").eq("imported") & pl.col("metric").eq("accuracy"), named=True)
+    # Both have answered the queries 2 and 5, about which b is wrong, and 6 to 11.
+    assert (row["n_queries"], row["difference"], row["p_value"]) == (8, 2 / 8, pytest.approx(2 / 2**2))
+
+
 def test_refusals_count_as_wrong_and_are_left_out(tmp_path, answers):
     queue, _, _, (gold, _, _) = answers
     rows = list(records("jev-eval", queue, gold))
