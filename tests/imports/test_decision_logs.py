@@ -277,7 +277,10 @@ def test_services_are_compared_on_the_queries_that_both_have_answered(tmp_path):
     assert "Its differences are over 8 of its 11 queries in queue" in told
     assert "Its differences are over 8 of its 9 queries in queue" in told
     differences = pl.read_parquet(tmp_path / "both" / "tables" / "differences.parquet")
-    row = differences.row(by_predicate=pl.col("dataset").eq("queue") & pl.col("part").eq("imported") & pl.col("metric").eq("accuracy"), named=True)
+    row = differences.row(
+        by_predicate=pl.col("dataset").eq("queue") & pl.col("part").eq("imported") & pl.col("metric").eq("accuracy"),
+        named=True,
+    )
     # Both have answered the queries 2 and 5, about which b is wrong, and 6 to 11.
     assert (row["n_queries"], row["difference"], row["p_value"]) == (8, 2 / 8, pytest.approx(2 / 2**2))
 
