@@ -232,7 +232,7 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
 
 def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
     as_text = choices.index(value) if isinstance(value, str) and value in choices else None
-    is_whole = isinstance(value, int | float | str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", str(cell_text(value)))
+    is_whole = isinstance(value, int | float | str) and re.fullmatch(r"[ \t]*-?[0-9]{1,18}[ \t]*", str(cell_text(value)))
     as_index = int(str(cell_text(value))) if is_whole else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
