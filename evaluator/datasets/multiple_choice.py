@@ -232,8 +232,9 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
 
 def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
     as_text = choices.index(value) if isinstance(value, str) and value in choices else None
-    is_whole = isinstance(value, int | float | str) and re.fullmatch(r"[ \t]*-?[0-9]{1,18}[ \t]*", str(cell_text(value)))
-    as_index = int(str(cell_text(value))) if is_whole else None
+    written = str(cell_text(value)).strip(" \t")
+    is_whole = isinstance(value, int | float | str) and re.fullmatch(r"-?[0-9]{1,18}", written)
+    as_index = int(written) if is_whole else None
     if as_text is not None and as_index not in (None, as_text) and as_index in range(len(choices)):
         raise DatasetError(
             f"{where}: the correct choice {value!r} is both a choice's text and another choice's number among "
