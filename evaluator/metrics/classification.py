@@ -1,15 +1,15 @@
-"""The classification metrics, by their names in the tables, and their values for any label probabilities.
+"""Define the classification metrics by their names in the tables, and compute them from label probabilities.
 
-Turn label probabilities into the per-request columns that metrics are computed from, under one definition.
+Label probabilities are first turned into one row of columns a request, under one definition (per_request_columns). A
+matrix of label probabilities is a frame with one Float64 column a label: p0, p1, ...
 
-The StaICC toolkit applies softmax to the *whole* matrix of label probabilities as soon as one row fails a check, so
-that each row depends on all others. `released` is the check of version 0.1.1, `published` the older one that the
-published tables must have been computed with. A matrix is a frame with one Float64 column a label: p0, p1, ...
+The definitions differ because the StaICC toolkit applies softmax to the *whole* matrix as soon as one row fails a
+check, so that each row depends on all others. `released` uses the check of version 0.1.1, `published` the older check
+with which the published tables must have been computed. `paper` and `floored` take the probabilities unchanged.
 
-Define a metric as a function of per-request statistics that add up, and compute its value and standard error.
-
-Because they add up, the same expression gives the value over all requests, over all but those of one query, and over
-any other group, so a value and its standard error always follow the same formula.
+A metric is a function of per-request statistics that are summed. The same expression therefore gives the value over all
+requests, over all requests but those of one query, and over any other group, so a value and its standard error always
+follow the same formula.
 """
 
 import math
@@ -28,9 +28,9 @@ from evaluator.errors import MetricError, unknown_name
 from evaluator.metrics.intervals import Bins, bins_of, jackknife
 
 IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
-"""Shape of the 95% interval: Wilson's score interval, value -+ t x standard error, or the latter for the logarithm of
-the value. Where the value on finitely many requests is biased: that of a sum of gaps in bins, or of a distance from one
-of the metric's limits (all in intervals.py)."""
+"""Shape of the 95% interval (intervals.py). "score": Wilson's score interval; "symmetric": value -+ t x standard error;
+"log": the symmetric interval of the value's logarithm. For values that are biased on finitely many requests: "bins", a
+sum of gaps in confidence bins, and "distance", a distance from one of the metric's limits."""
 
 Limits = tuple[float, float]
 """The lowest and the highest possible value of a metric; infinite where it is unbounded."""
@@ -41,10 +41,10 @@ N_REQUESTS = {"n": pl.lit(1.0)}
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric; both of its functions take the number of labels.
+    """A classification metric; both of its functions take the number of labels.
 
-    `statistics` gives expressions over the columns of per_request.per_request_columns, by name; metrics that use the
-    same name share the sum. `value` is an expression over the sums and must not change when all sums are doubled.
+    `statistics` returns expressions over the columns of per_request_columns, by name; metrics that use the same name
+    share the sum. `value` returns an expression over these sums, which must not change when all sums are doubled.
     """
 
     statistics: Callable[[int], dict[str, pl.Expr]]
@@ -56,7 +56,7 @@ class Metric:
 def mean_metric(
     name: str, of: pl.Expr | None = None, interval: IntervalForm = "score", limits: Limits = (0.0, 1.0)
 ) -> Metric:
-    """Return the metric that is the mean over requests of an expression; of the column `name` without one."""
+    """Return the metric that is the mean over requests of the expression `of`, by default of the column `name`."""
     return Metric(
         statistics=lambda _n_labels: N_REQUESTS | {name: pl.col(name) if of is None else of},
         value=lambda _n_labels: pl.col(name) / pl.col("n"),
@@ -66,45 +66,46 @@ def mean_metric(
 
 
 def sum_in_order(terms: Iterable[pl.Expr]) -> pl.Expr:
-    """Add the terms of each row from the first to the last; for a selection, not for an aggregation.
+    """Add the terms of each row from the first to the last; for selections, not for aggregations.
 
-    `polars.sum_horizontal` adds in an order that can change from call to call, and with it the last digit. A sum of
-    sums takes Polars seconds for a thousand terms, and more than four times as long for twice as many.
+    `polars.sum_horizontal` adds in an order that can change from call to call, and with it the last digit. A nested
+    expression a + b + c + ... takes Polars seconds for a thousand terms, and more than four times as long for twice as
+    many.
     """
     first, *others = terms
     return pl.fold(first, operator.add, others, return_dtype=pl.Float64) if others else first
 
 
 class Measured(NamedTuple):
-    """Value of a metric for one group of requests, with everything that its interval depends on."""
+    """The value of a metric for one group of requests, with everything that its interval depends on."""
 
     value: float
     standard_error: float | None  # None with a single query
-    degrees_of_freedom: float  # of the standard error
+    degrees_of_freedom: float  # degrees of freedom of the standard error
     interval: IntervalForm
     lowest: float  # limits of the metric
     highest: float
-    bias: float | None = None  # of the value, by the jackknife
-    bias_freedom: float | None = None  # of "distance" intervals: degrees of freedom of the distance where it is truly 0
-    bins: Bins | None = None  # of "bins" intervals
-    sizes: Mapping[str, int] | None = None  # n_queries and n_requests that it is over; None: those of the group
-    over: str = "queries"  # the sampled factors that the interval covers; the template is fixed unless it is named
+    bias: float | None = None  # jackknife estimate of the value's bias
+    bias_freedom: float | None = None  # "distance" only: degrees of freedom of the distance if the true distance is 0
+    bins: Bins | None = None  # "bins" only: the confidence bins
+    sizes: Mapping[str, int] | None = None  # n_queries and n_requests of the value; None: those of the group
+    over: str = "queries"  # sampled factors that the interval covers; templates are fixed unless named
 
 
 def jackknifed(value: float, without_one: Floats, form: IntervalForm, limits: Limits) -> Measured:
-    """Return a value with its standard error and bias over queries, from the values [query] without each of them."""
+    """Return a value with its jackknife standard error and bias, from the values [n_queries] that omit one query."""
     spread = jackknife(value, without_one)
     return Measured(value, spread.standard_error, len(without_one) - 1, form, *limits, bias=spread.bias)
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
-    """Sum the statistics of the metrics over the requests of each group; return them with the columns `by`."""
+    """Sum the statistics of the metrics over the requests of each group; return the sums with the columns `by`."""
     statistics = {
         name: statistic.cast(pl.Float64)
         for metric in metrics.values()
         for name, statistic in metric.statistics(n_labels).items()
     }
-    # Constants have one value a request only as columns; all other statistics are summed without such a column.
+    # A constant in an aggregation would count once a group, so constants become columns with one value a request.
     constants = {name: statistic for name, statistic in statistics.items() if not statistic.meta.root_names()}
     sums = {name: (pl.col(name) if name in constants else statistic).sum() for name, statistic in statistics.items()}
     return requests.with_columns(**constants).group_by(by, maintain_order=True).agg(**sums)
@@ -114,8 +115,8 @@ def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, M
     """Return each metric by name, with its standard error and bias by a jackknife that leaves out each query in turn.
 
     Args:
-        requests: query_id and the columns that the metrics' statistics read, such as those of
-            per_request.per_request_columns.
+        requests: query_id and the columns that the metrics' statistics read, such as per_request_columns.
+        metrics: metrics by name.
     """
     per_query = statistic_sums(requests, n_labels, metrics, ["query_id"])
     totals = per_query.drop("query_id").sum()
@@ -140,8 +141,8 @@ SUM_TOLERANCE = 1e-5
 def passes_released_check(matrix: pl.DataFrame) -> bool:
     """Return whether version 0.1.1 leaves a matrix unchanged: all entries lie in [0, 1] and each row sums to exactly 1.
 
-    The sum is taken from left to right in double precision, as Python's `sum` does up to 3.11. Since 3.12 `sum`
-    compensates for rounding, so that the toolkit can give other numbers than under an older Python.
+    The sum is taken from left to right in double precision, as by Python's `sum` up to Python 3.11. Since 3.12 `sum`
+    compensates for rounding, so that the toolkit's numbers can depend on the Python version.
 
     Source: StaICC 0.1.1, util/functional.py, probability_matrix_check.
     """
@@ -152,19 +153,19 @@ def passes_released_check(matrix: pl.DataFrame) -> bool:
 def passes_published_check(matrix: pl.DataFrame) -> bool:
     """Return whether all entries lie in [0, 1]; sums are not checked.
 
-    Source: StaICC 0.1.1, util/functional.py, the check that is in comments next to each metric.
+    Source: StaICC 0.1.1, util/functional.py, the check that is commented out next to each metric.
     """
     return bool(matrix.select(pl.all_horizontal(pl.all().is_between(0, 1).all())).item())
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefinitionRules:
-    """How a definition measures label probabilities."""
+    """The rules by which a definition measures label probabilities."""
 
-    predictions: str  # `definition` of the predictions that it measures
+    predictions: str  # value of `definition` in the predictions to measure
     check: Callable[[pl.DataFrame], bool] | None
-    """Whether a matrix of label probabilities stays as it is; else the softmax of its rows is taken. None: rows must be
-    distributions already."""
+    """Returns whether a matrix of label probabilities is used unchanged; otherwise softmax is applied to each row.
+    None: rows must be probability distributions."""
 
 
 DEFINITIONS: dict[str, DefinitionRules] = {
@@ -178,11 +179,14 @@ DEFINITIONS: dict[str, DefinitionRules] = {
 def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
     """Return one row a request: query_id, gold, pred, correct, true_label_prob, squared_error, confidence and bin.
 
-    The bin is null for a request in no bin. The label probabilities are in the columns p0, p1, ...
+    The label probabilities that the definition measures are in further columns p0, p1, ... The bin is null for a
+    confidence outside all bins (confidence_bin).
 
     Args:
         predictions: columns query_id, gold and label_probs (List[f64] of n_labels), all of one dataset and method.
-        where: name of the rows, for messages.
+        n_labels: size of the label space.
+        definition: key of DEFINITIONS.
+        where: name of the predictions in error messages.
 
     Raises:
         MetricError: rows that `definition` does not accept, or gold labels outside the label space.
@@ -191,7 +195,7 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
     matrix = label_matrix(predictions, n_labels, definition, where)
     require_gold(predictions["gold"], n_labels, where)
     if rules.check and not rules.check(matrix):
-        # Operations and their order as in the toolkit: a confidence on a bin's edge must fall on the same side of it.
+        # The same operations in the same order as in the toolkit: a rounding error moves a confidence across an edge.
         exponentials = matrix.select((pl.all() - pl.max_horizontal(pl.all())).exp())
         matrix = exponentials.select(pl.all() / sum_in_order(map(pl.col, matrix.columns)))
 
@@ -211,11 +215,11 @@ def per_request_columns(predictions: pl.DataFrame, n_labels: int, definition: st
 
 
 def confidence_bin(confidence: pl.Expr, *, is_last_closed: bool = False) -> pl.Expr:
-    """Return the index of the bin [(b - 1) / 10, b / 10) that holds a confidence, in 0..9.
+    """Return the index b in 0..9 of the bin [b / 10, (b + 1) / 10) that contains a confidence.
 
     The bins of Cho & Inoue 2025 (below table 2) and of their code are half-open, so that a confidence of exactly 1 is
-    in no bin: its index is null, and the request adds nothing to ECE but its place in N. With `is_last_closed`, which
-    is ours, it is in the last bin. Guo et al. 2017 use ((b - 1) / 10, b / 10] instead.
+    in no bin: its index is null, and in the ECE the request counts in the number of requests N only. With
+    `is_last_closed`, our variant, it is in the last bin. Guo et al. 2017 use (b / 10, (b + 1) / 10] instead.
     """
     inner = pl.sum_horizontal((confidence >= edge).cast(pl.Int64) for edge in BIN_EDGES[1:-1])
     return inner if is_last_closed else pl.when(confidence < BIN_EDGES[-1]).then(inner)
@@ -224,9 +228,9 @@ def confidence_bin(confidence: pl.Expr, *, is_last_closed: bool = False) -> pl.E
 def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, where: str) -> pl.DataFrame:
     """Return label_probs as one Float64 column a label: p0, p1, ...
 
-    Raises MetricError for an unknown definition and for rows that the definition does not accept: none at all, rows of
-    another length than the label space, entries that are not finite, and under "paper" rows with a negative entry or a
-    sum that is not 1 within SUM_TOLERANCE.
+    Raises MetricError for an unknown definition, for predictions without rows, for a row whose length is not n_labels,
+    for entries that are not finite, and under "paper" and "floored" for a row with a negative entry or a sum that
+    differs from 1 by more than SUM_TOLERANCE.
     """
     check, label_probs = _rules(definition).check, predictions["label_probs"]
     if not len(label_probs):
@@ -249,7 +253,7 @@ def label_matrix(predictions: pl.DataFrame, n_labels: int, definition: str, wher
 
 
 def require_gold(gold: pl.Series, n_labels: int, where: str) -> None:
-    """Raise MetricError for gold labels outside the label space, and missing ones."""
+    """Raise MetricError for gold labels that are missing or outside the label space."""
     is_label = gold.is_between(0, n_labels - 1).fill_null(False)
     _refuse(~is_label, gold, f"{where}: gold must be a label's index from 0 to {n_labels - 1}")
 
@@ -261,7 +265,7 @@ def _rules(definition: str) -> DefinitionRules:
 
 
 def _refuse(bad: pl.Series, values: pl.Series | pl.DataFrame, rule: str) -> None:
-    """Raise MetricError with the first bad row and the number of them."""
+    """Raise MetricError with the number of bad rows and the first of them; do nothing where no row is bad."""
     first = bad.arg_max()
     if first is not None and bad[first]:
         shown = list(values.row(first)) if isinstance(values, pl.DataFrame) else values.to_list()[first]
@@ -275,9 +279,9 @@ Source: Cho & Inoue 2025 (StaICC), section 3.2.
 """
 
 TRUE_LABEL_PROBABILITY = mean_metric("true_label_prob")
-"""The mean probability given to the true label; 1 / n_labels for uniform predictions.
+"""The mean probability of the true label; 1 / n_labels for uniform predictions.
 
-Source: Cho & Inoue 2025 (StaICC), section 3.2. A mean of probabilities, not the exponential of a mean logarithm.
+It is a mean of probabilities, not the exponential of a mean logarithm. Source: Cho & Inoue 2025 (StaICC), section 3.2.
 """
 
 
@@ -302,8 +306,8 @@ MACRO_F1 = Metric(
     value=lambda n_labels: sum_in_order(map(_label_f1, range(n_labels))) / n_labels,
     interval="score",
 )
-"""The plain mean of F1 over every label of the space, also those that no request has; scikit-learn omits these without
-`labels`.
+"""The unweighted mean of F1 over all labels of the label space, including labels that no request has (scikit-learn
+omits those unless its argument `labels` is given).
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2: the mean of F1, not F1 of mean precision and mean recall.
 """
@@ -322,33 +326,33 @@ EXPECTED_CALIBRATION_ERROR = Metric(
 )
 """Expected calibration error (ECE-1): the mean gap between confidence and accuracy, in 10 equal bins of confidence.
 
-Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests. Its interval and
-its estimate of reduced bias are of the error on infinitely many (intervals.py).
+Sampling noise biases it upwards: even a perfectly calibrated model has an error above 0 on n requests. The interval and
+the estimate of reduced bias are therefore about the error on infinitely many requests (intervals.py).
 
 Source: Cho & Inoue 2025 (StaICC), section 3.2, after Naeini et al. 2015 and Guo et al. 2017.
 """
 
 BRIER_SCORE = mean_metric("squared_error", limits=(0.0, 2.0))
-"""The sum over all labels of (probability - 1 for the true label, 0 for others)^2, averaged over requests: 0 to 2, and
-(n_labels - 1) / n_labels for uniform predictions. With two labels it is twice the score of one label's probability
-alone, which scikit-learn's `brier_score_loss` returns unless `scale_by_half=False`. A metric of ours, not StaICC's.
+"""The mean over requests of the squared distance between the label probabilities and the one-hot true label: 0 to 2,
+and (n_labels - 1) / n_labels for uniform predictions. With two labels it is twice the Brier score of one label's
+probability, which scikit-learn's `brier_score_loss` returns unless `scale_by_half=False`. Our metric, not StaICC's.
 
-Under `released` and `published` it is the same formula on the probabilities that this definition measures.
+Under `released` and `published` the formula is the same, on the probabilities that this definition measures.
 
 Source: Brier 1950, "Verification of forecasts expressed in terms of probability", as in scikit-learn's user guide.
 """
 
 LOG_LOSS = mean_metric(
     "log_loss_nats",
-    0.0 - pl.col("true_label_prob").log(),  # 0 - log p, because -log(1) would be shown as -0
+    0.0 - pl.col("true_label_prob").log(),  # 0 - log p, because -log(1) would be printed as -0
     interval="log",
     limits=(0.0, math.inf),
 )
-"""The mean of minus the log-probability of the true label, in nats; log(n_labels) for uniform predictions. A metric of
-ours, not StaICC's. Probabilities are over the label space. Infinite where a true label has probability 0;
-scikit-learn's `log_loss` replaces such a 0 by the smallest step of the dtype instead.
+"""The mean negative log-probability of the true label, in nats; log(n_labels) for uniform predictions. Probabilities
+are over the label space. Infinite where a true label has probability 0; scikit-learn's `log_loss` replaces such a 0 by
+the smallest step of the dtype instead. Our metric, not StaICC's.
 
-Under `released` and `published` it is the same formula on the probabilities that this definition measures.
+Under `released` and `published` the formula is the same, on the probabilities that this definition measures.
 
 Source: Good 1952, "Rational decisions", the logarithmic score, as in scikit-learn's user guide.
 """
@@ -366,18 +370,19 @@ STAICC_METRICS = ("accuracy", "true_label_probability", "macro_f1", "expected_ca
 """The metrics of Cho & Inoue 2025; Brier score and log loss are ours."""
 
 REQUEST_COLUMNS = {"accuracy": "correct", "true_label_probability": "true_label_prob"}
-"""Metric that is a mean over requests -> the column of each request's value."""
+"""Metrics that are means over requests, with the column of per_request_columns that they are the mean of."""
 
 
 def classification_metrics(label_probs: Any, gold: Any, definition: Definition = "paper") -> dict[str, float]:
-    """Measure METRICS of one dataset: those of StaICC, the Brier score and the log loss, as in the tables of a run.
+    """Compute METRICS of one dataset: StaICC's metrics, the Brier score and the log loss, as in the tables of a run.
 
     Args:
         label_probs: array-like [n, n_labels] (NumPy, nested lists, a Polars series of lists): a distribution over the
             label space in each row. Under "released" and "published" any finite numbers, as in the toolkit.
         gold: array-like [n] of integers, each an index into the label space.
-        definition: "paper"; "released", the formulas of the StaICC toolkit 0.1.1; or "published", those of the
-            version that its published tables were computed with (per_request_columns has the differences).
+        definition: "paper" (or "floored", which has the same formulas); "released", the formulas of the StaICC toolkit
+            0.1.1; or "published", the formulas of the older version behind its published tables. The docstring of this
+            module has the difference.
 
     Returns:
         accuracy, true_label_probability, macro_f1 and expected_calibration_error, each in [0, 1]; brier_score in
@@ -387,7 +392,7 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
         MetricError: no rows, inconsistent shapes, gold labels outside the label space, entries that are not finite,
             rows that are not distributions, or an unknown definition.
 
-    Sources: Cho & Inoue 2025 (StaICC), section 3.2; BRIER_SCORE and LOG_LOSS have those of the two that are ours.
+    Sources: Cho & Inoue 2025 (StaICC), section 3.2; for Brier score and log loss see BRIER_SCORE and LOG_LOSS.
     """
     matrix = "label_probs must be numbers of shape [n, n_labels]"
     indices = "gold must be integers of shape [n], one label index a row"
@@ -405,7 +410,7 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
 
 
 def _array(values: Any, rule: str, dtype: npt.DTypeLike = None) -> npt.NDArray[Any]:
-    """Return values as an array. Raises MetricError, which begins with the rule, where they have no shape."""
+    """Return values as an array; raise MetricError, whose message begins with `rule`, where this is impossible."""
     try:
         return np.asarray(values.to_list() if isinstance(values, pl.Series) else values, dtype)
     except (TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Score answers on ordered levels, answers against a distribution of labels, and several yes-or-no questions together.
 
-Each score has a 95% interval, and beside it what guessing gives: the distribution of all gold answers for every row.
+Each score has a 95% interval and a baseline: the score of answering every row with the mean of all gold answers.
 """
 
 import math
@@ -18,10 +18,10 @@ from evaluator.metrics.intervals import jackknife, with_intervals
 from evaluator.statistics.correlation import MIN_POINTS, rank_correlation
 
 Score = Callable[[Any, Any], float]
-"""Returns a score of predictions and gold answers, with a row for each answer."""
+"""Returns the score of predictions against gold answers, two arrays with one row an answer."""
 
 MAX_BLOCKS = 100
-"""Blocks of groups that the jackknife leaves out in turn."""
+"""Maximum number of blocks of groups; the jackknife leaves out one block at a time."""
 
 
 def _level(probs: Floats) -> Floats:
@@ -48,52 +48,56 @@ ORDERED: Mapping[str, Score] = {
         math.nan if len(gold) < MIN_POINTS else rank_correlation(_level(probs), gold.astype(np.float64)).rho or 0.0
     ),
 }
-"""Scores of levels 0, 1, ...: the mean of the expected level; its mean distance from the true one; the squared
-differences of both cumulative distributions, averaged over levels but the last (Epstein 1969), 0 to 1; Cohen's kappa of
-the most probable level with quadratic weights (Cohen 1968); Spearman's correlation of the expected level with the true
-one. Kappa and correlation are 0 where a side is constant; there is no correlation of fewer than three answers."""
+"""Scores of answers on levels 0, 1, ..., in this order: the mean expected level; the mean absolute difference between
+expected and true level; the squared difference between predicted and true cumulative distribution, averaged over all
+levels but the last (Epstein 1969), from 0 to 1; Cohen's kappa of the most probable level with quadratic weights (Cohen
+1968); Spearman's correlation between expected and true level. Kappa and correlation are 0 where one side is constant;
+the correlation is NaN with fewer than three answers."""
 
 SOFT: Mapping[str, Score] = {
     "cross_entropy": lambda probs, gold: float(0.0 - xlogy(gold, probs).sum(axis=1).mean()),
     "kl_divergence": lambda probs, gold: float(rel_entr(gold, probs).sum(axis=1).mean()),
 }
-"""Scores against a distribution of gold labels, in nats; the gold's entropy is the least cross-entropy."""
+"""Scores against a distribution of gold labels, in nats; the lowest cross-entropy is the entropy of the gold labels."""
 
 BRIER: Mapping[str, Score] = {"brier_score": lambda probs, gold: float(((probs - gold) ** 2).sum(axis=1).mean())}
-"""The score against a distribution of gold labels that takes a probability of 0 as it is."""
+"""The score against a distribution of gold labels that leaves a probability of 0 unchanged, unlike SOFT."""
 
 MULTIPLE: Mapping[str, Score] = {
     "exact_match": lambda yes, gold: float(((yes > 0.5) == gold).all(axis=1).mean()),
     "label_accuracy": lambda yes, gold: float(((yes > 0.5) == gold).mean()),
     "expected_labels": lambda yes, _gold: float(yes.sum(axis=1).mean()),
 }
-"""Scores of several yes-or-no questions: rows whose answers are all right, answers that are, and labels of a row. As in
-accuracies, the answer is no where both are as probable."""
+"""Scores of several yes-or-no questions about each row: share of rows whose answers are all right; share of right
+answers; expected number of labels (answers yes) a row. With equal probabilities the answer is no, as in accuracies."""
 
 COHERENCE: Mapping[str, Score] = {
     "sum_less_one": lambda yes, _gold: float(np.abs(yes.sum(axis=1) - 1).mean()),
     "single_yes": lambda yes, _gold: float(((yes > 0.5).sum(axis=1) == 1).mean()),
 }
-"""Scores of questions of which one is true: distance of the sum of probabilities from 1, and rows with one yes."""
+"""Scores of questions of which exactly one is true: mean distance of the sum of their probabilities from 1, and share
+of rows with exactly one answer yes."""
 
 SHARES = ("exact_match", "label_accuracy", "single_yes")
-"""Scores whose interval is Wilson's; others have value -+ t x standard error."""
+"""Scores with Wilson's interval; the others have value -+ t x standard error."""
 
 
 def _limits(score: str, n: int) -> tuple[float, float]:
-    """Return the lowest and highest value of a score of n levels, labels or questions."""
+    """Return the lowest and highest possible value of a score with n levels, labels or questions."""
     highest = dict.fromkeys(("expected_level", "mean_absolute_error", "sum_less_one"), n - 1.0)
     highest |= {"brier_score": 2.0, "expected_labels": float(n)} | dict.fromkeys(SOFT, math.inf)
     return -1.0 if score in ("weighted_kappa", "rank_correlation") else 0.0, highest.get(score, 1.0)
 
 
 def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.DataFrame:
-    """Return ORDERED as metric, value, ci_low, ci_high and guess.
+    """Return ORDERED in the columns metric, value, ci_low, ci_high and guess (the score of the mean gold answer).
 
     Args:
-        probs: [n, levels].
-        gold: [n], the true levels.
-        groups: [n], rows that are not independent.
+        probs: [n, levels], probabilities.
+        gold: [n], the true levels, from 0.
+        groups: [n], group of each row; rows of one group are not independent. None: all rows are independent.
+
+    Raises MetricError for levels out of range, no rows, or numbers that are not finite.
     """
     if len(gold) != len(probs) or (len(gold) and not 0 <= gold.min() <= gold.max() < probs.shape[1]):
         raise MetricError(f"gold must be {len(probs)} levels from 0 to {probs.shape[1] - 1}, one for each row.")
@@ -101,10 +105,11 @@ def ordered_scores(probs: Floats, gold: Ints, groups: Ints | None = None) -> pl.
 
 
 def soft_scores(probs: Floats, gold_probs: Floats, groups: Ints | None = None) -> pl.DataFrame:
-    """Return SOFT, as ordered_scores does, of two tables [n, labels] of probabilities.
+    """Return SOFT and BRIER of two tables [n, labels] of probabilities, in the columns of ordered_scores.
 
-    In SOFT a probability of 0 counts as half of the smallest other one, so that scores are finite where a service
-    rounds. Where all are 0 or 1, nothing tells how they were rounded, and a wrong one makes SOFT infinite.
+    In SOFT a probability of 0 counts as half of the smallest positive probability, so that scores are finite where a
+    service rounds probabilities. Where all probabilities are 0 or 1, the rounding step is unknown: SOFT is then
+    infinite if a label with positive gold probability has probability 0.
     """
     least = probs[(probs > 0) & (probs < 1)].min(initial=math.inf) / 2
     positive = np.where((probs == 0) & (least < 1), least, probs)
@@ -113,12 +118,21 @@ def soft_scores(probs: Floats, gold_probs: Floats, groups: Ints | None = None) -
 
 
 def multi_label_scores(yes: Floats, gold: Bools, groups: Ints | None = None, *, one_true: bool = False) -> pl.DataFrame:
-    """Return MULTIPLE, as ordered_scores does, of [n, questions]; with COHERENCE where exactly one of them is true."""
+    """Return MULTIPLE of probabilities of yes [n, questions]; and COHERENCE if exactly one question a row is true.
+
+    The columns are those of ordered_scores.
+    """
     return _table({**MULTIPLE, **(COHERENCE if one_true else {})}, yes, gold, gold, groups)
 
 
 def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any, groups: Ints | None) -> pl.DataFrame:
-    """Return each score with its jackknife interval over blocks of groups, and the score of the mean gold row."""
+    """Return each score with its jackknife interval over blocks of groups, and the score of the mean gold row.
+
+    Args:
+        rows: predictions, [n, columns].
+        gold: gold answers in the form that `scores` take.
+        gold_rows: gold answers, [n, columns].
+    """
     if not len(rows) or rows.shape != gold_rows.shape or not np.isfinite(rows).all():
         raise MetricError(f"Scores need rows of finite numbers, and as many gold answers; got {rows.shape}.")
     group = np.arange(len(rows)) if groups is None else np.unique(groups, return_inverse=True)[1]

@@ -1,22 +1,22 @@
 """Group predictions by part, dataset, method and definition, and measure each group once, for all tables of a run.
 
-Decompose Brier score and log loss: what is lost to miscalibration, and what would be left without it.
+The module also decomposes Brier score and log loss into the loss from miscalibration and the remaining loss:
 
 Brier score = reliability - resolution + uncertainty, and log loss = calibration + refinement. Requests are grouped by
-predicted label and by the ten confidence bins of the calibration error, in which
+predicted label and by the ten confidence bins of the calibration error, and
 
     reliability  is the mean squared distance between a group's mean label probabilities and its label frequencies,
     calibration  the mean Kullback-Leibler divergence of these frequencies from these probabilities, in nats,
     uncertainty  the Brier score of predicting the overall label frequencies for every request,
     resolution   reliability + uncertainty - Brier score, and
-    refinement   log loss - calibration: what remains if groups were calibrated.
+    refinement   log loss - calibration: the log loss that would remain if all groups were calibrated.
 
-So the sums are exact, and what probabilities tell within a group counts for resolution and refinement.
+The sums are therefore exact, and differences between probabilities within a group count in resolution and refinement.
 
-Frequencies of few requests differ from probabilities by chance, which makes plain estimates of reliability and
-calibration too large. The jackknife over queries removes this bias, which is why the parts of a calibrated model are
-around 0 and can be below it. A group that one query fills alone says nothing about calibration and counts as
-calibrated. Intervals are value -+ t x standard error, from the same jackknife.
+Label frequencies of few requests differ from probabilities by chance, which makes plain estimates of reliability and
+calibration too large. The jackknife over queries removes this bias, so both are around 0 for a calibrated model and can
+be negative. A group with requests of a single query gives no information about calibration and counts as calibrated.
+Intervals are value -+ t x standard error, from the same jackknife.
 
 Sources: Murphy 1973, "A new vector partition of the probability score"; Bröcker 2009, "Reliability, sufficiency, and
 the decomposition of proper scores", for scores other than Brier's. For forecasts of few values and one request a query,
@@ -51,7 +51,8 @@ from evaluator.metrics.intervals import jackknife
 from evaluator.schemas import GROUP_METRICS, LABEL_SPACES, LABEL_SPACES_KEY, PREDICTIONS
 
 Divergence = Callable[[Floats, Floats], Floats]
-"""From sums [..., n_labels] of label probabilities and of true labels over a group to what the group adds, [...]."""
+"""Takes the sums [..., n_labels] of label probabilities and of one-hot true labels over the requests of a group;
+returns the group's contribution to the sum of divergences, [...]."""
 
 SCORE_PARTS = (
     "brier_reliability",
@@ -63,12 +64,13 @@ SCORE_PARTS = (
 
 
 def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
-    """Return SCORE_PARTS with their standard errors, by a jackknife over queries.
+    """Return SCORE_PARTS with bias corrected and standard errors, both by a jackknife over queries.
 
     Args:
         requests: per_request_columns of one dataset and method.
+        n_labels: size of the label space.
 
-    Where the log loss is infinite, so is its calibration, and its refinement is undefined (NaN).
+    Where the log loss is infinite, its calibration is infinite and its refinement undefined (NaN).
     """
     probs = requests.select(f"p{label}" for label in range(n_labels)).to_numpy()
     true = np.eye(n_labels)[requests["gold"].to_numpy()]
@@ -76,9 +78,9 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
     query = np.unique(requests["query_id"].to_numpy(), return_inverse=True)[1]
     n_queries = int(query.max()) + 1
 
-    # Every quantity is an array [1 + n_queries]: over all requests, then without each query in turn.
+    # Every quantity below is an array [1 + n_queries, ...]: over all requests, then without each query in turn.
     def left_out(total: Floats, falls: Floats) -> Floats:
-        """Return a total, and for each query the total without it."""
+        """Return a total, then the total without each query; `falls` are the decreases, [n_queries, ...]."""
         return np.concatenate([total[None], total - falls]) if n_queries > 1 else total[None]
 
     def sums(per_request: Floats) -> Floats:
@@ -87,7 +89,7 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         return left_out(by_query.sum(axis=0), by_query)
 
     def divergence_of(groups: list[tuple[Ints, Floats]], divergence: Divergence) -> Floats:
-        """Return the mean divergence over requests."""
+        """Return the mean divergence over requests; omitting a query changes only the groups with its requests."""
         total, falls = np.zeros(()), np.zeros(n_queries)
         for queries, by_query in groups:
             of_group = divergence(*np.split(by_query.sum(axis=0), 2))
@@ -109,6 +111,7 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
     parts = (reliability, reliability + uncertainty - brier, uncertainty, calibration, refinement)
     measured = {}
     for name, (value, *without_one) in zip(SCORE_PARTS, parts, strict=True):
+        # Subtract the jackknife bias; unlike the score itself, a part has no limits.
         error, bias = jackknife(value, np.array(without_one))
         value -= bias or 0.0
         measured[name] = Measured(float(value), error, n_queries - 1, "symmetric", lowest=-math.inf, highest=math.inf)
@@ -116,9 +119,9 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
 
 
 def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Floats]]:
-    """Return the queries of each group and the sums of the columns over each of them, [queries, 2 * n_labels].
+    """Return the queries of each group, and the sum of the columns over each of its queries, [queries, 2 * n_labels].
 
-    Groups that a single query fills are left out: they count as calibrated.
+    Groups with requests of a single query are left out: they count as calibrated.
     """
     rows = pl.DataFrame(columns).with_columns(group=group, query=query)
     # maintain_order, because otherwise the last digit of a sum varies from run to run.
@@ -128,7 +131,10 @@ def _groups(columns: Floats, query: Ints, group: Ints) -> list[tuple[Ints, Float
 
 
 def _sums_without_one(rows: Floats) -> Floats:
-    """Return the sum of all rows but each in turn, without subtracting: a sum of tiny probabilities must stay exact."""
+    """Return for each row the sum of all other rows.
+
+    The sum is not a subtraction from the total, which would lose the digits of tiny probabilities.
+    """
     before, after = np.zeros_like(rows), np.zeros_like(rows)
     before[1:] = np.cumsum(rows[:-1], axis=0)
     after[:-1] = np.cumsum(rows[:0:-1], axis=0)[::-1]
@@ -143,19 +149,19 @@ VARIED = ("noise_rate", "template", "demonstration_set")
 
 _ROWS = [name for name in PREDICTIONS if name not in (*GROUP, "definition", "prompt_id", "label_names")]
 _PROMPT = pl.when(pl.col("prompt_id").is_not_null()).then(pl.col("prompt_id").hash()).alias("prompt_id")
-"""A number in place of an id: metrics only read whether two prompts of a query differ."""
+"""Hash of the prompt id: metrics only need to know whether two prompts of a query differ."""
 _GOLD_TEXT = pl.col("label_names").list.get(pl.col("gold"), null_on_oob=True).hash().alias("gold_text")
-"""A number in place of the true label's name."""
+"""Hash of the true label's name."""
 
 
 @dataclass(frozen=True)
 class PredictionGroup:
-    """All predictions of one part and dataset by one method, under one definition."""
+    """All predictions of one method on one dataset of one part, under one definition."""
 
-    key: dict[str, str]  # GROUP and "definition"
+    key: dict[str, str]  # values of GROUP and "definition"
     label_names: list[str]
-    # PREDICTIONS without the columns of `key` and label_names, by position; prompt_id is a hash. Where labels differ
-    # between rows, gold_text as well.
+    # Columns of PREDICTIONS that are not in `key`, without label_names, sorted by position; prompt_id is a hash. With
+    # gold_text where label names differ between rows.
     rows: pl.DataFrame
 
     @property
@@ -168,7 +174,7 @@ class PredictionGroup:
 
     @property
     def where(self) -> str:
-        """Return a name of the group for messages."""
+        """Return the name of the group in error messages."""
         return ", ".join(self.key.values())
 
     @property
@@ -178,20 +184,20 @@ class PredictionGroup:
 
     @cached_property
     def requests(self) -> pl.DataFrame:
-        """The per_request_columns of the rows. Raises as per_request_columns."""
+        """Return per_request_columns of the rows; raise as per_request_columns does."""
         return per_request_columns(self.rows, self.n_labels, self.definition, self.where)
 
     @cached_property
     def metrics(self) -> dict[str, Measured]:
-        """METRICS of the requests."""
+        """Return METRICS of the requests."""
         return metric_values(self.requests, self.n_labels, METRICS)
 
     @cached_property
     def repeated_requests(self) -> pl.DataFrame:
-        """The per_request_columns with `noise_rate`, `template` and `demonstration_set`, of a part that varies these.
+        """Return per_request_columns with VARIED, for a part that varies one of them; raise as per_request_columns.
 
-        Under `released` the toolkit's check of probabilities is applied to each noise rate separately, and to all
-        templates or demonstration sets together, as in the toolkit. Raises as per_request_columns.
+        Under `released` the check of probabilities is applied to each noise rate separately, and to all templates or
+        demonstration sets together, as in the toolkit.
         """
         if self.rows["noise_rate"].n_unique() == 1:
             return self.requests.hstack(self.rows.select(VARIED))
@@ -204,13 +210,13 @@ class PredictionGroup:
 def prediction_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterator[PredictionGroup]:
     """Yield the predictions of each part, dataset and method, sorted by these, under each definition.
 
-    Predictions of definition "paper" are measured under "paper", those of "released" under "released" and "published".
-    A scan of files is read dataset by dataset, so that one dataset is in memory.
+    Predictions of definition "released" are measured under "released" and "published", other predictions under their
+    own definition. A scan of files is read dataset by dataset, so that only one dataset is in memory.
 
     Args:
         predictions: schema PREDICTIONS.
 
-    Raises MetricError where a dataset has several label spaces.
+    Raises MetricError where the label spaces of a dataset differ in size.
     """
     rows = predictions.lazy()
     for (suite, part, dataset), spaces in label_spaces_table(rows).group_by(LABEL_SPACES_KEY, maintain_order=True):
@@ -234,9 +240,13 @@ def prediction_groups(predictions: pl.LazyFrame | pl.DataFrame) -> Iterator[Pred
 
 
 def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame:
-    """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key. Takes PREDICTIONS.
+    """Return the label space of each suite, part and dataset: LABEL_SPACES, sorted by its key.
 
-    Labels that differ from row to row, as many in each, are named by their places: option 1, option 2, ...
+    Where label names differ between rows but not in their number, the labels are named by position: option 1, option
+    2, ... A dataset whose label spaces differ in size has several rows.
+
+    Args:
+        predictions: schema PREDICTIONS.
     """
     rows = predictions.lazy().select(LABEL_SPACES.names()).unique().sort(LABEL_SPACES_KEY).collect(engine="streaming")
     n_spaces, size = pl.len().over(LABEL_SPACES_KEY), pl.col("label_names").list.len()
@@ -247,11 +257,11 @@ def label_spaces_table(predictions: pl.LazyFrame | pl.DataFrame) -> pl.DataFrame
 
 
 Measure = Callable[[PredictionGroup], dict[str, Measured]]
-"""Returns metrics by name of the predictions on one dataset by one method, under one definition."""
+"""Returns the metrics of one group of predictions, by name."""
 
 
 class Reading(NamedTuple):
-    """Unit and direction of a diagnostic's value, for a reader."""
+    """The unit and the meaning of a diagnostic's value, for readers of a report."""
 
     unit: str
     meaning: str  # what a higher value, or its sign, means
@@ -259,32 +269,32 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
-    """A measure of one part, other than the classification metrics; under "paper" and "released", never "published"."""
+    """A measure of one part besides the classification metrics, under every definition except "published"."""
 
     part: str
-    measure: Measure  # under `paper` or `released`
-    metric: str = ""  # name of the headline metric; empty without one
-    title: str = ""  # of the headline
+    measure: Measure
+    metric: str = ""  # name of the headline metric; empty if there is none
+    title: str = ""  # title of the headline metric
     lower_is_better: bool = False
-    readings: Mapping[Definition, Reading] = field(default_factory=dict)  # of the headline
-    titles: Mapping[str, str] = field(default_factory=dict)  # of other metrics
+    readings: Mapping[Definition, Reading] = field(default_factory=dict)  # reading of the headline metric
+    titles: Mapping[str, str] = field(default_factory=dict)  # titles of other metrics, by name
     varies: str | None = None  # column of schemas.GROUP_METRICS that the part varies
 
 
 @dataclass(frozen=True)
 class MeasuredGroup:
-    """All that the tables of a run state about one group, without its predictions."""
+    """The measured values of one group for all tables of a run, without its predictions."""
 
-    key: Mapping[str, str]  # GROUP and "definition"
+    key: Mapping[str, str]  # values of GROUP and "definition"
     n_labels: int
     sizes: Mapping[str, int]  # n_queries and n_requests
     measured: dict[str, Measured]  # metrics and diagnostics by name
     variations: list[pl.DataFrame]  # GROUP_METRICS: METRICS at each noise rate, template or demonstration set
-    # Of classification; None of a part that only diagnostics measure:
+    # None in a part without classification metrics:
     guesses: Mapping[str, object] | None = None  # guessing.GUESSES
-    bins: pl.DataFrame | None = None  # bin, n_requests, and sums of confidence and of correct requests
-    confusion: pl.DataFrame | None = None  # gold, pred, n_requests; only pairs that occur
-    queries: pl.DataFrame | None = None  # query_id, and means over its requests of correct and true_label_prob
+    bins: pl.DataFrame | None = None  # columns bin, n_requests, and the sums of confidence and correct
+    confusion: pl.DataFrame | None = None  # columns gold, pred, n_requests; only pairs that occur
+    queries: pl.DataFrame | None = None  # columns query_id, and means over its requests of correct and true_label_prob
 
 
 def measured_groups(
@@ -297,11 +307,11 @@ def measured_groups(
 
     Args:
         predictions: schema PREDICTIONS; a scan of files is read dataset by dataset.
-        parts: names of classification parts; None: all are.
-        diagnostics: each names the part that it measures, and the column that the part varies.
-        further: reads every group as well, for tables of its suite.
+        parts: names of the parts with classification metrics; None: all parts.
+        diagnostics: diagnostics of any parts; a group is measured by the diagnostics of its part.
+        further: called with every group, for tables of a suite.
 
-    Raises MetricError: no predictions at all, rows that the definition does not accept.
+    Raises MetricError where no group is measured, or a definition does not accept a row.
     """
     measures, groups = list(diagnostics), []
     for group in prediction_groups(predictions):
@@ -341,7 +351,7 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
 
 
 def _variations(group: PredictionGroup, varied: str) -> Iterator[pl.DataFrame]:
-    """Yield a frame of GROUP_METRICS for each metric of METRICS."""
+    """Yield a frame of GROUP_METRICS for each metric of METRICS, with a row for each level of the column `varied`."""
     sums = statistic_sums(group.repeated_requests, group.n_labels, METRICS, [varied])
     shared = {column: pl.lit(value) for column, value in group.key.items()}
     levels = {column: pl.lit(None) for column in VARIED} | {varied: pl.col(varied)}

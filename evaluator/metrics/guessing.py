@@ -1,23 +1,23 @@
 """Compare every accuracy with uniform guessing, and with the best constant answer.
 
 Three rules define the random classifiers that an accuracy is compared with (Yauney & Mimno 2024, section 3: "an
-experiment evaluates t different classifiers (or prompts, or hyperparameter settings)" on n examples, each guessed
-uniformly).
+experiment evaluates t different classifiers (or prompts, or hyperparameter settings)" on n examples, where each answer
+is a uniform guess).
 
-- n is the number of distinct queries. A query with two demonstration sets is one example: its answers share its text,
-  and to count them as two would make tails too small.
+- n is the number of distinct queries. A query with two demonstration sets is one example: its answers depend on the
+  same text, and counting two examples would make tail probabilities too small.
 - The number of right answers is the mean over a query's prompts, summed over queries and rounded down to a whole count.
-- tries is the number of prompts among which the accuracy is the best: 1 for a mean over a query's prompts, which is
-  compared with one random classifier, and for the best of several the number of different ones (prompts_tried).
-  Methods, datasets and parts are not tries of each other, so that nothing added to a run changes another row's
-  baseline. That a reader may pick the best of them is what the correction over all tests of the run is for.
+- tries is the number of prompts from which the best accuracy is chosen: 1 for a mean over a query's prompts, which is
+  compared with one random classifier; for the best of several prompts, the number of different prompts (prompts_tried).
+  Methods, datasets and parts are not tries of each other, so that additions to a run do not change the baseline of
+  another row. A reader may still pick the best of them; the correction over all tests of the run allows for this.
 
-So a tail of an accuracy above chance is never too small, as long as guesses at one query's prompts are independent or
-identical: a mean of several guesses is no more often far above chance than one guess is.
+The tail probability of an accuracy above chance is therefore never too small, provided that the guesses at one query's
+prompts are independent or identical: a mean of several guesses is not far above chance more often than one guess.
 
-A constant answer is better than uniform guessing where labels are unequally frequent. So every accuracy is also tested
-against the best constant answer, the majority label of the evaluated queries, query by query; "better than guessing" is
-said only where both tests say so.
+A constant answer is better than uniform guessing where labels are unequally frequent. Every accuracy is therefore also
+tested, by paired differences of queries, against the best constant answer, the majority label of the evaluated queries.
+The verdict "better than guessing" needs both tests.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
 from evaluator.statistics.paired import paired_test
 
 VERDICTS = ("better than guessing", "better than uniform guessing", "not better than uniform guessing")
-"""Verdicts of both tests, from best to worst: the first needs both, the second the test against uniform guessing."""
+"""Verdicts, from best to worst. The first needs both tests, the second only the test against uniform guessing."""
 
 MEAN = ["suite", "part", "method", "metric", "definition"]
 """Columns that identify a mean over datasets."""
@@ -49,26 +49,26 @@ MEAN = ["suite", "part", "method", "metric", "definition"]
 GUESSES = declare(
     chance=pl.Float64(),
     majority=pl.Float64(),
-    label_counts=pl.List(pl.Int64()),  # size of the label space; of a mean over datasets, one size a dataset
-    n_correct=pl.Int64(),  # correct requests; null where queries differ in their number of requests
+    label_counts=pl.List(pl.Int64()),  # size of the label space; for a mean over datasets, one size a dataset
+    n_correct=pl.Int64(),  # number of correct requests; null where queries differ in their number of requests
     tries=pl.Int64(),
-    # Accuracy of a query's prompts, less the majority label's on them: the different values, and their queries.
-    margins=pl.List(pl.Float64()),
-    margin_counts=pl.List(pl.Int64()),
+    # A query's margin is the accuracy on its prompts minus the accuracy of the majority label on the same prompts:
+    margins=pl.List(pl.Float64()),  # distinct margins
+    margin_counts=pl.List(pl.Int64()),  # number of queries with each margin
 )
-"""Columns of an accuracy row that its baselines are computed from."""
+"""Columns of an accuracy row from which its baselines are computed."""
 
 
 def prompts_tried(rows: pl.DataFrame, choice: Sequence[str] = ()) -> pl.DataFrame:
-    """Count the different prompts that a query was tried with: columns `choice` and `tries`, sorted by the former.
+    """Count the different prompts of a query: columns `choice` and `tries`, sorted by `choice`.
 
-    This is the one rule of tries of all suites.
+    All suites count tries by this function. Where queries differ in their number of prompts, `tries` is the largest.
 
     Args:
         rows: one row a prompt and query, with query_id and prompt_id.
-        choice: columns that identify an accuracy that is reported; none where all rows belong to one.
+        choice: columns that identify a reported accuracy; none if all rows belong to the same accuracy.
 
-    Where queries differ in their number of prompts, the largest counts. Raises MetricError for a row without prompt_id.
+    Raises MetricError for a row without prompt_id.
     """
     if unknown := rows["prompt_id"].null_count():
         raise MetricError(
@@ -84,16 +84,18 @@ def prompts_tried(rows: pl.DataFrame, choice: Sequence[str] = ()) -> pl.DataFram
 def guesses(requests: pl.DataFrame, n_labels: int) -> dict[str, object]:
     """Return GUESSES of one dataset, method and definition from its per-request columns.
 
-    Chance is one over the size of the label space, whichever labels are frequent (Yauney & Mimno 2024, appendix A). The
-    majority share is the accuracy of always answering with the most frequent gold label, on the same requests: where
-    labels differ between rows (those have the column gold_text), the most frequent place or text.
+    Chance is one over the size of the label space, whatever the frequencies of labels (Yauney & Mimno 2024, appendix
+    A). The majority share is the accuracy of always answering with the most frequent gold label, on the same requests.
+    Where label names differ between rows (column gold_text), a constant answer is one position or one text, whichever
+    is right more often.
     """
     requests_of_query = requests.group_by("query_id").len()["len"]
     columns = requests.select("^gold(_text)?$").columns
     counts = [(name, *row) for name in columns for row in requests[name].value_counts().rows()]
     most_frequent: int = max(n for *_, n in counts)
     margins = [_margins(requests, pl.col(name) == label) for name, label, n in counts if n == most_frequent]
-    # Of labels that are equally frequent, the constant answer that is hardest to tell from, whatever their order is.
+    # Of equally frequent labels, use the constant answer with the largest sum of squared margins: the hardest to tell
+    # apart from the method. The result does not depend on the order of the labels.
     hardest = max(margins, key=lambda table: (sum(margin**2 * n for margin, n in table.rows()), table.rows()))
     return {
         "chance": 1 / n_labels,
@@ -107,17 +109,17 @@ def guesses(requests: pl.DataFrame, n_labels: int) -> dict[str, object]:
 
 
 def _margins(requests: pl.DataFrame, is_right: pl.Expr) -> pl.DataFrame:
-    """Count the queries by how much more accurate their requests are than a constant answer: margin, count."""
+    """Count the queries by their accuracy minus that of a constant answer: columns margin and count."""
     margin = pl.col("correct").cast(pl.Float64) - is_right
     return requests.group_by("query_id").agg(margin=margin.mean())["margin"].value_counts().sort("margin")
 
 
 def mean_guesses() -> dict[str, pl.Expr]:
-    """Return GUESSES of the plain mean over datasets, from the rows of the datasets.
+    """Return expressions for GUESSES of the plain mean over datasets, to aggregate the rows of the datasets.
 
     Chance and majority are plain means. The mean accuracy is a share of correct answers only where all datasets have
-    equally many queries and requests; otherwise n_correct is null, and so are the maximum random baseline, the tail and
-    the verdict.
+    the same number of queries and of requests; otherwise n_correct is null, and with it the maximum random baseline,
+    the tail and the verdict.
     """
     same_size = (pl.col("n_queries").n_unique() == 1) & (pl.col("n_requests").n_unique() == 1)
     is_count = same_size & pl.col("n_correct").is_not_null().all()
@@ -133,10 +135,10 @@ def mean_guesses() -> dict[str, pl.Expr]:
 def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
     """Add max_random, log10_tail, verdict and n_right to rows with GUESSES, value, n_queries and n_requests.
 
-    They are null on rows without n_correct, and where there is only one label, which guessing always hits. A mean over
-    datasets of different label spaces is compared with guesses of different chances, a Poisson binomial (Yauney & Mimno
-    2024, appendix A); its n_needed counts the queries of all datasets together. n_right is the mean number of correct
-    requests a query, summed over queries and rounded down.
+    They are null on rows without n_correct, and where a label space has a single label, which guessing always hits. The
+    guesses of a mean over datasets with different label spaces have different chances: their distribution is a Poisson
+    binomial (Yauney & Mimno 2024, appendix A). n_right is the share of correct requests of a query, summed over queries
+    and rounded down.
     """
     has_baselines = pl.col("n_correct").is_not_null() & (pl.col("label_counts").list.min() > 1)
     indexed = rows.with_row_index()
@@ -155,21 +157,24 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independent: bool = True) -> pl.DataFrame:
-    """Return both frames, one below the other, with the tests of schemas.METRICS, `verdict` and the credible interval.
+    """Stack both frames and add the tests of schemas.METRICS, `verdict` and the credible interval.
 
-    Both tests of all accuracies of a definition are corrected together: those of all suites, parts, datasets and
-    methods, and the means over datasets. A mean over a single dataset is that dataset's test again, not another one. No
-    accuracy of a run is the highest of several: each is the mean over a query's prompts.
+    The p-values of both tests are corrected together over all accuracies of a definition: all suites, parts, datasets
+    and methods, and the means over datasets. A mean over a single dataset repeats the test of that dataset and is not
+    counted again. No accuracy of a run is the highest of several: each is the mean over a query's prompts. n_needed of
+    a mean over independent datasets counts the queries of all of them together.
 
     Args:
-        datasets, means: as returned by with_baselines, the second with a row for each mean over rows of the first.
-        independent: whether the datasets are. A mean over questions about the same inputs is tested against the
-            majority, and has its bound and its credible interval, as one over so many queries as one question has.
+        datasets: rows of single datasets, as with_baselines returns.
+        means: means over rows of `datasets`, as with_baselines returns.
+        independent: whether datasets are independent. If not (questions about the same inputs), the test against the
+            majority, the lower bound and the credible interval of a mean use the number of queries of one question.
     """
-    # A mean over one dataset is left out of the tests, and gets those of its dataset, which is above it.
+    # A mean over one dataset is left out of the correction, and copies the tests of its dataset, the row above it.
     means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
     rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
     tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
+    # Number of questions that share their inputs and therefore count as one.
     n_together = pl.lit(1) if independent else pl.col("label_counts").list.len().fill_null(1)
     rows = rows.with_columns(n_chosen_from=1, n_together=n_together, tail="log10_tail", **tested)
     tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
@@ -177,9 +182,10 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
     n_queries, n_counted = rows["n_queries"], rows["n_queries"] // rows["n_together"]
     counted = rows.with_columns(pl.col("n_right") // pl.col("n_together"), n_queries=n_counted, p_majority=p_majority)
     rows = with_both_tests(counted, ["definition"]).with_columns(n_queries)
+    # The verdict is the first of VERDICTS whose condition holds; null without a test.
     cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
     verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
-    rows = rows.with_columns(verdict=pl.coalesce(verdicts))  # the first that holds
+    rows = rows.with_columns(verdict=pl.coalesce(verdicts))
     names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict")
     test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
     rows = rows.with_columns(test, log10_tail="tail")
@@ -192,12 +198,12 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
 
 
 def with_both_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:
-    """Add TEST_OF_GUESSING and TEST_OF_MAJORITY, corrected together, to the rows of max_random.with_tests.
+    """Add TEST_OF_GUESSING and TEST_OF_MAJORITY to accuracies, with the p-values of both tests corrected together.
 
     Args:
-        rows: p_majority, too: of one prompt. Each of the prompts that an accuracy is chosen from is tested at its share
-            of the level (Bonferroni), so that the result holds for whichever is best.
-        family: as for with_tests.
+        rows: the columns that max_random.with_tests reads, and p_majority: the p-value of the one prompt. It is
+            multiplied by n_chosen_from (Bonferroni), so that the result holds for the best prompt as well.
+        family: as for max_random.with_tests.
     """
     of_best = (pl.col("p_majority") * pl.col("n_chosen_from")).clip(upper_bound=1.0)
     tested = with_tests(rows.with_columns(p_majority=of_best), family, ["p_majority"])
@@ -206,13 +212,14 @@ def with_both_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFr
 
 
 def majority_test(is_right: Bools, constants: Bools) -> dict[str, float]:
-    """Return `majority` and `p_majority` of one prompt, tested against the best constant answer.
+    """Test one prompt against the best constant answer: return its accuracy `majority` and the p-value `p_majority`.
+
+    Of constant answers that are right equally often, the one that differs from the prompt in most queries is used: the
+    hardest to tell apart from it, as in guesses().
 
     Args:
-        is_right: [queries], of the prompt's answers.
+        is_right: [queries], whether the prompt's answer is right.
         constants: [answers, queries], whether each constant answer is right.
-
-    Of constant answers that are right equally often it takes the one that is hardest to tell from, as guesses() does.
     """
     n_right = constants.sum(axis=1)
     most_frequent = constants[n_right == n_right.max()]
@@ -222,10 +229,11 @@ def majority_test(is_right: Bools, constants: Bools) -> dict[str, float]:
 
 
 def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Series, n_together: int) -> float | None:
-    """Return the one-sided p-value of the best constant answer; None without a test against uniform guessing.
+    """Return the one-sided p-value against the best constant answer; None without a test against uniform guessing.
 
-    Of `n_together` questions about the same inputs, the inputs are told apart no more: their margins are put together
-    in order, the lowest of each question, the next ones, and so on. No other pairing has a mean that varies more.
+    The counts of margins do not say which inputs they belong to. Of `n_together` questions about the same inputs, the
+    lowest margins of all questions are therefore averaged, then the next ones, and so on. No other pairing gives means
+    that vary more.
     """
     if log10_tail is None:
         return None
@@ -234,7 +242,7 @@ def _test_of_mean(log10_tail: float | None, margins: pl.Series, counts: pl.Serie
 
 
 def _choices(label_counts: list[int], n_queries: int) -> dict[int, int]:
-    """Count the queries by number of labels; the datasets of a mean have equally many queries."""
+    """Count the queries by number of labels; all datasets of a mean have the same number of queries."""
     queries_of_dataset = n_queries // len(label_counts)
     return {n_labels: queries_of_dataset * datasets for n_labels, datasets in Counter(label_counts).items()}
 
@@ -243,10 +251,10 @@ def jeffreys_interval(successes: npt.ArrayLike, n: npt.ArrayLike) -> tuple[Float
     """Return the equal-tailed 95% Bayesian credible interval of a proportion under Jeffreys' prior; broadcasts.
 
     The prior is Beta(1/2, 1/2), so the posterior is Beta(successes + 1/2, n - successes + 1/2). The lower limit is 0
-    without successes and the upper one 1 without failures. It needs no normal approximation, so small n are served.
+    without successes, and the upper limit is 1 without failures. There is no normal approximation, so n may be small.
 
     Args:
-        successes: from 0 to n; fractions are allowed, for queries that were answered correctly in part.
+        successes: from 0 to n; fractions are allowed, for queries with several answers of which some are correct.
         n: numbers of independent trials, 1 or more.
 
     Source: Brown, Cai & DasGupta 2001, "Interval estimation for a binomial proportion", Statistical Science 16.

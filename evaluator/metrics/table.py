@@ -1,20 +1,20 @@
-"""Tables of a measured run: metrics, metrics at each level of a varied factor, reliability diagrams and confusion.
+"""Build the tables of a run: metrics, metrics by level of a varied factor, reliability, confusion, mass and queries.
 
-Label mass: how much of the whole vocabulary's probability the label set has. A metric of ours, not StaICC's.
+The table of queries joins the requests of a run with their texts and scores, one row a request.
 
-It is the probability that the tokens after a prompt begin with those of any label, as they are scored. `paper`: the sum
-of exp(label log-likelihood) over the labels that have no other label as a prefix. The tokens of different labels
-exclude each other unless one begins with the other, as " yes" and " yes, indeed" do: the longer one then happens only
-where the shorter one does, and adding both would count it twice, to more than 1 at worst. `released`: the sum of the
-probabilities of the labels' last tokens right after the prompt, which always differ.
+The label mass is the share of the whole vocabulary's probability that belongs to the label space: the probability that
+the tokens after a prompt begin with the scored tokens of any label. It is our metric, not StaICC's. Under `paper` it is
+the sum of exp(label log-likelihood) over the labels that have no other label as a prefix. Two labels exclude each other
+unless the tokens of one begin with the tokens of the other, as " yes, indeed" with " yes": the longer label then
+implies the shorter one, and adding both would count it twice, up to a sum above 1. Under `released` it is the sum of
+the probabilities of the labels' last tokens right after the prompt; these tokens always differ.
 
-Only the tokens that are scored count. With --label-boundary separate, a label follows a prompt that ends in a token of
-its own for the last space; a model that would write space and label as one token has little label mass there.
+Only scored tokens count. With --label-boundary separate, the prompt ends in a separate token for the last space; a
+model that would write space and label as one token has little label mass after it.
 
-A query's label mass is the mean over its requests. Intervals of a quantile are between the order statistics that hold
-it with at least 95% probability, whatever the distribution (as SciPy's quantile_test), or 0 and 1 where there are none.
-
-Join the requests of a run with their texts and scores, one row a request: the table of single queries.
+A query's label mass is the mean over its requests. The interval of a quantile lies between the order statistics that
+contain it with a probability of at least 95% under any distribution (as in SciPy's quantile_test); where there is no
+such order statistic, the limit is 0 or 1.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,24 +38,24 @@ from evaluator.store import id_numbers, kept, slices
 
 _NUMBERS = {name: pl.Float64() for name in Measured._fields if name not in ("interval", "bins", "sizes", "over")}
 SIZES = {name: pl.col(name).sum() for name in ("n_queries", "n_requests")}
-"""The sizes of a mean over datasets: those of all its datasets."""
+"""Expressions for the sizes of a mean over datasets: the sums over its datasets."""
 
 
 def metrics_table(
     groups: Iterable[MeasuredGroup], draws: Mapping[str, str] | None = None, *, independent: bool = True
 ) -> pl.DataFrame:
-    """Return every metric of every dataset and method, and the plain mean over datasets, with 95% intervals.
+    """Return every metric of every dataset and method, and the plain means over datasets, with 95% intervals.
 
-    Rows of accuracy also have the baselines of guessing and the test against it (guessing.py).
+    Rows of accuracy also have the guessing baselines and the tests against guessing (guessing.py).
 
     Args:
-        groups: as from groups.measured_groups, one or more.
-        draws: method -> what is drawn once for all queries, so that its intervals do not cover it.
-        independent: whether the datasets are; questions about the same inputs are not.
+        groups: one or more groups, as measured_groups returns.
+        draws: method -> name of a random factor that is drawn once for all queries, so that intervals do not cover it.
+        independent: whether datasets are independent; questions about the same inputs are not.
 
     Returns:
-        schema METRICS, sorted by METRICS_KEY. A dataset that is absent is left out of the mean, never counted as 0;
-        n_queries of the mean says how many queries it is over.
+        schema METRICS, sorted by METRICS_KEY. An absent dataset is left out of the mean, not counted as 0; n_queries of
+        a mean is the number of queries of its datasets.
     """
     rows = [row for group in groups for row in _rows(group)]
     estimates = intervals.reduced_bias(rows)
@@ -82,7 +82,7 @@ def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:
 
 
 def _given(draws: Mapping[str, str]) -> pl.Expr:
-    """Name the factors that the interval of a row holds fixed: the template, unless it is sampled, and the method's."""
+    """Return the names of the factors that an interval holds fixed: an unsampled template, and the method's draw."""
     template = pl.when(~pl.col("over").str.contains("templates")).then(pl.lit("template"))
     named = {method: factor for method, factor in draws.items() if factor}
     drawn = pl.col("method").replace_strict(named, default=None, return_dtype=pl.String)
@@ -91,10 +91,10 @@ def _given(draws: Mapping[str, str]) -> pl.Expr:
 
 
 def group_metrics_table(groups: Iterable[MeasuredGroup]) -> pl.DataFrame:
-    """Return METRICS at each noise rate, with each template, after each demonstration set, and means over datasets.
+    """Return METRICS at each noise rate, template or demonstration set, with the means over datasets.
 
-    Values by noise rate and by template are over all demonstration sets, which are drawn for each query: sets with the
-    same number contain different demonstrations.
+    Values at a noise rate or template are over all demonstration sets. Demonstration sets are drawn for each query, so
+    sets with the same number contain different demonstrations.
 
     Returns schema GROUP_METRICS, sorted by its key.
     """
@@ -150,10 +150,15 @@ _DATASET = ["suite", "part", "dataset"]
 def label_mass_metrics(
     scored: ScoredRequests, definitions: Sequence[Definition], *, independent: bool = True
 ) -> pl.DataFrame:
-    """Return QUANTILES of the label mass over queries, of each part that methods answer, and their means over datasets.
+    """Return QUANTILES of the label mass over queries in classification and diagnostic parts, with dataset means.
 
-    Returns schema METRICS, sorted by its key, with the method vanilla: the mass belongs to prompts, and methods differ
-    in what they make of it. Parts without label scores under a definition have no rows for it.
+    Args:
+        scored: scored requests of the run.
+        definitions: definitions to measure; label mass has the definitions in LABEL_SCORE.
+        independent: whether datasets are independent; questions about the same inputs are not.
+
+    Returns schema METRICS, sorted by its key, with the method vanilla, because label mass depends on the prompt and not
+    on the method. A part without label scores under a definition has no rows under it.
     """
     parts = {name: part for name, part in scored.parts.items() if part.kind in ("classification", "diagnostic")}
     wanted = [name for name in LABEL_SCORE if name in definitions]
@@ -183,18 +188,18 @@ def _mass(definition: Definition) -> pl.Expr:
     score = pl.col(LABEL_SCORE[definition])
     probs = score.list.eval(pl.element().exp())
     counted = pl.when(pl.col("weights").is_null()).then(probs).otherwise(probs * pl.col("weights"))
-    mass = (counted if definition == "paper" else probs).list.sum().clip(0, 1)  # rounding can lead beyond 1
+    mass = (counted if definition == "paper" else probs).list.sum().clip(0, 1)  # by rounding, a sum can exceed 1
     return pl.when(score.is_not_null()).then(mass)
 
 
 def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `weights` to requests, one a label: 0 where another label's tokens begin this label's, else 1.
+    """Add `weights` to requests, one a label: 0 where the label's tokens begin with another label's tokens, else 1.
 
-    Null where all of them are 1, as in most label spaces.
+    Null where all weights are 1, as in most label spaces.
     """
     asked_labels = tokens.filter(ask="labels")
     labels = asked_labels.select(id_numbers("prompt_id"), "continuations", space=pl.col("continuations").hash())
-    # Label spaces repeat, so that each different one is looked at once.
+    # Many prompts share a label space; compute the weights once for each distinct space.
     distinct = labels.group_by("space").agg(pl.col("continuations").first()).collect(engine="streaming")
     weights = {
         space: [0.0 if any(one != other and one[: len(other)] == other for other in tokens) else 1.0 for one in tokens]
@@ -211,10 +216,14 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
-    """Return a 95% interval of a quantile of numbers in [0, 1]: order statistics, 0 or 1 where a limit has none.
+    """Return a 95% interval of a quantile of numbers in [0, 1]: order statistics, or 0 or 1 where there is none.
 
-    The number of values at or below the true quantile is binomial, so the interval holds it with at least the stated
-    probability (SciPy's quantile_test, which follows Conover 1999).
+    The number of values at or below the true quantile is binomial, so the interval contains it with a probability of at
+    least 95% (SciPy's quantile_test, which follows Conover 1999).
+
+    Args:
+        values: [n], in any order.
+        share: the quantile, between 0 and 1.
     """
     ordered, tail = np.sort(values), (1 - intervals.CONFIDENCE_LEVEL) / 2
     low, above = map(int, binomial_quantile(np.array([tail, 1 - tail]), len(values), share))
@@ -223,13 +232,13 @@ def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[fl
 
 
 ROWS_JOINED = 131_072
-"""Rows that are joined with their texts and scores at once; all texts and scores are read for each so many rows."""
+"""Number of rows that are joined with texts and scores at a time; each such step reads all texts and scores."""
 
 assert {*schemas.QUERIES_KEY} < {*schemas.PREDICTIONS}, "answers say which query they are of"
 
 
 def query_texts(prompts: pl.LazyFrame) -> pl.LazyFrame:
-    """Return prompt_id and `query` of schemas.PROMPTS. The query is the text after the last demonstration."""
+    """Return prompt_id and `query`, the text after the last demonstration, from a frame of schemas.PROMPTS."""
     start = pl.col("spans").list.last().struct.field("start").fill_null(0)
     return prompts.select("prompt_id", query=pl.col("prompt").str.slice(start).str.strip_chars())
 
@@ -237,22 +246,22 @@ def query_texts(prompts: pl.LazyFrame) -> pl.LazyFrame:
 def queries_table(
     scored: ScoredRequests, texts: pl.LazyFrame, predictions: pl.LazyFrame, folder: Path
 ) -> Iterator[pl.DataFrame]:
-    """Yield schemas.QUERIES, sorted by its key, some rows at a time: every prompt that a method answered a query with.
+    """Yield schemas.QUERIES, sorted by its key, in frames of up to ROWS_JOINED rows: every prompt with predictions.
 
     Args:
-        scored: of the run.
-        texts: query_texts of all its stores, where an id may be in several.
+        scored: scored requests of the run.
+        texts: query_texts of all stores of the run; a prompt_id may occur in several stores.
         predictions: schemas.PREDICTIONS.
-        folder: for a temporary file.
+        folder: folder for a temporary file.
     """
     columns = [*schemas.QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]
     scores = scored.rows.select(*schemas.PROMPTS_KEY, "label_log_likelihoods")
-    # Most methods answer the same prompts. Sorted first: rows are moved to disk by a sort, and not by `unique`.
+    # Most methods answer the same prompts. Sort before `unique`, because only a sort can move rows to disk.
     in_order = predictions.select(columns).sort(schemas.QUERIES_KEY)
     distinct = in_order.unique(schemas.QUERIES_KEY, keep="first", maintain_order=True)
     with kept(distinct, folder) as answers:
         for rows in slices(answers, ROWS_JOINED):
-            # The ids of the slice are what a join holds: a join with all texts and scores would hold these.
+            # The semi-join keeps only the ids of the slice in memory; a plain join would keep all texts or scores.
             ids = rows.lazy().select(schemas.PROMPTS_KEY).unique()
             joined = rows
             for by_prompt in (texts, scores):

@@ -1,6 +1,8 @@
-"""Measure coverage and calibration of answers with label probabilities, and choose thresholds with a promise.
+"""Measure coverage and calibration of answers with label probabilities, and choose thresholds with a guarantee.
 
-An answer is used where the largest probability of its options is at least the threshold. Nothing here asks a model.
+An answer is used if the largest probability of its options is at least the threshold. All functions work on stored
+answers; none runs a model. A *promise* is a target for a measure (such as accuracy >= 0.9) that holds for new answers
+with a stated probability.
 """
 
 import math
@@ -22,64 +24,67 @@ from evaluator.statistics import selective
 from evaluator.statistics.paired import holm
 
 YES = ("yes", "true", "1", "positive")
-"""Names of the option "yes" of a question with two options, in any case."""
+"""Names that mean "yes" in a question with two options, in upper or lower case."""
 
 DECIMALS = 9
-"""Digits of probabilities that count: the same probability may have been computed in several ways."""
+"""Decimals that probabilities are rounded to: equal probabilities may differ by rounding errors."""
 
 TABLES = {"coverage": COVERAGE, "risk_coverage": RISK_COVERAGE, "thresholds": THRESHOLDS}
 """Tables of a run, by name."""
 
 TARGETS = (0.9, 0.95)
-"""Accuracies that the thresholds of a run's page promise."""
+"""Target accuracies of the thresholds on a run's page."""
 
 CURVE_POINTS = 60
-"""Points of a risk-coverage curve in a table, evenly over the share that is used."""
+"""Maximum number of points of a risk-coverage curve in a table, evenly spaced in the share of used answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """A threshold and its promise; on new answers, the same rule and how it did."""
+    """A threshold, its promise, and its measured values on the rows it was chosen on, or on new rows."""
 
     question: str | None = None  # dataset; None: all questions
-    option: str | None = None  # the answer that it is for; None: any
+    option: str | None = None  # predicted answer that the threshold applies to; None: any answer
     slice: str | None = None  # value of the slice column; None: all rows
     measure: ThresholdMeasure = "accuracy"
-    target: float | None = None  # None: nothing is promised
-    alpha: float | None = None  # probability that the promise fails, of this threshold alone
-    threshold: float | None = None  # None: none can be promised
-    n: int = 0  # rows that it is about: of recall with the true answer yes, of a false-positive rate with no
-    n_groups: int = 0
-    n_used: int = 0  # answers that are used; of a measure of "yes", that are yes
-    share: float | None = None  # of all rows
-    share_low: float | None = None
+    target: float | None = None  # promised value of the measure; None: no promise
+    alpha: float | None = None  # probability that the promise of this threshold fails
+    threshold: float | None = None  # None: no threshold fulfils the promise
+    n: int = 0  # number of rows; for recall those with true answer yes, for a false-positive rate those with no
+    n_groups: int = 0  # number of independent groups in these rows
+    n_used: int = 0  # number of used answers; for the measures of "yes", number of answers yes
+    share: float | None = None  # n_used as a share of all rows
+    share_low: float | None = None  # 95% interval
     share_high: float | None = None
-    value: float | None = None  # the measure on these rows
+    value: float | None = None  # measured value of the measure
     value_low: float | None = None  # 95% interval
     value_high: float | None = None
-    largest_target: float | None = None  # highest accuracy or precision that could be promised, where this one cannot
-    rows_needed: int | None = None  # estimate, where none can be promised; None: no number of rows is enough
+    largest_target: float | None = None  # highest accuracy or precision that could be promised, if the target cannot
+    rows_needed: int | None = None  # estimated number of rows, if the target cannot be promised; None: never enough
 
 
 def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFrame:
-    """Return a row for each answer with the columns that thresholds need.
+    """Return one row an answer with the columns that thresholds need, in the order of the predictions.
 
     Args:
-        predictions: gold and label_probs, as in schemas.PREDICTIONS, of one method and definition. Optional are
-            label_names, without which answers have no names; dataset, the question; `group`, rows that are not
-            independent, else query_id; and `slice`.
-        yes: name of the option yes; None: one of YES, in questions with two options.
+        predictions: gold and label_probs, as in schemas.PREDICTIONS, of one method and definition. Optional columns:
+            label_names (without them answers have no names); dataset, the question; `group`, which identifies rows
+            that are not independent (default: query_id); and `slice`.
+        yes: name of the option that means yes; None: one of YES, in questions with two options.
 
-    Returns question, group (a number), slice, answer, probability (the largest), correct, gold_prob, yes_prob and
-    is_yes (null without an option yes), label_probs and gold, in the order of the rows. Raises MetricError for rows
-    whose probabilities are no finite numbers, and where no row is left.
+    Returns:
+        question, group (a number), slice, answer, probability (of the answer), correct, gold_prob, yes_prob and is_yes
+        (both null without an option yes), label_probs and gold.
+
+    Raises MetricError where there are no rows, where probabilities are missing or not finite, or where the gold label
+    has no probability.
     """
     have, probs = predictions.columns, pl.col("label_probs")
     group = "group" if "group" in have else "query_id" if "query_id" in have else None
     if "label_names" not in have:
         predictions = predictions.with_columns(label_names=pl.lit([], pl.List(pl.String())))
     names = pl.col("label_names")
-    alone = pl.int_range(pl.len()) + 1  # the group of a row that has none
+    alone = pl.int_range(pl.len()) + 1  # a separate group for each row without a group
     folded = names.list.eval(pl.element().str.to_lowercase())
     is_yes = folded.list.eval(pl.element().is_in([yes.lower()] if yes else list(YES)))
     is_one = (is_yes.list.sum() == 1) & (pl.lit(yes is not None) | (names.list.len() == 2))
@@ -107,7 +112,10 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
 
 
 def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[tuple[Threshold, pl.DataFrame]]:
-    """Return thresholds without a value, of all rows or by question, answer and slice, and the rows they are about."""
+    """Split rows by question, answer and slice as `per` and `by_slice` say.
+
+    Returns each part with a Threshold that names the part and has no other values.
+    """
     columns = {"question": per != "all", "answer": per == "class", "slice": by_slice}
     by = [column for column, is_apart in columns.items() if is_apart]
     parts = sorted((rows.partition_by(by, as_dict=True) if by else {(): rows}).items(), key=lambda part: str(part[0]))
@@ -116,21 +124,25 @@ def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[tu
 
 
 def _groups(rows: pl.DataFrame) -> Ints | None:
-    """Return the group of each row; None where every row is its own."""
+    """Return the group of each row; None where all groups have one row."""
     return None if rows["group"].n_unique() == rows.height else rows["group"].to_numpy()
 
 
 def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Threshold]:
-    """Return a threshold for each question, answer or slice, or why none can be promised.
+    """Choose a threshold for each question, answer or slice, with its promise.
 
-    All promises hold together with the probability `options.assurance`: each has an equal part of the rest
-    (Bonferroni). With a slice column each slice has its own.
+    All promises hold together with probability `options.assurance`: each promise may fail with an equal share of the
+    remaining probability (Bonferroni).
 
     Args:
         rows: answer_rows.
-        options: what is asked for.
+        options: measure, target, assurance, and whether thresholds are for all rows, each question, or each answer.
 
-    Raises ConfigError for a measure of the answer yes where no question has it.
+    Returns:
+        One Threshold a part of the rows. Where no threshold fulfils the promise, `threshold` is None, and rows_needed
+        and largest_target say what would.
+
+    Raises ConfigError for a measure of the answer yes if no question has an option yes.
     """
     scopes = _scopes(rows, options.per, by_slice=options.slice_column is not None)
     if options.measure != "accuracy":
@@ -147,12 +159,12 @@ def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Thr
 
 
 def _columns(measure: ThresholdMeasure) -> tuple[str, str]:
-    """Return the columns that a threshold is compared with, and that say whether an answer is right to use."""
+    """Return two columns: the score that a threshold is compared with, and whether using the answer is right."""
     return ("probability", "correct") if measure == "accuracy" else ("yes_prob", "is_yes")
 
 
 def compared(thresholds: Sequence[Threshold]) -> str:
-    """Return the column of answer_rows that the thresholds of one file, which have one measure, are compared with."""
+    """Return the column of answer_rows to compare with the thresholds of one file, which all have the same measure."""
     return _columns(next((each.measure for each in thresholds), "accuracy"))[0]
 
 
@@ -162,7 +174,7 @@ def _looks(rows: pl.DataFrame, measure: ThresholdMeasure) -> selective.Looks:
 
 
 def _choose_rate(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float) -> Threshold:
-    """Return the threshold whose used answers have few errors."""
+    """Choose the loosest threshold at which the error rate of used answers is at most `limit`."""
     at = _looks(rows, rule.measure)
     chosen = selective.choose(at, limit, alpha)
     found = applied(rows, replace(rule, threshold=float(at.threshold[chosen.look]) if chosen else None))
@@ -174,17 +186,21 @@ def _choose_rate(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float
 
 
 def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float) -> Threshold:
-    """Return the largest threshold that misses few of the true yes, or the smallest that lets few of the no through."""
+    """Choose a threshold of recall (the largest that holds) or of the false-positive rate (the smallest that holds).
+
+    `limit` is the largest share of true yes below the threshold, or of true no at or above it.
+    """
     is_recall = rule.measure == "recall"
     of_kind = rows.filter(pl.col("is_yes") == is_recall)
     scores, values = of_kind["yes_prob"].to_numpy(), np.unique(rows["yes_prob"].to_numpy())
     candidates = values[::-1]
-    if is_recall:  # a threshold misses what is at most the value before it
+    if is_recall:  # a threshold misses all scores up to the next smaller value; loosest_cut counts upwards, so negate
         scores, candidates = -scores, -np.append(-1.0, values[:-1])
     cut, needed = selective.loosest_cut(candidates, scores, limit, alpha, _groups(of_kind)), None
     if cut is None:
+        # Even the strictest candidate fails: estimate the number of rows with which it would pass.
         strictest = selective.looks(np.zeros(len(scores)), scores >= candidates[0], _groups(of_kind))
-        least = math.log(alpha) / math.log1p(-limit) * strictest.design.max(initial=1.0)  # rows without a wrong one
+        least = math.log(alpha) / math.log1p(-limit) * strictest.design.max(initial=1.0)  # rows if there is no error
         needed = selective.n_needed(strictest, limit, alpha) if strictest.n_wrong.any() else math.ceil(least)
     elif is_recall:
         cut = float(values[np.searchsorted(-candidates, -cut)])
@@ -192,9 +208,13 @@ def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: floa
 
 
 def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return rows with the column `used`, those that the measure is a share of, and the column that it is the share of.
+    """Return what a measure at a threshold is computed from.
 
-    Raises ConfigError for a measure of yes where a question has no such option.
+    Returns:
+        All rows with the column `used`; the rows in the denominator of the measure; and the boolean column whose mean
+        over these rows is the measure.
+
+    Raises ConfigError for a measure of the answer yes where a question has no option yes.
     """
     if rule.measure != "accuracy" and rows["yes_prob"].null_count():
         raise ConfigError(f"A threshold of {rule.measure} is for questions with an option yes. Name it with --yes.")
@@ -210,7 +230,10 @@ def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataF
 
 
 def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
-    """Return how a threshold does on rows that it is about: the share that is used, and the measure, with intervals."""
+    """Return a threshold with its values on rows that it applies to: share of used answers and measure, with intervals.
+
+    Without a `threshold`, only n and n_groups are set.
+    """
     rows, part, hits = counted(rows, rule)
     about = part if hits == "used" else rows
     rule = replace(rule, n=about.height, n_groups=about["group"].n_unique())
@@ -226,45 +249,51 @@ def applied(rows: pl.DataFrame, rule: Threshold) -> Threshold:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A threshold on a second table: its promise, and the measured value."""
+    """The check of a threshold's promise on a second table of answers."""
 
     promised: Threshold
-    found: Threshold
+    found: Threshold  # the same threshold with its values on the second table
     verdict: Literal["promise holds", "promise broken", "not decided", "no rows"]
-    """Whether the interval of the measure is on the right side of the target, on the wrong one, or holds it."""
+    """Whether the 95% interval of the measure is on the right side of the target, on the wrong side, or contains the
+    target; "no rows" if there is no measured value or no target."""
 
 
 def checked(rows: pl.DataFrame, promised: Threshold) -> Check:
-    """Apply a threshold to the answers of a second table, whose labels were not used to choose it."""
+    """Check a threshold's promise on answers whose labels were not used to choose the threshold.
+
+    Args:
+        rows: answer_rows of a second table.
+        promised: a threshold, as choose_thresholds returns.
+    """
     found = applied(rows.filter(is_about(promised)), promised)
     low, high, target = found.value_low, found.value_high, promised.target
     if found.value is None or low is None or high is None or target is None:
         return Check(promised=promised, found=found, verdict="no rows")
-    if promised.measure == "false_positive_rate":
+    if promised.measure == "false_positive_rate":  # lower is better: compare the complements
         low, high, target = 1 - high, 1 - low, 1 - target
     verdict: Any = "promise holds" if low >= target else "promise broken" if high < target else "not decided"
     return Check(promised=promised, found=found, verdict=verdict)
 
 
 def is_about(threshold: Threshold) -> pl.Expr:
-    """Return which of answer_rows a threshold is for."""
+    """Return the condition on answer_rows under which a threshold applies to a row."""
     named = {"question": threshold.question, "answer": threshold.option, "slice": threshold.slice}
     conditions = [pl.col(column).eq_missing(pl.lit(name)) for column, name in named.items() if name is not None]
     return pl.all_horizontal(pl.lit(True), *conditions)
 
 
 def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes: str | None = None) -> pl.DataFrame:
-    """Add `threshold` and `is_used` to answers: the threshold that is for the row, and whether the answer is used.
+    """Add `threshold` and `is_used` to answers: the threshold that applies to the row, and whether the answer is used.
 
-    Rows need no gold label. A row that no threshold is for is not used; where several are, the strictest counts. A
-    threshold of a measure of "yes" is compared with the probability of yes.
+    Rows need no gold label. An answer without a threshold is not used; if several thresholds apply, the largest
+    counts. A threshold of a measure of "yes" is compared with the probability of yes.
 
     Args:
-        answers: label_names and label_probs; dataset and slice, where thresholds are for them.
-        thresholds: of one file, as choose_thresholds returns.
-        yes: name of the option yes.
+        answers: label_names and label_probs; also dataset and slice, if thresholds depend on them.
+        thresholds: thresholds of one file, as choose_thresholds returns.
+        yes: name of the option that means yes.
 
-    Raises ConfigError for answers without slices, where thresholds are for these.
+    Raises ConfigError where thresholds depend on the slice and answers have no column `slice`.
     """
     named = [each for each in thresholds if each.threshold is not None]
     if "slice" not in answers.columns and any(each.slice is not None for each in named):
@@ -276,17 +305,17 @@ def apply_thresholds(answers: pl.DataFrame, thresholds: Sequence[Threshold], yes
 
 
 def accuracies_at(rows: pl.DataFrame, options: ThresholdOptions) -> list[Threshold]:
-    """Return the share that is used and its accuracy at the thresholds `options.at`, which promise nothing."""
+    """Return the share of used answers and their accuracy at the given thresholds `options.at`, without a promise."""
     scopes = _scopes(rows, options.per, by_slice=options.slice_column is not None)
     return [applied(part, replace(rule, threshold=each)) for rule, part in scopes for each in options.at]
 
 
 SET_ALPHA = 0.1
-"""Share of conformal sets that may lack the true option."""
+"""Largest share of conformal sets that may lack the true option."""
 
 
 def coverage(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the numbers of schemas.COVERAGE for answer_rows of one question, or of a slice of it."""
+    """Return the non-key columns of schemas.COVERAGE for answer_rows of one question, or of a slice of it."""
     probability, correct, gold_prob = (rows[name].to_numpy() for name in ("probability", "correct", "gold_prob"))
     groups = _groups(rows)
     area = selective.risk_coverage_area(probability, ~correct, groups)
@@ -302,9 +331,9 @@ def coverage(rows: pl.DataFrame) -> dict[str, Any]:
 
 
 def by_question(rows: pl.DataFrame, *, by_slice: bool = False) -> pl.DataFrame:
-    """Return `question`, `slice` and coverage of each question, or of each slice of it.
+    """Return `question`, `slice` and the columns of `coverage`, one row for each question, or for each slice of it.
 
-    Calibration is tested in each; `calibration_p_holm` is corrected for all of them.
+    `calibration_p_holm` is the p-value of the calibration test, corrected over all rows.
     """
     scopes = _scopes(rows, "question", by_slice=by_slice)
     found = [{"question": rule.question, "slice": rule.slice} | coverage(part) for rule, part in scopes]
@@ -314,7 +343,7 @@ def by_question(rows: pl.DataFrame, *, by_slice: bool = False) -> pl.DataFrame:
 
 
 def curve(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return CURVE_POINTS of the risk-coverage curve: threshold, n_used, share, accuracy and its 95% interval."""
+    """Return up to CURVE_POINTS of the risk-coverage curve: threshold, n_used, share, accuracy and its 95% interval."""
     at = _looks(rows, "accuracy")
     wanted = np.searchsorted(at.n, np.linspace(0, rows.height, CURVE_POINTS + 1)[1:] - 1e-9)
     places = np.unique(np.minimum(wanted, len(at.n) - 1))
@@ -325,8 +354,8 @@ def curve(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def coverage_tables(group: PredictionGroup) -> dict[str, pl.DataFrame]:
-    """Return the rows of the tables coverage, risk_coverage and thresholds about one group of predictions."""
-    rows = answer_rows(group.rows)  # without names of labels, a copy of which for each row takes much memory
+    """Return one group's rows of the tables coverage, risk_coverage and thresholds."""
+    rows = answer_rows(group.rows)  # group.rows has no label_names: a copy of them in each row takes much memory
     promises = [choose_thresholds(rows, ThresholdOptions(target=target))[0] for target in TARGETS]
     found = {
         "coverage": pl.DataFrame([coverage(rows)]),
@@ -338,7 +367,11 @@ def coverage_tables(group: PredictionGroup) -> dict[str, pl.DataFrame]:
 
 
 def joined_tables(tables: Sequence[dict[str, pl.DataFrame]]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the tables of all groups by name, sorted by their keys."""
+    """Yield TABLES of all groups by name, sorted by their keys.
+
+    Args:
+        tables: coverage_tables of each group.
+    """
     for name, schema in TABLES.items():
         rows = pl.concat([schema.to_frame(), *(table[name].cast(schema) for table in tables)])
         yield name, rows.sort(*COVERAGE_KEY, *({"target", "threshold"} & {*schema}))
@@ -346,35 +379,36 @@ def joined_tables(tables: Sequence[dict[str, pl.DataFrame]]) -> Iterator[tuple[s
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdFile:
-    """What thresholds.json holds."""
+    """The contents of thresholds.json."""
 
     model: str
     method: str
-    assurance: float  # probability with which all promises hold together
-    yes: str | None  # name of the option yes, where one was given
-    group_column: str | None  # rows with the same cell were not taken as independent
+    assurance: float  # probability that all promises hold together
+    yes: str | None  # name of the option that means yes, if given
+    group_column: str | None  # column whose equal cells mark rows that are not independent
     thresholds: tuple[Threshold, ...]
-    part: str | None = None  # of the suite, where one was given
-    slice_column: str | None = None  # whose cells thresholds are for, each value by itself
+    part: str | None = None  # part of the suite, if given
+    slice_column: str | None = None  # column with a separate threshold for each of its values
     version: int = 1
 
 
 class ThresholdReport(NamedTuple):
-    """What stored answers say of coverage and thresholds."""
+    """Coverage, thresholds, checks and routing of stored answers."""
 
     file: ThresholdFile
-    model: str  # that answered
-    parts: Sequence[str]  # of the run whose first part was taken, as none was given
-    coverage: pl.DataFrame  # question, slice and schemas.COVERAGE
+    model: str  # name of the model that answered
+    parts: Sequence[str]  # parts of the run, if none was given and the first was used
+    coverage: pl.DataFrame  # columns question and slice, and numbers of schemas.COVERAGE
     rows: pl.DataFrame  # answer_rows
-    at: Sequence[Threshold]  # given thresholds, which promise nothing
+    at: Sequence[Threshold]  # given thresholds, without a promise
     checks: Sequence[Check]
     routing: selective.Routing | None
 
     def errors(self) -> pl.DataFrame:
-        """Return wrong answers that a given threshold, or else a chosen one, uses; the most certain first.
+        """Return the wrong answers that are used at a given threshold, or else at a chosen one; most certain first.
 
-        Under a measure of "yes" these are the answers that it calls yes, and `probability` is that of yes.
+        For a measure of "yes", these are the rows answered yes whose true answer is no, and `probability` is the
+        probability of yes.
         """
         named = [each for each in (self.at or self.file.thresholds) if each.threshold is not None]
         score, right = _columns(next((each.measure for each in named), "accuracy"))
@@ -386,7 +420,14 @@ class ThresholdReport(NamedTuple):
 
 
 def route_rows(small: pl.DataFrame, large: pl.DataFrame, costs: Sequence[float]) -> selective.Routing:
-    """Judge routing from a small model to a large one: answer_rows of both on the same rows, in the same order."""
+    """Judge routing from a small model to a large one.
+
+    Args:
+        small, large: answer_rows of both models on the same rows in the same order.
+        costs: cost of a call of the small model, of a call of the large model, and of a wrong answer.
+
+    Raises ConfigError where questions or gold labels of the two differ.
+    """
     asked = ["question", "gold"]
     if not small.select(asked).equals(large.select(asked)):
         raise ConfigError("The two runs are not about the same rows: their questions or true labels differ.")

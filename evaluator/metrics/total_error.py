@@ -1,4 +1,8 @@
-"""Tables of variance components, total intervals and design studies, from answers of a crossed design."""
+"""Build tables of variance components, total errors and design studies from answers of a crossed design.
+
+In a crossed design, every query is answered at every level of a factor, such as templates. A *total error* is a
+standard error with these factors of the prompt as random samples, besides the queries.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +28,7 @@ from evaluator.statistics.variance_components import COMPONENTS, Component, vari
 
 
 class Design(NamedTuple):
-    """How many of each there are."""
+    """The numbers of queries, of levels of the crossed factor, and of draws a query."""
 
     n_queries: int
     n_levels: int
@@ -36,29 +40,33 @@ class Design(NamedTuple):
 
 
 Names = Mapping[str, str]
-"""Name of a component in statistics.variance_components -> its name in the tables; others are left out."""
+"""Name of a component in statistics.variance_components -> its name in the tables."""
 
 
 class CrossedAnswers(NamedTuple):
-    """Values of the same queries under several levels, after several draws of each query."""
+    """Values of the same queries at several levels of a factor, with one or more draws a query."""
 
     key: Mapping[str, object]  # columns before `component` of schemas.VARIANCE_COMPONENTS_KEY
-    cells: Floats  # [query, level, draw]
-    n_left_out: int  # queries that lack a value
+    cells: Floats  # [query, level, draw], value of each answer
+    n_left_out: int  # number of queries left out for a missing value
     names: Names
-    now: Design | None  # of the headline value, whose further prompts are planned
-    attributes: Sequence[Sequence[int]] | None = None  # of each level, where levels are rows of an orthogonal array
+    now: Design | None  # present design of the headline value, for the design study; None: no design study
+    attributes: Sequence[Sequence[int]] | None = None  # attribute values of each level of an orthogonal array
 
 
 Decomposed = tuple[CrossedAnswers, Mapping[str, Component]]
-"""Answers, and the components of their variance by name."""
+"""Crossed answers with the components of their variance by name."""
 
 
 def crossed_cells(rows: pl.DataFrame, value: str, level: str | None, draw: str | None) -> tuple[Floats, int]:
-    """Return [query, level, draw] of the queries that have a finite value with every level and draw, and how many lack.
+    """Return the cells [query, level, draw] of complete queries, and the number of incomplete queries.
+
+    A query is complete if it has a finite value at every level and draw.
 
     Args:
-        rows: `query_id`, `value` and the columns named, each query, level and draw at most once.
+        rows: query_id and the columns `value`, `level` and `draw`, at most one row a query, level and draw.
+        value: name of the column with values.
+        level, draw: names of the columns with levels and draws; None: there is a single one.
     """
     order = [name for name in ("query_id", level, draw) if name]
     sizes = [rows[name].n_unique() if name else 1 for name in (level, draw)]
@@ -77,17 +85,17 @@ def crossed_tables(
     names: Names,
     shared: Mapping[str, object],
 ) -> dict[str, pl.DataFrame]:
-    """Return total_error_tables of means over queries and levels, which are both samples; an answer of each query.
+    """Return total_error_tables of means over queries and levels, both random samples, with a single draw a query.
 
     Args:
-        rows: the columns `by`, `query_id`, `level` and those of `values`, one row a query and level in each group.
+        rows: the columns `by`, query_id, `level` and the columns of `values`, one row a query and level in each group.
         by: columns of the key that differ between groups.
         level: column of the factor that is crossed with queries.
-        values: metric -> column of which it is the mean, and limits of the metric.
+        values: metric -> column of which the metric is the mean, and limits of the metric.
         names: names of the components in the tables.
-        shared: columns of the key that are equal in all groups.
+        shared: values of the columns of the key that are equal in all groups.
 
-    A metric without a query that has a value at every level is left out.
+    A metric is left out of a group where no query has a value at every level.
     """
     cases, headlines = [], []
     for key, group in rows.sort(by).group_by(by, maintain_order=True):
@@ -104,10 +112,14 @@ def crossed_tables(
 def total_error_tables(
     cases: Sequence[CrossedAnswers], headlines: Iterable["Headline"], *, independent: bool = True
 ) -> dict[str, pl.DataFrame]:
-    """Return variance_components, total_error and design_study by name.
+    """Return the tables variance_components, total_error and design_study by name.
 
-    Questions about the same inputs are not `independent`: the standard error of a mean over them is the root of the
-    mean of the squares of theirs, which no dependence exceeds.
+    Args:
+        cases: crossed answers, for variance components and design studies.
+        headlines: values with their total errors.
+        independent: whether datasets are independent. If not (questions about the same inputs), the standard error of a
+            mean over datasets is the root mean square of the datasets' standard errors, an upper bound under any
+            dependence.
     """
     components, design = components_and_design(cases, independent=independent)
     totals = total_error([headline.row for headline in headlines], independent=independent)
@@ -119,8 +131,8 @@ def components_and_design(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return VARIANCE_COMPONENTS and DESIGN_STUDY, sorted by their keys, of every case and of the means over datasets.
 
-    Cases with fewer than two queries, or with one level and one draw, have no rows. Components of a mean over datasets
-    are the means of theirs; its design study has as many queries, levels and draws in each dataset.
+    Cases with fewer than two queries, or with one level and one draw, have no rows. The components of a mean over
+    datasets are the means of the datasets' components; its design study assumes the same design in each dataset.
     """
     cases = [case for case in answers if len(case.cells) > 1 and case.cells[0].size > 1]
     if not cases:
@@ -129,7 +141,7 @@ def components_and_design(
     rows = [row for case, found in decomposed for row in _component_rows(case, found)]
     components = pl.DataFrame(rows, schema={name: schemas.VARIANCE_COMPONENTS[name] for name in rows[0]})
     components = _with_shares(pl.concat([components, _mean_components(components, independent)]))
-    # Each case that is planned, and each mean over such cases of different datasets.
+    # Design studies: of each case with a present design, and of each mean over such cases of different datasets.
     key_of_mean = [name for name in schemas.VARIANCE_COMPONENTS_KEY if name not in ("dataset", "component")]
     planned: dict[tuple[object, ...], list[Decomposed]] = {}
     for case, found in decomposed:
@@ -144,17 +156,18 @@ def components_and_design(
 
 
 class Headline(NamedTuple):
-    """A value with its usual interval, and its total error, as if factors of the prompt were drawn as queries are."""
+    """A value with its usual interval, and its total error with factors of the prompt as random samples."""
 
-    about: Mapping[str, object]  # key of the value, and its numbers of queries and requests
+    about: Mapping[str, object]  # key of the value, with its n_queries and other columns
     measured: Measured
-    factors: Sequence[str]  # names
-    # Standard error and degrees of freedom; the last are of all factors together, None where a sample is of one.
+    factors: Sequence[str]  # names of the factors
+    # Standard errors with degrees of freedom. The last pair is the total error, with all factors; its standard error is
+    # None where a sample has a single member.
     errors: Sequence[tuple[float | None, float]]
 
     @property
     def row(self) -> dict[str, object]:
-        """Return the row for total_error."""
+        """Return the row that total_error reads."""
         *factors, last = self.factors
         over = {"ci_over": self.measured.over, "total_over": f"{', '.join(['queries', *factors])} and {last}"}
         total = dict(zip(("total_error", "total_degrees"), self.errors[-1], strict=True))
@@ -162,11 +175,12 @@ class Headline(NamedTuple):
 
 
 def crossed_headline(case: CrossedAnswers, limits: Limits, factor: str) -> Headline:
-    """Return the mean of all answers [query, level, 1], whose levels are a sample as well.
+    """Return the mean of all answers of a case with a single draw, with queries and levels as random samples.
 
     Args:
-        limits: of the metric; its interval is a score interval where both are finite.
-        factor: name of the levels.
+        case: crossed answers with cells [query, level, 1].
+        limits: limits of the metric; the interval is a score interval if both are finite.
+        factor: name of the factor whose levels are crossed with queries.
     """
     cells = case.cells[:, :, 0]
     n_queries = len(cells)
@@ -178,18 +192,21 @@ def crossed_headline(case: CrossedAnswers, limits: Limits, factor: str) -> Headl
 
 @dataclass(frozen=True)
 class TotalErrors:
-    """Total errors of the values of one part, as if factors that other parts vary had been drawn, group by group."""
+    """Total errors of the values of one part, with the factors that other parts vary as random samples.
 
-    part: str  # of the values, for which factors of the prompt are fixed
-    metrics: Sequence[str]  # of the values
+    Groups are collected by `add`.
+    """
+
+    part: str  # part of the values, in which factors of the prompt are fixed
+    metrics: Sequence[str]  # metrics of this part
     factors: Mapping[str, str]  # part that varies a factor -> name of the factor
-    crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]]  # returns answers of other parts, none of most
-    independent: bool = True  # whether datasets are; questions about the same inputs are not
+    crossed: Callable[[PredictionGroup], Iterable[CrossedAnswers]]  # returns a group's crossed answers, often none
+    independent: bool = True  # whether datasets are independent; questions about the same inputs are not
     _cases: list[CrossedAnswers] = field(default_factory=list)
     _values: list[tuple[dict[str, object], Measured]] = field(default_factory=list)
 
     def add(self, group: PredictionGroup) -> None:
-        """Keep the values of a group of the part, or the answers in which a factor is varied."""
+        """Collect the values of a group of the part, or the crossed answers of a group of another part."""
         if group.key["part"] != self.part:
             self._cases.extend(self.crossed(group))
             return
@@ -197,12 +214,12 @@ class TotalErrors:
         self._values.extend((about | {"metric": metric}, group.metrics[metric]) for metric in self.metrics)
 
     def headlines(self, definitions: Collection[str]) -> Iterator[Headline]:
-        """Yield each value under these definitions of which a factor is varied.
+        """Yield each value under these definitions for which another part varies a factor.
 
-        Its errors are that over queries, then those with each factor added in turn.
+        Its `errors` are the error over queries, then the errors with one factor after the other added.
         """
         for about, measured in self._values:
-            shared = ("dataset", "method", "definition", "metric")  # with the varied answers
+            shared = ("dataset", "method", "definition", "metric")  # columns that a value and its crossed answers share
             alike = [case for case in self._cases if all(case.key[name] == about[name] for name in shared)]
             cases = [case for case in alike if case.key["part"] in self.factors]
             if cases and measured.standard_error is not None and about["definition"] in definitions:
@@ -215,17 +232,17 @@ class TotalErrors:
                 yield Headline(about, measured, [self.factors[str(case.key["part"])] for case in cases], errors)
 
     def tables(self, definitions: Collection[str]) -> dict[str, pl.DataFrame]:
-        """Return variance_components, total_error of values under these definitions, and design_study."""
+        """Return total_error_tables of the collected groups, with total errors under these definitions only."""
         return total_error_tables(self._cases, self.headlines(definitions), independent=self.independent)
 
 
 def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = True) -> pl.DataFrame:
-    """Return TOTAL_ERROR of datasets and of the means over them, sorted by its key.
+    """Return TOTAL_ERROR of datasets and of the means over datasets, sorted by its key.
 
     Args:
         rows: the key, the fields of classification.Measured that an interval depends on, `n_queries`, `ci_over`,
-            `total_over`, `total_error` (the standard error over both samples, or None) and `total_degrees`.
-        independent: whether the datasets are.
+            `total_over`, `total_error` (the standard error over all samples, or None) and `total_degrees`.
+        independent: whether datasets are independent; questions about the same inputs are not.
     """
     if not rows:
         return schemas.TOTAL_ERROR.to_frame()
@@ -234,7 +251,7 @@ def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = Tru
     naive = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=schema))
     degrees = pl.col("total_degrees").fill_null(0)
     total = with_intervals(naive.with_columns(standard_error="total_error", degrees_of_freedom=degrees))
-    # Both intervals, of datasets and of the means over them: the interval of a mean follows from those of its datasets.
+    # Add the means over datasets to both tables: the interval of a mean follows from the intervals of its datasets.
     naive, total = (_with_means(intervals, independent) for intervals in (naive, total))
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
@@ -242,7 +259,7 @@ def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = Tru
 
 
 def _with_means(datasets: pl.DataFrame, independent: bool) -> pl.DataFrame:
-    """Return rows of datasets with an interval, and below them the means over datasets, which have no total_degrees."""
+    """Append the means over datasets, which have no total_degrees, to rows of datasets with intervals."""
     first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
     first["total_degrees"] = pl.lit(None, pl.Float64)
     means = mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, independent=independent, **first)
@@ -258,7 +275,7 @@ def _component_rows(case: CrossedAnswers, found: Mapping[str, Component]) -> Ite
 
 
 def _mean_components(components: pl.DataFrame, independent: bool) -> pl.DataFrame:
-    # Limits are cut at 0, so that their distances are taken from the estimate cut at 0.
+    # Limits are 0 or more, so their distances for mean_over_datasets start from the estimate, limited to 0 or more.
     means = mean_over_datasets(
         components.with_columns(value=pl.col("variance").clip(lower_bound=0)),
         schemas.VARIANCE_COMPONENTS_KEY,
@@ -282,7 +299,7 @@ def _design_rows(
 ) -> Iterator[dict[str, object]]:
     """Yield the rows of DESIGN_STUDY of one case, or of a mean over cases of several datasets."""
     names, n_datasets = cases[0][0].names, len(cases)
-    # The components of the mean over datasets, one answer of each; they are 0 where they are negative or absent.
+    # Variance components of the mean over datasets; negative or absent components count as 0.
     sums = (sum(max(found[name].variance, 0.0) for _, found in cases if name in found) for name in COMPONENTS)
     variances = Variances(*(total / (n_datasets**2 if independent else n_datasets) for total in sums))
     now = Design(*(min(sizes) for sizes in zip(*(case.now for case, _ in cases if case.now), strict=True)))
@@ -306,7 +323,8 @@ def _design_rows(
         yield row(f"half-width of {half_width}", "cheapest", cheapest(variances, half_width, has_draws="draw" in names))
 
 
-# Design studies: what more prompts should be spent on, and how many a wanted interval takes.
+# Design studies: the best use of more prompts (queries, levels or draws), and the number of prompts that an interval of
+# a given half-width needs.
 #
 # The variance of a mean over Q queries, L levels of a crossed factor and D draws of each query is query/Q + level/L +
 # interaction/QL + draw/QD + residual/QLD (a decision study of generalizability theory: Brennan 2001, "Generalizability
@@ -315,11 +333,11 @@ def _design_rows(
 MORE_PROMPTS = 10_000
 HALF_WIDTHS = (0.05, 0.03, 0.02, 0.01)
 MAX_LEVELS, MAX_DRAWS = 200, 16
-"""Largest numbers of levels and of draws that a cheapest design is sought among."""
+"""Largest numbers of levels and of draws in the search for the cheapest design."""
 
 
 class Variances(NamedTuple):
-    """Variance components, 0 or more."""
+    """The variance components of a mean, each 0 or more."""
 
     query: float
     level: float
@@ -328,21 +346,25 @@ class Variances(NamedTuple):
     residual: float
 
     def of_query(self, n_levels: Ints | int, n_draws: Ints | int) -> Floats:
-        """Return the variance of one query's mean over its answers; broadcasts."""
+        """Return the variance over queries of a query's mean over levels and draws; broadcasts."""
         of_answers = (self.draw + self.residual / n_levels) / n_draws
         return np.asarray(self.query + self.interaction / n_levels + of_answers)
 
     def standard_error(self, design: Design) -> float:
-        """Return the standard error of a mean of this design."""
+        """Return the standard error of the mean over all answers of a design."""
         of_query = float(self.of_query(design.n_levels, design.n_draws))
         return math.sqrt(of_query / design.n_queries + self.level / design.n_levels)
 
 
 def more_prompts(now: Design, n_prompts: int, names: Mapping[str, str]) -> Iterator[tuple[str, Design]]:
-    """Yield the uses of `n_prompts` more prompts, and the design that results; nothing where they are too few for one.
+    """Yield each use of `n_prompts` more prompts, with the resulting design: more queries, levels or draws.
+
+    A use is left out where the prompts are too few for one more query, level or draw.
 
     Args:
-        names: "query", "level" and, where queries have draws, "draw" -> name of the component.
+        now: the present design.
+        n_prompts: number of further prompts.
+        names: "query", "level" and, where queries have draws, "draw" -> name of the component in the tables.
     """
     for component, size in (("query", "n_queries"), ("level", "n_levels"), ("draw", "n_draws")):
         n, others = getattr(now, size), now.n_prompts // getattr(now, size)
@@ -351,13 +373,16 @@ def more_prompts(now: Design, n_prompts: int, names: Mapping[str, str]) -> Itera
 
 
 def queries_needed(variances: Variances, half_width: float, n_levels: int, n_draws: int) -> int | None:
-    """Return the fewest queries, two or more, for a half-width; None where no number of them is enough."""
+    """Return the smallest number of queries (at least 2) for a half-width; None where no number is enough."""
     needed = float(_queries_needed(variances, half_width, np.array(n_levels), np.array(n_draws)))
     return int(needed) if math.isfinite(needed) else None
 
 
 def cheapest(variances: Variances, half_width: float, *, has_draws: bool) -> Design | None:
-    """Return the design of the fewest prompts with this half-width; of equals that of the fewest levels and draws."""
+    """Return the design with the fewest prompts for this half-width; of ties, the fewest levels, then the fewest draws.
+
+    None where no design with up to MAX_LEVELS levels and MAX_DRAWS draws has this half-width.
+    """
     levels, draws = np.meshgrid(
         np.arange(1, MAX_LEVELS + 1), np.arange(1, MAX_DRAWS + 1 if has_draws else 2), indexing="ij"
     )
@@ -367,7 +392,8 @@ def cheapest(variances: Variances, half_width: float, *, has_draws: bool) -> Des
 
 
 def _queries_needed(variances: Variances, half_width: float, levels: Ints, draws: Ints) -> Floats:
-    """Return the fewest queries for each number of levels and draws, infinite where no number is enough."""
+    """Return the smallest number of queries for each number of levels and draws; infinite where none is enough."""
+    # The variance that may come from queries: the wanted variance minus the part of the levels.
     left = (half_width / Z) ** 2 - variances.level / levels
     needed = np.maximum(np.ceil(variances.of_query(levels, draws) / np.where(left > 0, left, 1.0)), 2.0)
     return np.asarray(np.where(left > 0, needed, np.inf))
