@@ -117,9 +117,8 @@ def total_error_tables(
     Args:
         cases: crossed answers, for variance components and design studies.
         headlines: values with their total errors.
-        independent: whether datasets are independent. If not (questions about the same inputs), the standard error of a
-            mean over datasets is the root mean square of the datasets' standard errors, an upper bound under any
-            dependence.
+        independent: whether datasets are independent. If not (questions about the same inputs), the design study takes
+            the mean of the datasets' variances for the variance of their mean, an upper bound under any dependence.
     """
     components, design = components_and_design(cases, independent=independent)
     totals = total_error([headline.row for headline in headlines], independent=independent)

@@ -1,1 +1,1 @@
-"""General statistics: correlations, ranking curves and analysis of variance."""
+"""General statistics: correlations, paired tests, tests by betting, selective prediction and analysis of variance."""

@@ -1,6 +1,6 @@
-"""Correlations of two series of numbers: p-values, and Spearman's rank correlation, exact also for few points.
+"""Compute correlations of two series of numbers, and least-squares fits with intervals.
 
-Least squares with intervals: independent points or clusters of points, and the prediction of a further point.
+The p-value of Spearman's rank correlation is exact for few points. Points of a fit are independent or clustered.
 """
 
 import math
@@ -16,30 +16,31 @@ from scipy.special import betainc, ndtri, stdtr, stdtrit
 from evaluator.arrays import Floats, Ints
 
 MAX_PERMUTED = 8
-"""Number of points up to which the p-value is exact: 8! orders are 40,320."""
+"""Largest number of points with an exact p-value: 8 points have 40,320 orders."""
 
 DECIMALS = 12
-"""Values that are equal to this many decimals tie: the last digit of a mean depends on the order of its terms."""
+"""Values that are equal to this many decimals are ties: the last digit of a mean depends on the order of its terms."""
 
 CONFIDENCE = 0.95
-"""Level of all intervals."""
+"""Confidence level of all intervals."""
 
 MIN_POINTS = 3
-"""Fewest points with a correlation: with two points it is always 1 or -1."""
+"""Smallest number of points with a correlation: with two points it is always 1 or -1."""
 
 
 def correlation_p(r: npt.ArrayLike, n: npt.ArrayLike) -> Floats:
-    """Return the two-sided probability of a correlation at least this far from 0 between n independent normal pairs.
+    """Return the two-sided p-value of a correlation of n independent normal pairs, if the true correlation is 0.
 
     Broadcasts; NaN for NaN and for fewer than three pairs. For rank correlations it is an approximation, as in SciPy.
 
     Args:
-        r: Pearson's correlation, or Spearman's.
+        r: Pearson's or Spearman's correlation.
         n: numbers of pairs.
     """
     correlation, size = np.asarray(r, dtype=np.float64), np.asarray(n, dtype=np.float64)
     half_df = np.where(size > 2, (size - 2) / 2, np.nan)
-    # With t = r sqrt(df / (1 - r^2)), 1 - r^2 = df / (df + t^2), and Student's tails are a beta function of that.
+    # With t = r sqrt(df / (1 - r^2)), 1 - r^2 = df / (df + t^2), and both tails of Student's t together are the
+    # regularised incomplete beta function of 1 - r^2.
     return np.asarray(betainc(half_df, 0.5, np.clip((1 - correlation) * (1 + correlation), 0, 1)), dtype=np.float64)
 
 
@@ -57,19 +58,19 @@ def correlation_interval(r: float, n: int) -> tuple[float, float]:
 
 
 class RankCorrelation(NamedTuple):
-    """Spearman's rho and its p-value, or why there is none."""
+    """Spearman's rho and its p-value, or the reason why they are undefined."""
 
     rho: float | None
     p_value: float | None
-    reason: str | None  # why both are None
+    reason: str | None  # reason why both are None
 
 
 def rank_correlation(x: Floats, y: Floats) -> RankCorrelation:
     """Compute Spearman's rho of x and y, ties at their average rank, and its two-sided p-value.
 
-    Up to MAX_PERMUTED points the p-value is that of the permutation test over all orders, twice its smaller tail. With
-    more points it is the t approximation, which would give p = 0 for three points in ascending or descending order,
-    two of the six possible orders.
+    Up to MAX_PERMUTED points the p-value is twice the smaller tail of the permutation test over all orders. With more
+    points it is the t approximation; for three points in ascending or descending order, two of the six possible orders,
+    that would give p = 0.
 
     Args:
         x, y: shape [n], no NaN.
@@ -87,13 +88,13 @@ def rank_correlation(x: Floats, y: Floats) -> RankCorrelation:
     rho = product / scale
     if n > MAX_PERMUTED:
         return RankCorrelation(rho, float(correlation_p(rho, n)), None)
-    products = y_ranks[_orders(n)] @ x_ranks  # one for each order of y
+    products = y_ranks[_orders(n)] @ x_ranks  # one product for each order of y
     p_value = min(1.0, 2 * min(float(np.mean(products >= product)), float(np.mean(products <= product))))
     return RankCorrelation(rho, p_value, None)
 
 
 def _centred_ranks(values: Floats) -> Ints:
-    # Twice the rank is an integer, so that equal products compare equal; equal values share the mean of their ranks.
+    # Ties share the mean of their ranks. Twice this rank is an integer, so that equal products compare equal.
     _, places, counts = np.unique(np.round(values, DECIMALS), return_inverse=True, return_counts=True)
     doubled: Ints = (2 * np.cumsum(counts) - counts + 1)[places]
     return doubled - (len(values) + 1)
@@ -105,7 +106,7 @@ def _orders(n: int) -> npt.NDArray[np.int8]:
 
 
 class Estimated(NamedTuple):
-    """A number with its 95% interval and the two-sided p-value of a true value of 0."""
+    """An estimate with its 95% interval and the two-sided p-value of the hypothesis that the true value is 0."""
 
     value: float
     low: float
@@ -117,24 +118,24 @@ class Fit(NamedTuple):
     """A least-squares fit with k coefficients."""
 
     coefficients: Floats  # [k]
-    covariance: Floats  # [k, k], of the coefficients
-    degrees_of_freedom: int  # of Student's t
-    unscaled: Floats  # [k, k], the inverse of X'X
+    covariance: Floats  # [k, k], covariance of the coefficients
+    degrees_of_freedom: int  # degrees of freedom of Student's t
+    unscaled: Floats  # [k, k], inverse of X'X
     residual_variance: float
-    n: int
+    n: int  # number of points
 
     def estimate(self, place: int = 1) -> Estimated:
-        """Return a coefficient; by default the slope of a line."""
+        """Return the coefficient at index `place`; by default the slope of a line."""
         value, error = float(self.coefficients[place]), float(np.sqrt(self.covariance[place, place]))
         reach = float(stdtrit(self.degrees_of_freedom, (1 + CONFIDENCE) / 2)) * error
         p_value = 2 * float(stdtr(self.degrees_of_freedom, -abs(value) / error)) if error else float(value == 0)
         return Estimated(value, value - reach, value + reach, p_value)
 
     def predict(self, row: Floats) -> tuple[float, float, float]:
-        """Return the fitted value of a further point, and the 95% interval in which that point is expected.
+        """Return the fitted value of a new point, and its 95% prediction interval: value, low, high.
 
         Args:
-            row: [k], the point's row of X. The point is independent of the others, with the same variance.
+            row: [k], the new point's row of X. The point is independent of the others, with the same variance.
         """
         value = float(row @ self.coefficients)
         freedom = self.n - len(self.coefficients)
@@ -144,13 +145,13 @@ class Fit(NamedTuple):
 
 
 def least_squares(x: Sequence[Floats], y: Floats, clusters: Sequence[str] | None = None) -> Fit:
-    """Fit y to a constant and the columns of x; all points have equal weight.
+    """Fit y to a constant and the columns of x by least squares; all points have equal weight.
 
     Args:
         x: columns, each of shape [n].
         y: shape [n].
-        clusters: of each point. Points of different clusters are independent of each other; without clusters, all
-            points are, with the same variance.
+        clusters: [n], cluster of each point. Points of different clusters are independent. Without clusters, all points
+            are independent and have the same residual variance.
 
     With G clusters, the covariance is the sandwich of Liang & Zeger 1986 times G / (G - 1) * (n - 1) / (n - k), and t
     has G - 1 degrees of freedom, as in Stata and statsmodels (Cameron & Miller 2015, "A Practitioner's Guide to

@@ -1,7 +1,8 @@
-"""Choose a threshold of a score above which answers are used, with a guarantee on a finite sample; and judge scores.
+"""Choose the threshold of a score at which answers are used, with a finite-sample guarantee, and evaluate scores.
 
-An answer is used where its score is at least the threshold. A *look* is a threshold at which a sample is counted.
-Groups are rows that are not independent, such as those of one user; without groups every row is its own.
+An answer is used where its score is at least the threshold. A *look* is a threshold at which the answers of a sample
+are counted and may be tested. A *group* has rows that are not independent, such as the rows of one user; without groups
+all rows are independent.
 """
 
 import math
@@ -18,40 +19,40 @@ from evaluator.arrays import Bools, Floats, Ints
 from evaluator.statistics.paired import POWER
 
 START_SHARE = 0.3
-"""Share of the rows that the first test accepts where the scores themselves do not promise the limit anywhere."""
+"""Share of the rows that the first test accepts where the scores predict an error rate above the limit everywhere."""
 
-STEPS = 30  # of bisection
+STEPS = 30  # steps of bisection
 
 
 MAX_LOOKS = 2_000
-"""Looks at the strictest rows, each counted, and as many evenly over all further ones, where there are more."""
+"""Looks are considered at each of the first MAX_LOOKS rows by score, and at MAX_LOOKS rows spread over the rest."""
 
 
 class Looks(NamedTuple):
-    """What every threshold accepts, from the strictest to the loosest, [looks]."""
+    """Counts of accepted answers at each threshold, from the strictest to the loosest, arrays [looks]."""
 
     threshold: Floats  # the distinct scores, falling
-    n: Ints  # rows that are accepted
-    n_wrong: Ints  # of these
-    expected_wrong: Floats  # errors that the scores themselves predict
+    n: Ints  # number of accepted rows
+    n_wrong: Ints  # number of errors among the accepted rows
+    expected_wrong: Floats  # number of errors that the scores predict
     design: Floats  # design effect of the errors; 1 without groups
 
 
 class Chosen(NamedTuple):
-    """The look that was chosen, and the first that was tested."""
+    """The chosen look and the first tested look, as indices into Looks."""
 
     look: int
     start: int
 
 
 def looks(scores: Floats, wrong: Bools, groups: Ints | None = None, expected: Floats | None = None) -> Looks:
-    """Count the answers that each distinct score accepts as a threshold.
+    """Count the answers that are accepted with each distinct score as the threshold.
 
     Args:
         scores: [n], such as the largest option probability.
         wrong: [n], whether using the answer is an error.
-        groups: [n].
-        expected: [n], predicted probabilities of an error; 1 - score if left out.
+        groups: [n], group of each row; None: all rows are independent.
+        expected: [n], predicted probabilities of an error; None: 1 - score.
     """
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True)) if len(order) else order
@@ -63,22 +64,27 @@ def looks(scores: Floats, wrong: Bools, groups: Ints | None = None, expected: Fl
 
 
 def _design_effects(groups: Ints, hits: Ints) -> Floats:
-    """Return the design effect of the share of hits among the first rows, for every number of them, [n].
+    """Return the design effect of the share of hits among the first k rows, for k = 1, ..., n, [n].
 
-    It is the variance of the sum over groups of (hits - share x rows) against a binomial one, and 1 at least (Kish
-    1965). One more group of the mean size, all hits, is counted in: few groups show less variance than there is, and
-    without it a promise fails in up to 30% of samples (benchmarks/columnar/thresholds.py). The mean weighs a group by
-    its rows; with groups of one row the effect is 1.
+    It is the variance of the sum over groups of (hits - share x rows), divided by the binomial variance, and at least 1
+    (Kish 1965). One further group of mean size with only hits is added, because few groups tend to underestimate the
+    variance: without it a guarantee fails in up to 30% of samples (benchmarks/columnar/thresholds.py). The mean size
+    weights each group by its rows. With groups of one row the effect is 1.
+
+    Args:
+        groups: [n], group of each row.
+        hits: [n], 0 or 1.
     """
-    # Rows and hits of the same group that come before each row.
+    # For each row, the earlier rows of its group and the hits among them.
     before = (pl.int_range(pl.len()).over("group"), (pl.col("hit").cum_sum() - pl.col("hit")).over("group"))
     rows, earlier = (column.to_numpy() for column in pl.DataFrame({"group": groups, "hit": hits}).select(*before))
-    # Sums over groups of squared rows, rows x hits, and squared hits, as one row after the other is added.
+    # Running sums over groups of rows^2, rows x hits, and hits^2 among the first k rows.
     squares = np.cumsum(2 * rows + 1).astype(np.float64)
     products = np.cumsum(rows * hits + earlier + hits)
     hits_squared = np.cumsum(hits * (2 * earlier + 1))
     n, n_groups, total = np.arange(1, len(groups) + 1), np.cumsum(rows == 0), np.cumsum(hits)
     share, size = total / n, squares / n
+    # Correction for few groups, as n / (n - 1) of a sample variance; 1 where every group has one row.
     few = n_groups * (n - 1) / np.maximum((n_groups - 1) * n, 1)
     variance = (hits_squared - 2 * share * products + share**2 * squares) * few
     extra = size * (1 - share)
@@ -87,9 +93,10 @@ def _design_effects(groups: Ints, hits: Ints) -> Floats:
 
 
 def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats | float) -> Floats:
-    """Return the probability of so few errors or fewer among n, if each has the probability `rate`.
+    """Return the binomial probability of `n_wrong` or fewer errors among n rows with error probability `rate`.
 
-    The binomial tail, exact for whole numbers, and continued between them for effective ones.
+    Exact for whole numbers; effective sizes between whole numbers are interpolated by the incomplete beta function.
+    Broadcasts.
     """
     k, n = np.asarray(n_wrong, np.float64), np.asarray(n, np.float64)
     inside = betainc(np.maximum(n - k, 1e-12), np.maximum(k, 0) + 1, 1 - rate)
@@ -97,10 +104,10 @@ def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats 
 
 
 def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints:
-    """Return the smallest k such that k events or fewer of n have the probability `level` or more.
+    """Return the smallest k with P(X <= k) >= level for a binomial X of n trials with probability `rate`.
 
-    The numbers of scipy.stats.binom.ppf, without scipy.stats, which is slow to import, and scipy.special.bdtrik, which
-    takes four times as long.
+    The results are those of scipy.stats.binom.ppf. scipy.stats is slow to import, and scipy.special.bdtrik takes four
+    times as long.
     """
     z, spread = ndtri(level), np.sqrt(np.multiply(n, rate * (1 - rate)))
     near = np.multiply(n, rate) + z * spread + (z**2 - 1) * (1 - 2 * rate) / 6  # Cornish & Fisher 1938
@@ -114,29 +121,38 @@ def binomial_quantile(level: Floats | float, n: Ints | int, rate: float) -> Ints
 
 
 def allowed(n: Ints, rate: float, alpha: float) -> Ints:
-    """Return the largest number of errors among n that rejects a rate of `rate` or more at level alpha; -1 for none."""
+    """Return the largest number of errors among n that rejects an error rate of `rate` or more at level alpha.
+
+    -1 where even 0 errors do not reject it.
+    """
     quantile = binomial_quantile(alpha, n, rate)
     return np.where(tail(quantile, n, rate) <= alpha, quantile, quantile - 1)
 
 
 def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
-    """Return the loosest threshold whose error rate is shown to be at most `limit`, or None.
+    """Choose the loosest threshold whose error rate is shown to be at most `limit`; None where no test succeeds.
 
-    With probability 1 - alpha at least, the true error rate among accepted rows is at most `limit`. Looks are tested
-    one after the other towards looser thresholds, each at level alpha by the binomial tail of its errors, until the
-    first that fails: so nothing is divided among the tests (fixed-sequence testing). Two choices make it accept more,
-    and neither depends on the labels:
+    With probability 1 - alpha or more, the true error rate among accepted rows is at most `limit`. Looks are tested
+    one after the other towards looser thresholds, each at level alpha by the binomial tail of its errors, until a test
+    fails; alpha need not be divided among the tests (fixed-sequence testing). Two choices make the procedure accept
+    more rows, and neither depends on the labels:
 
-    - A look is tested where the number of errors that the test allows is larger than at the look before, and at the
-      end. Between two of these a test can only fail more easily.
-    - The first look is the one that would pass most probably if the scores were right about their errors. Where they
-      deny the limit everywhere, it is the first that accepts START_SHARE of the rows.
+    - Only looks at which the allowed number of errors is larger than at the look before are tested, and the last look.
+      Looks in between have the same allowance for more rows, so their tests would only fail more easily.
+    - The first tested look is the one most likely to pass if the scores predict errors correctly. Where the scores
+      predict an error rate above the limit everywhere, it is the first look that accepts START_SHARE of the rows.
 
-    The errors of groups are divided by their design effect; the level is then approximate.
+    With groups, rows and errors are divided by the design effect; the level is then approximate.
+
+    Args:
+        at: counts at each look.
+        limit: largest error rate, between 0 and 1.
+        alpha: probability that the guarantee fails.
 
     Source: Angelopoulos, Bates, Candes, Jordan & Lei 2021, "Learn then Test", section on fixed-sequence testing.
     """
     total = at.n[-1] if len(at.n) else 0
+    # Candidate looks: every rank up to MAX_LOOKS, then MAX_LOOKS ranks spread over the remaining rows.
     ranks = np.append(np.arange(1, MAX_LOOKS), np.linspace(MAX_LOOKS, max(total, MAX_LOOKS), MAX_LOOKS))
     found = np.unique(np.searchsorted(at.n, ranks[ranks <= total]))
     budget = allowed(at.n[found], limit, alpha)
@@ -146,6 +162,7 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
     is_tested[-1] = True
     tested, budget = found[is_tested], budget[is_tested]
     n = at.n[tested]
+    # Probability of each look to pass if the scores predict errors correctly; start at the largest.
     passing = tail(budget, n, np.clip(at.expected_wrong[tested] / n, 0.0, 1.0))
     start = int(passing.argmax())
     if passing[start] <= alpha:
@@ -157,23 +174,24 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
 
 
 def largest_target(at: Looks, alpha: float) -> float:
-    """Return the highest accuracy for which `choose` finds a threshold, rounded down to a thousandth; 0 for none."""
+    """Return the highest accuracy, in steps of 0.001, for which `choose` finds a threshold; 0 if there is none."""
     return _last(1_000, lambda thousandths: choose(at, 1 - thousandths / 1_000, alpha) is not None) / 1_000
 
 
 def loosest_cut(
     candidates: Floats, scores: Floats, limit: float, alpha: float, groups: Ints | None = None
 ) -> float | None:
-    """Return the last candidate for which the share of rows with scores of it or more is shown to be `limit` at most.
+    """Return the smallest candidate for which the true share of scores at or above it is shown to be at most `limit`.
 
-    The share grows from one candidate to the next, so that the first test that fails ends all (a fixed sequence).
+    The share grows from one candidate to the next, so the first test that fails ends the search (fixed sequence). None
+    where even the first candidate fails.
 
     Args:
-        candidates: falling.
+        candidates: thresholds, falling.
         scores: [n].
-        limit: the largest share.
+        limit: largest share, between 0 and 1.
         alpha: level of each test.
-        groups: [n].
+        groups: [n], group of each row; None: all rows are independent.
     """
 
     def passes(place: int) -> bool:
@@ -186,21 +204,29 @@ def loosest_cut(
 
 
 def _last(n: int, passes: Callable[[int], bool]) -> int:
-    """Return the last of 1 to n that passes, where all before it do; 0 if none does."""
+    """Return the largest number from 1 to n that passes, by bisection, given that all smaller ones pass; 0 for none."""
     return n - bisect_left(range(n), True, key=lambda dropped: passes(n - dropped))
 
 
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
-    """Estimate the rows with which a threshold would be found with POWER, if errors stay as frequent as observed.
+    """Estimate the number of rows with which `choose` would find a threshold with probability POWER.
 
-    None where no threshold has an error rate below the limit. Sample size of a one-sided test of a proportion, at the
-    threshold where it is smallest, but more rows than there are: these found none. Half an error is added to each rate.
-    Where only thresholds of fewer rows than any test needs have errors below the limit, it is the number of a test.
+    It assumes that errors stay as frequent as observed, with half an error added to each rate. The result is the sample
+    size of a one-sided test of a proportion at the threshold where it is smallest; it exceeds the present number of
+    rows, with which no threshold was found. If only thresholds with too few rows for any test have an error rate below
+    the limit, the result is the number of rows with which the loosest of these has enough rows for a test. None where
+    no threshold has an error rate below the limit.
+
+    Args:
+        at: counts at each look, one or more looks.
+        limit: largest error rate.
+        alpha: level of the test.
     """
+    # `least`: the smallest number of rows with which a test without errors rejects.
     rate, least = (at.n_wrong + 0.5) / (at.n + 1), math.log(alpha) / math.log1p(-limit)
     distance = limit - rate
     if not (distance > 0).any():
-        short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))  # the loosest of these is the last
+        short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))  # looks; the last is the loosest
         of_test = [math.ceil(math.ceil(least * at.design[look]) / at.n[look] * at.n[-1]) for look in short[-1:]]
         return next(iter(of_test), None)
     z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
@@ -210,12 +236,12 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
 
 
 def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025) -> tuple[Floats, Floats]:
-    """Return the exact ends of the interval of a proportion, 0 to 1 without rows; broadcasts.
+    """Return the lower and upper ends of the exact interval of a proportion; 0 and 1 without rows; broadcasts.
 
     Args:
         hits: from 0 to n.
         n: numbers of independent rows.
-        error: largest probability that the true proportion is beyond each end.
+        error: largest probability that the true proportion lies beyond one end; the same for each end.
 
     Source: Clopper & Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial".
     """
@@ -226,7 +252,7 @@ def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025)
 
 
 def share_interval(hits: Bools, groups: Ints | None = None) -> tuple[float, float]:
-    """Return the ends of the 95% interval of a share of rows; with groups, of as many rows as they are worth."""
+    """Return the ends of the 95% interval of a share of rows; with groups, for the effective number of rows."""
     rare = hits if 2 * hits.sum() <= len(hits) else ~hits
     design = float(_design_effects(groups, rare.astype(np.int64))[-1]) if groups is not None and len(hits) else 1.0
     low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design)
@@ -234,9 +260,10 @@ def share_interval(hits: Bools, groups: Ints | None = None) -> tuple[float, floa
 
 
 def accuracy_interval(at: Looks, chosen: Chosen) -> tuple[float, float]:
-    """Return a 95% interval of the accuracy above the chosen threshold, corrected for the choice.
+    """Return a 95% interval of the accuracy at the chosen threshold, corrected for the choice.
 
-    The lower end is the lowest of all looks that were tested: a threshold is chosen because errors were few up to it.
+    The lower end is the lowest of all looks from the first tested one to the chosen one, because a threshold is chosen
+    for having few errors.
     """
     tested = slice(chosen.start, chosen.look + 1)
     n, right = at.n[tested] / at.design[tested], (at.n - at.n_wrong)[tested] / at.design[tested]
@@ -245,7 +272,7 @@ def accuracy_interval(at: Looks, chosen: Chosen) -> tuple[float, float]:
 
 
 class Area(NamedTuple):
-    """The area under the risk-coverage curve, and its excess over that of the best order, with 95% intervals."""
+    """The area under the risk-coverage curve, and its excess over the area of the best order, with 95% intervals."""
 
     value: float
     ci_low: float
@@ -256,11 +283,17 @@ class Area(NamedTuple):
 
 
 def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None) -> Area:
-    """Return AURC: the mean over k of the error rate among the k most certain rows; and E-AURC.
+    """Return AURC, the mean over k of the error rate among the k most certain rows, and its excess E-AURC.
 
-    Rows with equal scores are in random order: the mean over all orders. The best order has every right answer before
-    every wrong one. Intervals are from influence functions, summed within groups; their ends are within 0 and 1. One
-    error more, anywhere in the order, is counted in: few errors show less variance than there is, and none shows none.
+    For rows with equal scores it is the mean over all of their orders. The best order has every right answer before
+    every wrong one. Intervals are from influence functions, summed within groups; their ends are between 0 and 1. One
+    further error, anywhere in the order, is added to the variance, because few errors tend to underestimate it, and
+    without errors it would be 0.
+
+    Args:
+        scores: [n], one row or more.
+        wrong: [n], whether the answer is an error.
+        groups: [n], group of each row; None: all rows are independent.
 
     Source: Geifman, Uziel & El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers",
     equations 2 and 3.
@@ -274,7 +307,7 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     risk = np.cumsum(mean_of_ties) / rank
     n_right = n - int(errors.sum())
     best = float(((rank[n_right:] - n_right) / rank[n_right:]).sum()) / n
-    # An error counts in the rate of every larger k; a row more among the first k lowers the rate of each such k.
+    # Influence of a row: an error raises the rate of every larger k by 1/k; any row lowers these rates by rate/k.
     counted = np.cumsum((1 / rank)[::-1])[::-1]
     lowered = np.cumsum((risk / rank)[::-1])[::-1]
     influence = np.repeat(np.add.reduceat(counted, starts) / sizes, sizes) * errors
@@ -288,7 +321,7 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
 
 
 OF_ERROR = 2.0
-"""The mean square of what an error adds to n times the area: the k-th most certain of n adds 1/k + ... + 1/n."""
+"""Mean square of the contribution of an error to n x area: at rank k it contributes 1/k + ... + 1/n."""
 
 
 def clustered_reach(values: Floats, groups: Ints | None = None, added: float = 0.0) -> float:
@@ -296,8 +329,8 @@ def clustered_reach(values: Floats, groups: Ints | None = None, added: float = 0
 
     Args:
         values: [n].
-        groups: [n].
-        added: sum of squares of values that are counted in besides, so that groups that agree are no certainty.
+        groups: [n], group of each row; None: all rows are independent.
+        added: sum of squares of additional values, so that groups that agree do not count as certainty.
     """
     deviations = values - values.mean()
     sums = deviations if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], deviations)
@@ -308,10 +341,10 @@ def clustered_reach(values: Floats, groups: Ints | None = None, added: float = 0
 
 
 class CalibrationTest(NamedTuple):
-    """The calibration error of a sample, and that of a calibrated model on as many rows."""
+    """The calibration error of a sample, and the error expected of a calibrated model on as many rows."""
 
-    error: float  # sum over bins of |right answers - confidences|, divided by the rows
-    floor: float  # mean error of samples from a calibrated model
+    error: float  # sum over bins of |number of right answers - sum of confidences|, divided by the number of rows
+    floor: float  # mean error of simulated samples from a calibrated model
     p_value: float
 
 
@@ -320,16 +353,17 @@ def calibration_test(
 ) -> CalibrationTest:
     """Test that answers are right as often as their confidence says, by simulation of the calibration error.
 
-    Without groups, right answers are drawn with their confidence as probability. With groups, all gaps of a group
-    are multiplied by the same normal number, which keeps what its rows have in common (wild cluster bootstrap, Cameron,
-    Gelbach & Miller 2008); the sums over groups are then normal. The draws have a fixed seed.
+    Without groups, right answers are drawn with the confidence as their probability. With groups, all gaps (correct -
+    confidence) of a group are multiplied by the same random normal number, which preserves the dependence between its
+    rows (wild cluster bootstrap, Cameron, Gelbach & Miller 2008); the sums over groups are then normal. The seed is
+    fixed.
 
     Args:
         confidence: [n], the probability of the predicted option.
         correct: [n].
         bins: [n], the bin of each confidence, from 0.
-        groups: [n].
-        n_draws: samples that are simulated.
+        groups: [n], group of each row; None: all rows are independent.
+        n_draws: number of simulated samples.
     """
     rng, n = np.random.default_rng(0), len(confidence)
     gaps = correct - confidence
@@ -352,22 +386,23 @@ def calibration_test(
 
 
 class Sets(NamedTuple):
-    """A rule for sets of options: all with at least this probability."""
+    """A rule for sets of options: the set has all options with at least min_probability."""
 
-    min_probability: float  # 0 where too few rows were given: every option
-    coverage_low: float  # 95% range of the true coverage over samples of as many rows
+    min_probability: float  # 0, so that all options are in the set, where there are too few rows
+    coverage_low: float  # 95% range of the true coverage over samples of this size
     coverage_high: float
 
 
 def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None) -> Sets:
-    """Return the rule whose sets hold the true option of a new row with probability 1 - alpha at least.
+    """Return the rule whose sets contain the true option of a new row with probability 1 - alpha or more.
 
-    Split conformal prediction with all rows for calibration. Of a group one row is used, drawn with a fixed seed.
+    This is split conformal prediction with all rows for calibration. One row of each group is used, drawn with a fixed
+    seed.
 
     Args:
         gold_probs: [n], the probability of the true option.
-        alpha: allowed share of sets without it.
-        groups: [n].
+        alpha: allowed share of sets without the true option.
+        groups: [n], group of each row; None: all rows are independent.
 
     Sources: Sadinle, Lei & Wasserman 2019, "Least ambiguous set-valued classifiers with bounded error levels"; Vovk
     2012, "Conditional validity of inductive conformal predictors", for the range of coverages, a beta distribution.
@@ -384,37 +419,42 @@ def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None)
 
 
 class Routing(NamedTuple):
-    """The cost of asking a small model first, and a large one below a threshold, against asking one of them always."""
+    """The cost of routing, compared with the cost of using one of two models for all rows.
 
-    threshold: float  # below which the large model is asked; chosen on all rows; 0: never, 2: always
-    share_large: float  # of rows that it is asked about, at thresholds from other rows
-    accuracy: float
-    accuracy_small: float  # of always the small model
+    Routing runs the small model first, and the large model too where the score is below a threshold. All values but the
+    threshold are for routing each row by a threshold that was chosen on other rows.
+    """
+
+    threshold: float  # scores below it go to the large model; chosen on all rows; 0: none, 2: all
+    share_large: float  # share of rows that go to the large model
+    accuracy: float  # accuracy of routing
+    accuracy_small: float  # accuracy of the small model on all rows
     accuracy_large: float
-    cost: float  # mean of a row
-    cost_small: float
+    cost: float  # mean cost of a row with routing
+    cost_small: float  # mean cost of a row with the small model only
     cost_large: float
-    cost_oracle: float  # of a router that knows who is right
-    versus_small: tuple[float, float]  # 95% interval of the cost, less that of always the small model
-    versus_large: tuple[float, float]
+    cost_oracle: float  # mean cost of a router that knows the cheaper choice in each row
+    versus_small: tuple[float, float]  # 95% interval of cost - cost_small
+    versus_large: tuple[float, float]  # 95% interval of cost - cost_large
     verdict: str  # "route", "always small", "always large" or "not shown"
 
 
 def route(
     scores: Floats, small_right: Bools, large_right: Bools, costs: Sequence[float], groups: Ints | None = None
 ) -> Routing:
-    """Find the threshold with the least expected cost, and judge it on rows that it was not chosen on.
+    """Find the threshold of routing with the lowest cost, and judge routing by cross-validation.
 
-    Rows are in five folds, whole groups in each; every fold is routed by the threshold from the others. The verdict is
-    routing where whole intervals show that it costs less than either model alone; else a single model where the whole
-    interval shows that it costs less than the other. Intervals count in one more error on each side (Bonett & Price
-    2012, as paired.adjusted_estimate): rows that all agree do not pass for certainty.
+    Rows are split into five folds of whole groups, and each fold is routed by the threshold with the lowest cost on the
+    other folds. The verdict is "route" where the 95% intervals show that routing costs less than either single model;
+    else a single model, where the interval shows that it costs less than the other. Intervals include one additional
+    error on each side (Bonett & Price 2012, as in paired.adjusted_estimate): rows that all agree do not count as
+    certainty.
 
     Args:
         scores: [n], largest option probability of the small model.
-        small_right, large_right: [n].
-        costs: of a call of the small model, of the large one, and of a wrong answer.
-        groups: [n].
+        small_right, large_right: [n], whether the answer of each model is right.
+        costs: cost of a call of the small model, of a call of the large model, and of a wrong answer.
+        groups: [n], group of each row; None: all rows are independent.
     """
     small_cost, large_cost, error_cost = costs
     group = np.arange(len(scores)) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -456,7 +496,12 @@ def route(
 
 
 def _cheapest(scores: Floats, saved: Floats) -> float:
-    """Return the threshold below which asking the large model saves most; 0 for never, 2 for always."""
+    """Return the threshold below which running the large model saves most; 0 for no rows, 2 for all rows.
+
+    Args:
+        scores: [n].
+        saved: [n], cost saved by running the large model too.
+    """
     order = np.argsort(scores, kind="stable")
     totals = np.append(0.0, np.cumsum(saved[order]))
     ends = np.append(True, np.append(np.diff(scores[order]) != 0, True))  # thresholds between different scores

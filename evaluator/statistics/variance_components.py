@@ -1,14 +1,14 @@
-"""Split the variance of answers into components of queries, of a crossed factor and of draws within each query.
+"""Estimate variance components of answers, and compute analyses of variance.
 
-The levels of the crossed factor are what every query is answered with: templates, prompts, or demonstration sets that
-all queries share. Draws are what each query has for itself, such as StaICC's demonstration sets. All three are random
-samples.
+Variance components split the variance of answers into parts of the queries, of the levels of a crossed factor, and of
+the draws within each query. Every query is answered at every level: levels are templates, prompts, or demonstration
+sets that all queries share. Draws differ between queries, as StaICC's demonstration sets do. Queries, levels and draws
+are all random samples.
 
-Analyses of variance: of independent groups, and of the same queries under several conditions.
-
-Lu et al. 2023 (section 5.2, table 15) use `one_way` with one mean for each run: three demonstration sets with two
-numbers of shots each leave 2 and 3 degrees of freedom. `repeated_measures` uses queries: every query has a value under
-every condition, so that differences between queries are removed before conditions are compared.
+The analyses of variance compare independent groups (one_way), or several conditions over the same queries
+(repeated_measures). Lu et al. 2023 (section 5.2, table 15) use `one_way` with one mean for each run: three
+demonstration sets with two numbers of shots each leave 2 and 3 degrees of freedom. In `repeated_measures` every query
+has a value under every condition, so that differences between queries are removed before conditions are compared.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from evaluator.arrays import Floats
 from evaluator.errors import MetricError
 
 ROUNDING = 1e-12
-"""Variances of at most so small a share of the largest answer's square are rounding errors."""
+"""Variances of up to this share of the largest answer's square are rounding errors."""
 
 UPPER = 0.975
 """Quantile of the upper limit of a 95% interval."""
@@ -33,8 +33,8 @@ COMPONENTS = ("query", "level", "interaction", "draw", "residual")
 class Component(NamedTuple):
     """A variance component with its 95% interval."""
 
-    variance: float  # below 0 where sampling noise makes it so
-    # 0 or more; NaN with fewer than three queries or two levels, and where no query changes the estimate:
+    variance: float  # may be negative by sampling noise
+    # Limits of 0 or more; NaN with fewer than three queries or two levels, and where no query changes the estimate.
     ci_low: float
     ci_high: float
 
@@ -42,24 +42,26 @@ class Component(NamedTuple):
 def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | None = None) -> dict[str, Component]:
     """Estimate the variance components of complete data by analysis of variance (Henderson 1953, method 1).
 
-    Those of COMPONENTS that cannot be estimated are absent. With a single draw a query, `query` includes the draw's
-    effect and `interaction` the residual. With a single level, `query` includes the effects of the level and `draw`
-    the residual.
+    Components that cannot be estimated are absent from the result. With a single draw a query, `query` includes the
+    effect of the draw, and `interaction` the residual. With a single level, `query` includes the interaction with the
+    level, and `draw` the residual.
 
     Args:
-        cells: [query, level, draw], the answer of each query with each level after each of its draws; finite.
-        attributes: where levels are rows of a saturated orthogonal array, the values of each level's attributes. Its
-            levels share values, so that they vary less among each other than levels with values of their own: of L9's
-            nine rows the variance is 3/4 of the sum of the attributes' variances, which is the component of a level.
+        cells: [query, level, draw], the answer of each query at each level with each draw; finite.
+        attributes: where levels are rows of a saturated orthogonal array, the values of each level's attributes,
+            [level][attribute]. Rows of an array share values and vary less than levels with independent values: the
+            variance between L9's nine rows is 3/4 of the sum of the attributes' variances, which is the component of a
+            level.
 
     Mean squares are set equal to their expectations under y[q, a, d] = mean + query[q] + level[a] + interaction[q, a]
     + draw[q, d] + residual[q, a, d] with independent terms. On complete data this is unbiased for any distribution
     (Searle, Casella & McCulloch 1992, "Variance Components", chapter 4).
 
-    Intervals: that of `level` is Tukey's (1951) and Williams's (1962), from chi-squared quantiles of its mean square,
-    or of the interaction's for the upper limit if that is larger. The others reach t times the jackknife standard error
-    over queries, given the levels, because answers are mostly 0 or 1 and the normal theory of their mean squares does
-    not hold; their upper limits start from an estimate of at least 0. So no interval has zero width.
+    The interval of `level` is Tukey's (1951) and Williams's (1962): chi-squared quantiles of its mean square, or, for
+    the upper limit, of the mean square of the interaction if that is larger. All other intervals reach t times the
+    jackknife standard error over queries, given the levels, because answers are mostly 0 or 1 and the normal theory of
+    their mean squares does not hold; their upper limits start from the estimate or 0, whichever is larger. Thus no
+    interval has zero width.
     """
     n_queries, n_levels, n_draws = cells.shape
     squares = _mean_squares(cells)
@@ -74,7 +76,7 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
         distance = reach * error if error > rounding else np.nan
         low, high = value - distance, max(value, 0.0) + distance
         if name == "level":
-            # Limits of E[MS_level], less the mean square of the interaction.
+            # Limits of the expected mean square of levels, minus the mean square of the interaction.
             of_level, noise = squares["level"][0], squares["interaction"][0]
             limits = (n_levels - 1) / chdtri(n_levels - 1, [1 - UPPER, UPPER]) * [of_level, max(of_level, noise)]
             low, high = widening * (limits - noise) / (n_queries * n_draws)
@@ -85,9 +87,10 @@ def variance_components(cells: Floats, attributes: Sequence[Sequence[int]] | Non
 
 
 def level_widening(n_levels: int, attributes: Sequence[Sequence[int]] | None) -> float:
-    """Return the variance of a level of independent attributes over the expected variance among the array's levels.
+    """Return the ratio of the variance of independent levels to the expected variance between an array's levels.
 
-    An attribute of k values, each in n/k of n levels, adds (n - n/k) / (n - 1) of its variance to that among them.
+    An attribute with k values, each in n/k of n levels, adds (n - n/k) / (n - 1) of its variance to the variance
+    between the levels. The ratio is 1 without an array.
     """
     if attributes is None:
         return 1.0
@@ -97,14 +100,15 @@ def level_widening(n_levels: int, attributes: Sequence[Sequence[int]] | None) ->
 
 
 def _mean_squares(cells: Floats) -> dict[str, Floats]:
-    """Return the mean squares [1 + Q]: of all queries, then without each query in turn."""
+    """Return the mean squares [1 + Q] by name: over all queries, then without each query in turn."""
     n_queries, n_levels, n_draws = cells.shape
     cells = cells - cells.mean()  # so that differences of squares keep their digits
     of_query, by_level, by_draw = cells.mean(axis=(1, 2)), cells.mean(axis=2), cells.mean(axis=1)
-    # Sums of squares within queries, [Q].
+    # Sums of squares within each query, [Q].
     ss_levels = n_draws * ((by_level - of_query[:, None]) ** 2).sum(axis=1)
     ss_draws = n_levels * ((by_draw - of_query[:, None]) ** 2).sum(axis=1)
     ss_cells = ((cells - of_query[:, None, None]) ** 2).sum(axis=(1, 2))
+    # Number of queries in each entry of the results: Q, then Q - 1.
     n = n_queries - np.arange(n_queries + 1).clip(max=1)
     mean = _sums(of_query) / np.maximum(n, 1)
     ss_query = n_levels * n_draws * (_sums(of_query**2) - n * mean**2)
@@ -127,12 +131,13 @@ def _sums(of_query: Floats) -> Floats:
 
 
 def _solve(squares: dict[str, Floats], n_queries: int, n_levels: int, n_draws: int) -> dict[str, Floats]:
-    """Return the components [1 + Q] that have these mean squares as expectations."""
+    """Return the components [1 + Q] by name for which the expected mean squares equal `squares`."""
     nothing = np.zeros(n_queries + 1)
     residual, draw, interaction = (squares.get(name, nothing) for name in ("residual", "draw", "interaction"))
     n = n_queries - np.arange(n_queries + 1).clip(max=1)
-    # E[MS]: residual R; draw R + A D; interaction R + S I; level R + S I + Q S L; query R + A D + S I + A S Q.
-    # With a single draw the term A D cannot be told from the query's, with a single level S I cannot.
+    # Expected mean squares, with q queries, a levels, s draws, and components as capitals: residual R; draw R + a D;
+    # interaction R + s I; level R + s I + q s L; query R + a D + s I + a s Q. With a single draw, the component D cannot
+    # be separated from Q; with a single level, I cannot.
     solved = {
         "query": (squares.get("query", nothing) - draw - interaction + residual) / (n_levels * n_draws),
         "level": (squares.get("level", nothing) - interaction) / (np.maximum(n, 1) * n_draws),
@@ -144,45 +149,45 @@ def _solve(squares: dict[str, Floats], n_queries: int, n_levels: int, n_draws: i
 
 
 class OneWay(NamedTuple):
-    """The result of a one-way analysis."""
+    """The result of a one-way analysis of variance."""
 
-    f: float  # NaN where it is not defined
+    f: float  # NaN where undefined
     p: float
     df_between: int
     df_within: int
 
 
 class RepeatedMeasures(NamedTuple):
-    """The result of an analysis with repeated measures."""
+    """The result of an analysis of variance with repeated measures."""
 
-    f: float  # NaN where it is not defined
-    p: float  # assumes that the differences between any two conditions vary equally (sphericity)
+    f: float  # NaN where undefined
+    p: float  # assumes that the differences between any two conditions have equal variances (sphericity)
     df_condition: int
     df_residual: int
-    epsilon: float  # from 1 / df_condition to 1, where sphericity holds (Greenhouse & Geisser)
-    corrected_p: float  # with both degrees of freedom times epsilon
-    ss_condition: float  # sums of squares; the three add up to the total
+    epsilon: float  # Greenhouse & Geisser's, from 1 / df_condition to 1; 1 under sphericity
+    corrected_p: float  # p with both degrees of freedom multiplied by epsilon
+    ss_condition: float  # sums of squares; the three add up to the total sum of squares
     ss_query: float
     ss_residual: float
 
 
 _TYPES: dict[type, pl.DataType] = {float: pl.Float64(), int: pl.Int64()}
 ONE_WAY = pl.Schema({name: _TYPES[kind] for name, kind in OneWay.__annotations__.items()})
-"""After the columns that rows are grouped by: the fields of OneWay."""
+"""Columns of one_way_by after the grouping columns: the fields of OneWay."""
 
 REPEATED_MEASURES = pl.Schema(
     {name: _TYPES[kind] for name, kind in RepeatedMeasures.__annotations__.items()}
     | dict.fromkeys(("n_queries", "n_left_out"), pl.Int64())
 )
-"""After the columns that rows are grouped by: the fields of RepeatedMeasures, the number of queries, and how many are
-left out because they lack a finite value in some condition."""
+"""Columns of repeated_measures_by after the grouping columns: the fields of RepeatedMeasures, the number of queries, and
+the number of queries left out for lack of a finite value under a condition."""
 
 
 def one_way(groups: Sequence[Floats]) -> OneWay:
-    """Compute Fisher's F of the means of independent groups, of any sizes.
+    """Compute Fisher's F test of the means of independent groups of any sizes.
 
     F is NaN with fewer than two groups, where every group has one value, and where all values are equal; it is infinite
-    where groups differ and the values within each do not.
+    where values differ between groups but not within any group.
     """
     noise = _rounding(np.concatenate(groups))
     sizes = np.array([len(group) for group in groups])
@@ -195,11 +200,11 @@ def one_way(groups: Sequence[Floats]) -> OneWay:
 
 
 def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]:
-    """Return the largest errors of F and p, at first order, if every value is off by up to `error`.
+    """Return the largest errors of F and p, at first order, if every value has an error of up to `error`.
 
     NaN where F is not finite.
     """
-    # dF/dx for each value x, summed in absolute value: the errors may all have the worst sign.
+    # Sum |dF/dx| over all values x, because in the worst case all errors move F in the same direction.
     f, _, between, within = one_way(groups)
     if not np.isfinite(f):
         return float("nan"), float("nan")
@@ -211,14 +216,14 @@ def one_way_reach(groups: Sequence[Floats], error: float) -> tuple[float, float]
 
 
 def repeated_measures(values: Floats) -> RepeatedMeasures:
-    """Compute F of the means of conditions over the same queries.
+    """Compute the F test of the means of conditions over the same queries.
 
     Args:
         values: [query, condition], finite.
 
-    F is NaN with fewer than two queries or conditions. `p` assumes that the differences between any two conditions vary
-    equally; `corrected_p` does not: its degrees of freedom are multiplied by epsilon (Greenhouse & Geisser 1959, On
-    methods in the analysis of profile data).
+    F is NaN with fewer than two queries or conditions. `p` assumes that the differences between any two conditions have
+    equal variances; `corrected_p` does not: its degrees of freedom are multiplied by epsilon (Greenhouse & Geisser
+    1959, "On methods in the analysis of profile data").
     """
     n_queries, n_conditions = values.shape
     df_condition, df_residual = n_conditions - 1, (n_conditions - 1) * (n_queries - 1)
@@ -248,11 +253,14 @@ def repeated_measures(values: Floats) -> RepeatedMeasures:
 
 
 def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str) -> pl.DataFrame:
-    """Apply `one_way` to each group of rows: the columns `by` and ONE_WAY, sorted.
+    """Apply `one_way` to each group of rows; return the columns `by` and ONE_WAY, sorted by `by`.
 
     Args:
-        rows: `by`, `condition` and `value`, a float; values that are not finite are left out. One row for each mean in
-            the analysis of Lu et al. 2023, one for each query with independent groups of queries.
+        rows: the columns `by`, `condition` and `value` (floats; values that are not finite are left out). One row a
+            mean in the analysis of Lu et al. 2023; one row a query for independent groups of queries.
+        by: columns that identify a group of rows.
+        condition: column that identifies the groups of values to compare.
+        value: column of the values.
     """
     finite = rows.filter(pl.col(value).is_finite()).sort(*by, condition)
     cases = finite.group_by(by, maintain_order=True)
@@ -261,16 +269,17 @@ def one_way_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: 
 
 
 def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
-    """Return the values of each condition, in the rows' order."""
+    """Return the values of each condition in the order of the rows, conditions in order of first appearance."""
     return [group[value].to_numpy() for group in rows.partition_by(condition, maintain_order=True)]
 
 
 def repeated_measures_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str) -> pl.DataFrame:
-    """Apply `repeated_measures` to each group of rows: the columns `by` and REPEATED_MEASURES, sorted.
+    """Apply `repeated_measures` to each group of rows; return `by` and REPEATED_MEASURES.
 
     Args:
-        rows: `by`, `condition`, `query_id` and `value`, one row for each query and condition. Queries without a finite
-            value in every condition of their group are left out and counted.
+        rows: the columns `by`, `condition`, query_id and `value`, one row a query and condition. Queries without a
+            finite value under every condition of their group are left out and counted.
+        by, condition, value: as for one_way_by.
 
     Raises MetricError where a query has two rows under one condition.
     """
@@ -286,7 +295,7 @@ def repeated_measures_by(rows: pl.DataFrame, *, by: Sequence[str], condition: st
 
 
 def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
-    """Raise MetricError, naming a duplicate, where rows share a key."""
+    """Raise MetricError with the first duplicate where two rows have the same key."""
     repeated = rows.filter(pl.struct(*key).is_duplicated())
     if not repeated.is_empty():
         first = repeated.row(0, named=True)
@@ -295,13 +304,13 @@ def require_one_each(rows: pl.DataFrame, key: Sequence[str]) -> None:
 
 
 def _rounding(values: Floats) -> float:
-    """Return a sum of squares that rounding makes of values that are all equal."""
+    """Return the sum of squares up to which differences between values count as rounding errors."""
     largest = float(np.abs(values).max(initial=0.0))
     return float(values.size * (8 * np.finfo(np.float64).eps * largest) ** 2)
 
 
 def _ratio(ss_above: float, df_above: int, ss_below: float, df_below: int, noise: float) -> float:
-    """Return F; sums of squares of at most `noise` count as 0."""
+    """Return F, the ratio of two mean squares; sums of squares of at most `noise` count as 0."""
     if df_above < 1 or df_below < 1 or max(ss_above, ss_below) <= noise:
         return float("nan")
     return (ss_above / df_above) / (ss_below / df_below) if ss_below > noise else float("inf")
