@@ -1,4 +1,4 @@
-"""Compute the baselines of one setting or of many: for a terminal, and for the contour lines of figures."""
+"""Compute random baselines of one or many settings (n, chance, tries), as text and as contour lines of figures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,34 +23,34 @@ from evaluator.random_baselines.settings import Chance, ChoiceCounts
 from evaluator.statistics.selective import proportion_interval
 
 TAIL_LEVELS = (0.01, *(tenths / 10 for tenths in range(1, 10)))
-"""Contours of figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
+"""Tail probabilities of the contours in figure 7 of Yauney & Mimno 2024: 0.01, and 0.1 to 0.9."""
 
 
 ROUNDING = 1e-9
-"""Floating-point error of n x accuracy, in examples: a number above an integer by less is taken as that integer."""
+"""Floating-point error of n x accuracy, in examples; a number that exceeds an integer by less counts as the integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """An accuracy, and the probability that guessing reaches it."""
 
-    correct: int
+    correct: int  # number of right answers
     accuracy: float
-    standard_tail: float  # probability that one random classifier reaches it
+    standard_tail: float  # probability that one random classifier has at least this accuracy
     log10_standard_tail: float
-    max_tail: float  # probability that the best of `tries` reaches it
+    max_tail: float  # probability that the best of `tries` random classifiers has at least this accuracy
     log10_max_tail: float
     verdict: Verdict
-    better_than_uniform: bool  # max_tail is at most TAIL_TO_TELL: one test, without correction for others
-    accuracy_lower_bound: float  # of the true accuracy of the best of `tries`, as in max_random.with_tests
-    n_needed: int | None  # examples that tell an accuracy of this bound from guessing; None: it is not above chance
+    better_than_uniform: bool  # whether max_tail is at most TAIL_TO_TELL: a single test, without correction
+    accuracy_lower_bound: float  # lower bound of the true accuracy of the best of `tries`, as in max_random.with_tests
+    n_needed: int | None  # number of examples that distinguishes this bound from guessing; None: bound not above chance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The two baselines of a setting, with a result if one was given."""
+    """The two baselines of a setting, and the result that was compared with them, if any."""
 
-    n: int
+    n: int  # number of examples
     tries: int
     chance: float  # expected accuracy of one random classifier
     max_random: float  # expected accuracy of the best of `tries`
@@ -58,7 +58,14 @@ class Summary:
 
 
 def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: float | None = None) -> Summary:
-    """Return the baselines, compared with `correct` answers if given. Raises BaselineError."""
+    """Compute the baselines of one setting, and compare a number of right answers with them.
+
+    Args:
+        n, chance, tries: one setting, as in max_random.
+        correct: number of right answers, a whole number; None: no comparison.
+
+    Raises BaselineError for arguments that max_random does not accept.
+    """
     standard, max_random = np.asarray(max_random_accuracy(n, chance, [1, tries])).tolist()
     summary = Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=None)
     if correct is None:
@@ -83,7 +90,7 @@ def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: flo
 
 
 def summary_text(summary: Summary) -> str:
-    """Format the summary for a terminal: a row for each baseline, and the verdict in a sentence."""
+    """Format a summary for a terminal: one row a baseline, and the verdict in sentences."""
     result = summary.result
     rows = [["", "accuracy"], ["chance", f"{summary.chance:.5f}"], [_best_of(summary), f"{summary.max_random:.5f}"]]
     if result is not None:
@@ -125,10 +132,11 @@ def _sentences(summary: Summary, result: Result) -> str:
 
 
 def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], tries: Sequence[float]) -> pl.DataFrame:
-    """Return the expected accuracy of the best of `tries` random classifiers, one row a setting.
+    """Return the expected accuracy of the best of `tries` random classifiers, one row a combination of the arguments.
 
     Returns:
-        chance (of one try; the mean where chances differ), n, tries, max_random; in the order of the arguments.
+        chance (expected accuracy of one try: the mean where chances differ), n, tries and max_random, in the order of
+        chances, then n, then tries.
     """
     frames = []
     for chance in chances:
@@ -140,7 +148,7 @@ def baseline_table(n: Sequence[float], chances: Sequence[float | ChoiceCounts], 
 
 
 def table_text(table: pl.DataFrame) -> str:
-    """Format a baseline_table for a terminal: a block for each chance, examples in rows, tries in columns."""
+    """Format a baseline_table for a terminal: one block a chance, with a row for each n and a column for each tries."""
     numbers = [*table["n"], *table["tries"]]
     blocks, width = [], 2 + max(7, *(len(f"{number:,}") for number in numbers))
 
@@ -168,15 +176,16 @@ def expected_curve(
     tries: Ints,
     expected: Callable[[Floats, Ints], Floats] = expected_maximum_of_draws,
 ) -> pl.DataFrame:
-    """Return the expected best accuracy of so many prompts, and the probability that guessing reaches it.
+    """Return the expected best accuracy among `tries` prompts, and the probability that guessing reaches it.
 
     Args:
-        accuracies: [prompts], of which some are drawn.
-        n, chance: of the examples, for the tails.
-        expected: expected maximum of `tries` values.
+        accuracies: [prompts], from which `tries` prompts are drawn.
+        n, chance: number of examples and their chance, for the tails.
+        tries: numbers of prompts.
+        expected: function that returns the expected maximum of `tries` of the accuracies.
 
     Returns:
-        tries, expected_maximum, standard_tail (of one random classifier), max_tail (of the best of `tries`).
+        tries, expected_maximum, standard_tail (for one random classifier), max_tail (for the best of `tries`).
 
     Source: Yauney & Mimno 2024, figure 3.
     """
@@ -188,18 +197,26 @@ def expected_curve(
 
 
 def accuracy_levels(chance: float) -> Floats:
-    """Return the contours of figures 2 and 6 (Yauney & Mimno 2024): chance + 0.025, then every 0.05 above chance."""
+    """Return the accuracies of the contours in figures 2 and 6 of Yauney & Mimno 2024.
+
+    They are chance + 0.025, chance + 0.05, and from there every 0.05 up to 1, with chance rounded to 0.01.
+    """
     first = round(chance, 2)
     levels: Floats = np.array([first + 0.025, *np.arange(first + 0.05, 0.995, 0.05)])
     return levels[(levels > chance) & (levels < 1)].round(3)
 
 
 def accuracy_contours(chance: float, n: Ints, tries: Ints) -> pl.DataFrame:
-    """Return the largest n at which the maximum random baseline reaches each level.
+    """Return the largest n at which the maximum random baseline reaches each of accuracy_levels.
+
+    Args:
+        chance: chance of all examples.
+        n: numbers of examples, ascending, between which the result is interpolated.
+        tries: numbers of tries.
 
     Returns:
         level, tries, n, inside: one row a level and number of tries. n is interpolated on a logarithmic scale and
-        limited to the range of the argument `n`; `inside` is whether it was within that range.
+        limited to the range of the argument `n`; `inside` says whether it is within that range.
     """
     expected = np.asarray(max_random_accuracy(n[:, None], chance, tries))
     levels = accuracy_levels(chance)
@@ -217,7 +234,8 @@ def tail_contours(chance: float, n: Ints, tries: float) -> pl.DataFrame:
     """Return the lowest accuracy that the best of `tries` random classifiers reaches with probability at most `level`.
 
     Returns:
-        level, n, accuracy, one row a level and n; 1 if even n correct answers are more probable than `level`.
+        level, n, accuracy: one row a level of TAIL_LEVELS and n. The accuracy is 1 if even n correct answers are more
+        probable than `level`.
     """
     levels = np.array(TAIL_LEVELS)
     largest_count = np.asarray(max_random_quantile(1 - levels[:, None], n, chance, tries))

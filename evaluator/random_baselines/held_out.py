@@ -1,10 +1,9 @@
-"""Search for the best prompt on a part of the examples, and compare it with guessing on that part and on the other.
+"""Search for the best prompt on a part of the examples, and compare it with guessing on that part and on held-out ones.
 
 Examples are split at random into a train and a test part, many times. The best of several prompts on the train part is
 evaluated on the test part. Source: Yauney & Mimno 2024, section 5.2.
 
-Measure how well "above the baseline" predicts that held-out accuracy is above chance, one row a predictor.
-
+held_out_prediction then measures how well a train accuracy above a baseline predicts a held-out accuracy above chance.
 ROC and precision-recall curves are implemented here because scikit-learn is only a development dependency; the tests
 compare them with scikit-learn's.
 """
@@ -23,11 +22,11 @@ from evaluator.errors import DatasetError
 from evaluator.random_baselines.max_random import is_above, max_random_accuracy, max_random_tail
 from evaluator.schemas import declare
 
-HELD_OUT_PREDICTION = declare(  # after the columns that rows are grouped by
-    predictor=pl.String(),  # "standard" | "max": above that baseline; "standard tail" | "max tail": a score
+HELD_OUT_PREDICTION = declare(  # columns after the grouping columns
+    predictor=pl.String(),  # "standard" | "max": verdict, above this baseline; "standard tail" | "max tail": score
     n_trials=pl.Int64(),
-    held_out_share=pl.Float64(),  # of trials whose held-out accuracy is above the standard baseline
-    accuracy=pl.Float64(),  # this and the next two are null for scores, and NaN for 0 / 0
+    held_out_share=pl.Float64(),  # share of trials whose held-out accuracy is above the standard baseline
+    accuracy=pl.Float64(),  # accuracy, precision and recall are null for scores, and NaN for 0 / 0
     precision=pl.Float64(),
     recall=pl.Float64(),
     auroc=pl.Float64(),  # NaN where all trials have one outcome
@@ -36,7 +35,8 @@ HELD_OUT_PREDICTION = declare(  # after the columns that rows are grouped by
 
 VERDICTS = {"standard": "above_standard_on_train", "max": "above_max_on_train"}
 SCORES = {"standard tail": "log10_standard_tail", "max tail": "log10_max_tail"}
-"""Predictor -> column of HELD_OUT_TRIALS; the smaller a tail, the stronger the evidence against guessing."""
+"""Predictors (verdicts and scores) with their columns of HELD_OUT_TRIALS; a smaller tail is stronger evidence against
+guessing."""
 
 OUTCOME = "above_standard_on_test"
 
@@ -45,13 +45,13 @@ def held_out_prediction(trials: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
     """Return accuracy, precision, recall, AUROC and AUPR of predicting that held-out accuracy is above chance.
 
     Args:
-        trials: HELD_OUT_TRIALS; only the predictors' columns, the outcome and `by` are read.
-        by: columns to group by; none for one row a predictor.
+        trials: HELD_OUT_TRIALS; only the columns of the predictors, OUTCOME and `by` are read.
+        by: columns to group by; none: one row a predictor.
 
     Returns:
-        The `by` columns and HELD_OUT_PREDICTION, groups in order of first appearance. Verdicts are predictions and,
-        taken as scores of 0 and 1, have areas as well; tails are scores only. Scores by the distribution function would
-        give the same areas, because it is monotone in the tail.
+        The `by` columns and HELD_OUT_PREDICTION, groups in order of first appearance. Verdicts are predictions, and
+        have areas as scores of 0 and 1; tails are scores only. The distribution function as score would give the same
+        areas, because it is monotone in the tail.
 
     Source: Yauney & Mimno 2024, section 5.2, figure 5 and tables 3 and 4.
     """
@@ -80,7 +80,7 @@ def _scores(predicted: pl.Series, outcome: pl.Series) -> dict[str, float]:
 
 
 class Curves(NamedTuple):
-    """Points of both curves: one for a threshold above all scores, then one for each score, from the highest down."""
+    """Points of the ROC and precision-recall curves: for a threshold above all scores, then for each lower score."""
 
     false_positive_rate: Floats
     true_positive_rate: Floats  # also the recall
@@ -88,17 +88,17 @@ class Curves(NamedTuple):
 
 
 def areas(score: npt.ArrayLike, outcome: npt.ArrayLike) -> dict[str, float]:
-    """Return the areas under both curves.
+    """Return the areas under the ROC curve (auroc) and under the precision-recall curve (aupr).
 
     Args:
-        score: [trials], higher for trials that are predicted to have outcome 1. A prediction of 0 or 1 is a score too.
+        score: [trials], higher for trials that are predicted to have outcome 1; may be predictions of 0 or 1.
         outcome: [trials], 0 or 1, or booleans.
 
     Returns:
-        auroc: the probability that a trial of outcome 1 scores higher than one of outcome 0, where equal scores count
-            half. NaN where all trials have one outcome. Source: Hanley & McNeil 1982.
+        auroc: the probability that a trial of outcome 1 scores higher than a trial of outcome 0, where equal scores
+            count half. NaN where all trials have the same outcome. Source: Hanley & McNeil 1982.
         aupr: the mean precision over thresholds, weighted by the increase in recall; NaN where no trial has outcome 1.
-            This is the sum over steps of scikit-learn's `average_precision_score`, which Yauney & Mimno 2024 report;
+            This is the step-wise sum of scikit-learn's `average_precision_score`, which Yauney & Mimno 2024 report;
             linear interpolation would be too optimistic.
     """
     curves = ranking_curves(score, outcome)
@@ -108,14 +108,18 @@ def areas(score: npt.ArrayLike, outcome: npt.ArrayLike) -> dict[str, float]:
 
 
 def ranking_curves(score: npt.ArrayLike, outcome: npt.ArrayLike) -> Curves:
-    """Compute the ROC and the precision-recall curve, one point for equal scores. Rates 0 / 0 are NaN."""
+    """Compute the ROC and the precision-recall curve, with one point for each distinct score; rates of 0 / 0 are NaN.
+
+    Args:
+        score, outcome: as for areas.
+    """
     scores, outcomes = np.asarray(score, dtype=np.float64), np.asarray(outcome, dtype=np.bool_)
     assert scores.shape == outcomes.shape, "one score a trial"
     assert not np.isnan(scores).any(), "a score that is not a number has no rank"
     # Equal scores form one group; groups are numbered from the highest score down.
     _, group = np.unique(-scores, return_inverse=True)
     n_groups = int(group.max()) + 1 if len(group) else 0
-    # Trials, and trials of outcome 1, at or above each threshold.
+    # Number of trials, and of trials with outcome 1, at or above each threshold.
     positives = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=n_groups))])
     true_positives = np.concatenate([[0.0], np.cumsum(np.bincount(group, weights=outcomes, minlength=n_groups))])
     with np.errstate(invalid="ignore"):
@@ -127,8 +131,8 @@ def ranking_curves(score: npt.ArrayLike, outcome: npt.ArrayLike) -> Curves:
 
 
 CORRECTNESS = ["experiment", "prompt", "example", "correct"]
-"""Columns of answers: name of the search, as "known_unknowns/4-shot"; prompt; example that it was scored on, which is
-never one of its demonstrations; whether the answer is right."""
+"""Columns of answers: name of the search, such as "known_unknowns/4-shot"; id of the prompt; id of the example that the
+prompt was scored on, which is never a demonstration of the prompt; whether the answer is right."""
 
 CHANCES = declare(
     experiment=pl.String(),
@@ -139,25 +143,25 @@ CHANCES = declare(
 HELD_OUT_KEY = ["experiment", "tries", "split"]
 HELD_OUT_SEARCHES = declare(
     experiment=pl.String(),
-    tries=pl.Int64(),  # number of prompts to search
-    split=pl.Int64(),  # from 0
+    tries=pl.Int64(),  # requested number of prompts to search
+    split=pl.Int64(),  # index of the split, from 0
     n_prompts=pl.Int64(),  # number of prompts searched: `tries`, or all prompts if there are fewer
-    prompt=pl.Int64(),  # the best on the train part; of ties, the lowest id
-    n_train=pl.Int64(),  # examples of the train part that this prompt was scored on
-    correct_train=pl.Int64(),
+    prompt=pl.Int64(),  # id of the best prompt on the train part; of ties, the lowest id
+    n_train=pl.Int64(),  # number of train examples that this prompt was scored on
+    correct_train=pl.Int64(),  # number of these with a right answer
     n_test=pl.Int64(),
     correct_test=pl.Int64(),
     train_chances=pl.List(pl.Float64()),  # distinct chances of the experiment's examples, ascending
-    train_counts=pl.List(pl.Int64()),  # how many of the n_train examples have each
+    train_counts=pl.List(pl.Int64()),  # number of the n_train examples with each of train_chances
     standard_on_train=pl.Float64(),  # mean chance of the n_train examples
     standard_on_test=pl.Float64(),
 )
 HELD_OUT_TRIALS = declare(
     **HELD_OUT_SEARCHES,
     max_random_on_train=pl.Float64(),  # expected accuracy of the best of n_prompts random classifiers
-    log10_standard_tail=pl.Float64(),  # probability that one random classifier has correct_train or more right
-    log10_max_tail=pl.Float64(),  # the same for the best of n_prompts random classifiers
-    above_standard_on_train=pl.Boolean(),  # accuracy strictly more than the baseline
+    log10_standard_tail=pl.Float64(),  # log10 probability that one random classifier has correct_train or more right
+    log10_max_tail=pl.Float64(),  # log10 probability for the best of n_prompts random classifiers
+    above_standard_on_train=pl.Boolean(),  # whether the accuracy is strictly above the baseline
     above_max_on_train=pl.Boolean(),
     above_standard_on_test=pl.Boolean(),
 )
@@ -166,12 +170,12 @@ TRAIN_SHARE = 0.75
 """Share of the examples in the train part, rounded down to whole examples."""
 
 SETTING = ["train_chances", "train_counts", "n_prompts", "correct_train"]
-"""Columns that determine the baselines and tails of a search."""
+"""Columns that determine the train baseline and the tails of a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One set of prompts and the examples they were scored on."""
+    """A set of prompts and the examples that they were scored on, as arrays."""
 
     name: str
     prompts: Ints  # [prompts], ids, ascending
@@ -188,24 +192,26 @@ def held_out_trials(
     n_splits: int = 100,
     seed: int = 0,
 ) -> pl.DataFrame:
-    """Search for the best prompt of every split, and judge it by the baselines on the train and the test part.
+    """Search for the best prompt in every split, and compare it with the baselines on the train and the test part.
 
     Args:
-        correctness: CORRECTNESS, in any order and any integer width, without prompts of the same text, so that each
+        correctness: CORRECTNESS, in any order and any integer width, without two prompts of the same text, so that each
             prompt counts as one try. `experiment` may be categorical.
-        chances: CHANCES, a row for every example of every experiment.
-        tries: numbers of prompts to search, each in all splits. If there are fewer prompts, all are searched and the
-            baselines are for their number.
-        n_splits: random splits of the examples of each experiment.
-        seed: the splits of an experiment depend only on this, its name, and its examples and prompts.
+        chances: CHANCES, one row for every example of every experiment.
+        tries: numbers of prompts to search; each number is searched in all splits. If there are fewer prompts, all are
+            searched and the baselines are for their number.
+        n_splits: number of random splits of the examples of each experiment.
+        seed: seed of the splits and of the order in which prompts are tried. Both depend only on the seed, n_splits,
+            the experiment's name, and its numbers of examples and prompts.
 
     Returns:
         HELD_OUT_TRIALS, one row for each experiment, number of tries and split, sorted by these. An accuracy is above a
-        baseline if it is strictly more (max_random.is_above); both count only examples that the prompt was scored on.
+        baseline if it is strictly larger (max_random.is_above); both are over the examples that the prompt was scored
+        on.
 
-    Raises DatasetError when rows are repeated or missing, or a part of a split would be empty.
-    Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and
-    takes 200 tries where fewer prompts are possible.
+    Raises DatasetError for repeated or missing rows, and where a part of a split would be empty.
+    Source: Yauney & Mimno 2024, section 5.2. Their released script counts demonstrations among the examples, and uses
+    200 tries where fewer prompts are possible.
     """
     experiments = read_experiments(correctness, chances)
     return with_baselines(pl.concat(search(each, tries, n_splits=n_splits, seed=seed) for each in experiments))
@@ -224,7 +230,7 @@ def read_experiments(correctness: pl.LazyFrame, chances: pl.DataFrame) -> Iterat
 
 
 def _experiment(name: str, rows: pl.DataFrame, chances: pl.DataFrame) -> Experiment:
-    # Ids become indices of the arrays [prompts, examples].
+    # Map ids of prompts and examples to indices of arrays [prompts, examples].
     prompts, prompt = np.unique(rows["prompt"].to_numpy(), return_inverse=True)
     examples, example = np.unique(rows["example"].to_numpy(), return_inverse=True)
     scored = np.zeros((len(prompts), len(examples)), dtype=np.bool_)
@@ -251,12 +257,16 @@ def _chance_of(name: str, examples: Ints, chances: pl.DataFrame) -> Floats:
 
 
 def search(experiment: Experiment, tries: Sequence[int], *, n_splits: int = 100, seed: int = 0) -> pl.DataFrame:
-    """Return the best prompt of every (tries, split): rows of HELD_OUT_SEARCHES.
+    """Return the best prompt for every number of tries and split: rows of HELD_OUT_SEARCHES.
 
-    The prompts to try are drawn at random for each split; those of fewer tries are also among those of more tries.
-    The best has the highest accuracy on the train part; of ties, the lowest id.
+    The prompts to try are drawn at random for each split; a smaller number of tries uses a subset of the prompts of a
+    larger number. The best prompt has the highest accuracy on the train part; of ties, the lowest id.
 
-    Raises DatasetError if a part would be empty.
+    Args:
+        experiment: prompts with their scored examples.
+        tries, n_splits, seed: as for held_out_trials.
+
+    Raises DatasetError where a part would be empty.
     """
     n_prompts, n_examples = experiment.scored.shape
     n_train = train_size(n_examples)
@@ -267,13 +277,14 @@ def search(experiment: Experiment, tries: Sequence[int], *, n_splits: int = 100,
         )
     rng = np.random.default_rng((seed, zlib.crc32(experiment.name.encode())))
     in_train = _orders(rng, n_splits, n_examples) < n_train  # [splits, examples]
-    order = _orders(rng, n_splits, n_prompts)  # [splits, prompts], in which prompts are tried
-    # Counts [prompts, splits]; float32 holds whole numbers up to 2^24 exactly, and is multiplied by BLAS.
+    order = _orders(rng, n_splits, n_prompts)  # [splits, prompts], position of each prompt in the order of tries
+    # Counts [prompts, splits] as matrix products by BLAS; float32 holds whole numbers up to 2^24 exactly.
     train = in_train.T.astype(np.float32)
     n_scored, n_correct = (table.astype(np.float32) @ train for table in (experiment.scored, experiment.correct))
     with np.errstate(invalid="ignore", divide="ignore"):
         accuracy = np.where(n_scored > 0, n_correct.astype(np.float64) / n_scored, -1.0)
-    # Prompts that are not tried get -2, less than the -1 of unscored ones; argmax takes the lowest id of ties.
+    # Untried prompts get -2, below the -1 of tried prompts without scored train examples; argmax takes the lowest id
+    # of ties.
     best = np.array([np.where(np.less(order.T, n_tries), accuracy, -2.0).argmax(axis=0) for n_tries in tries])
     return _search_rows(experiment, in_train, np.asarray(tries), best)
 
@@ -289,7 +300,13 @@ def _orders(rng: np.random.Generator, n_splits: int, size: int) -> Ints:
 
 
 def _search_rows(experiment: Experiment, in_train: Bools, tries: Ints, best: Ints) -> pl.DataFrame:
-    """Build rows of HELD_OUT_SEARCHES from the index of the best prompt [tries, splits]."""
+    """Build rows of HELD_OUT_SEARCHES.
+
+    Args:
+        in_train: [splits, examples].
+        tries: [tries].
+        best: [tries, splits], index of the best prompt.
+    """
     n_tries, split = np.broadcast_to(tries[:, None], best.shape).ravel(), np.tile(np.arange(best.shape[1]), len(best))
     best = best.ravel()
     scored, correct, train = experiment.scored[best], experiment.correct[best], in_train[split]
@@ -323,8 +340,8 @@ def _search_rows(experiment: Experiment, in_train: Bools, tries: Ints, best: Int
 
 
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
-    """Turn HELD_OUT_SEARCHES into HELD_OUT_TRIALS: add baselines, tails and verdicts to every search."""
-    # Compute each distinct setting once; examples of one chance are binomial, and computed many together.
+    """Add baselines, tails and verdicts to HELD_OUT_SEARCHES; return HELD_OUT_TRIALS."""
+    # Compute each distinct setting once, and settings with the same number of distinct chances together.
     settings = searches.select(SETTING).unique(maintain_order=True)
     kinds = settings.group_by(pl.col("train_chances").list.len(), maintain_order=True)
     baselines = pl.concat(_baselines(kind) for _, kind in kinds)
@@ -339,13 +356,13 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _baselines(settings: pl.DataFrame) -> pl.DataFrame:
-    """Add the maximum random baseline and both tails to settings, which have the same number of distinct chances."""
+    """Add the maximum random baseline and both tails to SETTING rows with the same number of distinct chances."""
     chances, counts = settings["train_chances"], settings["train_counts"]
     tries, correct, n = (column.to_numpy() for column in (*settings["n_prompts", "correct_train"], counts.list.sum()))
     chance: Floats | list[Floats] = chances.list.first().to_numpy()
     if len(chances[0]) > 1:
         chance = [np.repeat(row, count) for row, count in zip(chances.to_list(), counts.to_list(), strict=True)]
-    # Both tails in one call, because most of the time goes into the distribution.
+    # Compute both tails in one call, because computing the distribution takes most of the time.
     tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
     return settings.with_columns(
         max_random_on_train=pl.Series(np.asarray(max_random_accuracy(n, chance, tries))),

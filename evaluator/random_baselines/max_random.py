@@ -1,29 +1,29 @@
-"""Compute the distribution of the best of several random classifiers: expected accuracy, tails and quantiles.
+"""Compute the distribution of the best of several random classifiers, and test accuracies against it.
 
 A random classifier has X of n examples right; X is binomial, or Poisson binomial where chances differ between examples.
-With F its distribution function, the best of t classifiers has at most k right with probability F(k)^t: the maximum
-order statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, and appendix A.
+If F is the distribution function of X, the best of t classifiers has at most k right with probability F(k)^t: the
+maximum order statistic. Source: Yauney and Mimno 2024, section 3, equations 2 to 11, and appendix A.
 
-Every function returns a number for one setting, and an array for arrays of settings, which broadcast:
+The functions max_random_... compute expected accuracy, tails, masses and quantiles. They return a result for one
+setting (n, chance, tries), and an array for arrays of settings, which broadcast:
 
 - n, from 1 to 10,000,000, and tries, from 1 to 1e15: whole numbers, which may be floats.
 - chance, between 0 and 1. With one n: a number; or a sequence of n numbers, one per example; or counts per number of
   choices, {2: 50, 5: 30}. With an array of n: numbers that broadcast with it, one per setting. A list of sequences or
-  of counts is one per setting, whatever n is.
+  of counts has one entry per setting, whether n is a number or an array.
 
-Anything else raises BaselineError. Results have a relative error below 1e-9 (tests/random_baselines), tails also where
-1 - F(k)^t would have lost every digit. Masses are summed over the whole distribution, which is faster than SciPy's
-incomplete beta function (benchmarks/columnar/max_random.py has the times).
+All other arguments raise BaselineError. Results have a relative error below 1e-9 (tests/random_baselines), tails also
+where 1 - F(k)^t would have lost every digit. Masses are summed over the whole distribution, which is faster than
+SciPy's incomplete beta function (benchmarks/columnar/max_random.py has the times).
 
-expected_maximum and expected_maximum_of_draws take the values of prompts instead of chances, and return the expected
-best of some of them.
+expected_maximum and expected_maximum_of_draws take the accuracies of prompts instead of chances, and return the
+expected best accuracy of some of these prompts.
 
-Test whether accuracies are better than uniform guessing, and compute how many queries such a test needs.
-
-The test is the tail of the maximum random baseline: the probability that the best of as many random classifiers as
-prompts were tried has at least as many right answers (Yauney & Mimno 2024, appendix A). A run makes many such tests, so
-the p-values are corrected for their number by Holm's procedure: the probability that any accuracy that is guessing is
-called better than that is TAIL_TO_TELL at most.
+with_tests tests whether accuracies are better than uniform guessing, and queries_needed computes how many queries such
+a test needs. The p-value is the tail of the maximum random baseline: the probability that the best of t random
+classifiers, t the number of prompts tried, has at least as many right answers (Yauney & Mimno 2024, appendix A). A run
+makes many such tests, so the p-values are corrected for their number by Holm's procedure: the probability that any
+accuracy of pure guessing is called better than guessing is at most TAIL_TO_TELL.
 """
 
 import math
@@ -55,9 +55,10 @@ from evaluator.statistics.selective import proportion_interval
 
 
 def max_random_accuracy(n: Numbers, chance: Chance, tries: Numbers = 1) -> float | Floats:
-    """Return the expected accuracy of the best of `tries` random classifiers, in [0, 1]; for one, the mean chance.
+    """Return the expected accuracy of the best of `tries` random classifiers, in [0, 1]; for one try, the mean chance.
 
-    (1/n) sum over k >= 1 of P(max >= k): the paper's (1/n) sum of k P(max = k), equation 8, without its differences.
+    It is computed as (1/n) sum over k >= 1 of P(max >= k), which equals equation 8 of the paper, (1/n) sum of
+    k P(max = k), without differences of probabilities.
     """
     settings = read_settings(n, chance, tries)
     expected = np.empty(len(settings.row))
@@ -73,9 +74,9 @@ def max_random_tail(
     """Return P(the best of `tries` random classifiers has `correct` or more right) = 1 - F(correct - 1)^t.
 
     Args:
-        correct: whole numbers from 0 to n. An accuracy raises an error that names the nearest counts, because
-            n x accuracy is often not exactly the count in floating point.
-        log10: return the logarithm, which stays exact where the probability itself would be 0.
+        correct: numbers of right answers, whole numbers from 0 to n. An accuracy raises an error that names the nearest
+            counts, because n x accuracy is often not exactly the count in floating point.
+        log10: return the base-10 logarithm, which stays accurate where the probability itself would underflow to 0.
     """
     settings = read_settings(n, chance, tries, require_numbers("correct", correct))
     require_counts(settings.extra, settings.n)
@@ -111,7 +112,7 @@ def max_random_cdf(n: Numbers, chance: Chance, tries: Numbers = 1) -> Floats:
 def max_random_quantile(q: Numbers, n: Numbers, chance: Chance, tries: Numbers = 1) -> int | Ints:
     """Return the smallest k with P(the best of `tries` has at most k right) >= q, for q between 0 and 1.
 
-    A q that equals such a probability to twelve digits counts as reached, to allow for rounding.
+    To allow for rounding, a probability whose logarithm equals log q to twelve digits counts as reaching q.
     """
     settings = read_settings(n, chance, tries, require_probabilities("q", q))
     counts = np.empty(len(settings.row), dtype=np.int64)
@@ -121,7 +122,7 @@ def max_random_quantile(q: Numbers, n: Numbers, chance: Chance, tries: Numbers =
 
 
 def _log_powers(settings: Settings) -> Iterator[tuple[Ints, Floats]]:
-    """Yield the indices of a block of settings, and their log F(k)^t, [block, k]; 0 from the n of a setting on."""
+    """Yield the indices of a block of settings, and log F(k)^t for these settings, [block, k]; 0 for k >= n."""
     for rows, members in settings.blocks():
         log_cdf = _log_cdf(settings.distributions.pmf(rows))
         step = max(1, BLOCK // log_cdf.shape[1])
@@ -131,7 +132,7 @@ def _log_powers(settings: Settings) -> Iterator[tuple[Ints, Floats]]:
 
 
 def _log_cdf(pmf: Floats) -> Floats:
-    """Return log P(X <= k) of each row, summed from the side with the smaller sum, so that neither end loses digits."""
+    """Return log P(X <= k) of each row, summed from the end with the smaller sum, so that no value loses digits."""
     above = np.pad(_survival(pmf)[:, 1:], ((0, 0), (0, 1)))
     with np.errstate(divide="ignore"):
         from_below = np.log(np.cumsum(pmf, axis=1))
@@ -139,13 +140,18 @@ def _log_cdf(pmf: Floats) -> Floats:
 
 
 def _log_minus_log_below(settings: Settings, rows: slice, members: Ints) -> Floats:
-    """Return log(-log P(X < correct)) of the settings `members`; for P near 1, it is the log of the tail of one try."""
+    """Return log(-log P(X < correct)) of the settings `members`; for P near 1, this is the log tail of one classifier.
+
+    Args:
+        rows: rows of the distributions of these settings.
+        members: indices of the settings.
+    """
     at = settings.row[members] - rows.start, settings.extra[members].astype(np.int64)
     pmf = settings.distributions.pmf(rows)
     below = np.pad(_log_cdf(pmf), ((0, 0), (1, 0)), constant_values=-np.inf)[at]
     with np.errstate(divide="ignore"):
         result: Floats = np.log(-below)
-    # Compute a tail again from log masses if it is too small to have all digits.
+    # Compute tails that are too small to have all their digits again, from log masses.
     far = _survival(pmf)[at] < SMALLEST
     if far.any():
         first, last = at[1][far].min(), at[1][far].max()
@@ -169,13 +175,14 @@ def _log_one_minus_exp(log_exponent: Floats) -> Floats:
 
 
 def expected_maximum(values: npt.ArrayLike, tries: npt.ArrayLike) -> Floats:
-    """Return the mean of the highest value over all subsets of `tries` prompts, exactly; shape of `tries`.
+    """Return the exact mean of the highest value over all subsets of `tries` prompts; shape of `tries`.
 
     Args:
         values: [prompts], one accuracy or count a prompt, in any order.
-        tries: whole numbers from 1 to the number of prompts; the last gives the highest value.
+        tries: whole numbers from 1 to the number of prompts; with all prompts, the result is the highest value.
 
-    The highest of m prompts out of T is at most v with probability C(N, m) / C(T, m), where N prompts have at most v.
+    The highest of m prompts out of T is at most v with probability C(N, m) / C(T, m), where N is the number of prompts
+    with a value of at most v.
     """
     distinct, at_most = _steps(values)
     n_prompts, n_tries = np.size(values), np.asarray(tries)
@@ -202,7 +209,7 @@ def expected_maximum_of_draws(values: npt.ArrayLike, tries: npt.ArrayLike) -> Fl
 
 
 def _steps(values: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return the distinct values, ascending, and for each but the highest, how many prompts have at most it."""
+    """Return the distinct values, ascending, and for each but the highest, the number of prompts at or below it."""
     distinct, counts = np.unique(np.asarray(values, dtype=np.float64), return_counts=True)
     assert len(distinct), "there is at least one prompt"
     return distinct, counts.cumsum()[:-1].astype(np.float64)
@@ -216,42 +223,43 @@ def _mean(distinct: Floats, at_most: Floats) -> Floats:
 Verdict = Literal["below both", "between", "above both"]
 """Position of an accuracy relative to the standard random baseline (chance) and the maximum random baseline.
 
-It compares with expected accuracies, as Yauney & Mimno 2024 do, and is no test: guessing is "above both" in a third to
-a half of all experiments. The test is with_tests."""
+It compares with expected accuracies, as Yauney & Mimno 2024 do, and is not a statistical test: pure guessing is "above
+both" in a third to a half of all experiments. The test is with_tests."""
 
 TAIL_TO_TELL = 0.05
-"""A result is distinguished from guessing when the best random classifier reaches it with at most this probability."""
+"""Level of the test: the largest probability of a result under guessing at which it is called better than guessing."""
 
 POWER = 0.8
-"""Probability with which a classifier should be distinguished from guessing; both numbers are conventional (Cohen 1992,
-"A power primer")."""
+"""Probability with which a classifier should be distinguished from guessing. This number and TAIL_TO_TELL are
+conventional (Cohen 1992, "A power primer")."""
 
 ROUNDING = 1e-12
-"""Accuracies this close are equal: k / n and a mean of chances can differ by rounding when they are the same number."""
+"""Accuracies this close are equal: k / n and a mean of chances that are the same number can differ by rounding."""
 
 ASSURANCE = 0.8
-"""Confidence of the lower bound that n_needed is planned with."""
+"""Confidence level of the lower bound of accuracy from which n_needed is computed."""
 
 NEAREST = 1e-5
-"""A lower bound this close to chance is not above it: no run has the examples, beyond 10^10, that would tell."""
+"""A lower bound this close to chance counts as not above it: distinguishing the two would take more than 10^10
+examples."""
 
 
 def is_above(accuracy: pl.Expr, baseline: pl.Expr) -> pl.Expr:
-    """Test whether an accuracy is above a baseline: strictly more, by more than ROUNDING. Null where an argument is.
+    """Return whether an accuracy exceeds a baseline by more than ROUNDING. Null where an argument is null.
 
-    Every verdict uses this rule, except those reproduced from a paper with a different rule. Two shares of
+    Every verdict uses this rule, except verdicts reproduced from a paper with a different rule. Two different shares of
     settings.MAX_EXAMPLES examples are further apart than ROUNDING.
     """
     return accuracy > baseline + ROUNDING
 
 
 def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
-    """Return a Verdict: "between" is above chance, but not above the expected accuracy of the best of all tries.
+    """Return the Verdict of an accuracy; "between" is above chance, but not above the maximum random baseline.
 
-    An accuracy equal to a baseline is not above it. Null where an argument is.
+    An accuracy equal to a baseline is not above it. Null where an argument is null.
 
-    Source: Yauney & Mimno 2024, table 1: "better than" both baselines, or the standard one alone. Their code
-    (`full-results.py`) differs in one case: an accuracy that equals chance counts as above it there.
+    Source: Yauney & Mimno 2024, table 1: "better than" both baselines, or only the standard baseline. Their code
+    (`full-results.py`) differs in one case: there, an accuracy that equals chance counts as above it.
     """
     above_chance, above_max = (is_above(accuracy, baseline).cast(pl.Int64) for baseline in (chance, max_random))
     n_above = above_chance * (1 + above_max)
@@ -259,9 +267,10 @@ def verdict(accuracy: pl.Expr, chance: pl.Expr, max_random: pl.Expr) -> pl.Expr:
 
 
 def verdict_counts() -> dict[str, pl.Expr]:
-    """Return how many accuracies of a group are above chance, above both baselines, and between them.
+    """Return expressions that count the accuracies of a group above chance, above both baselines, and between them.
 
-    `flipped_share` is the share of accuracies above chance that are not above the other baseline; null without any.
+    `flipped_share` is the share of accuracies above chance that are not above the maximum random baseline; null if no
+    accuracy is above chance.
 
     Source: Yauney & Mimno 2024, section 5.1: 255 above the standard baseline, 199 above both, 56 disagreements, 22.0%.
     """
@@ -276,27 +285,31 @@ def verdict_counts() -> dict[str, pl.Expr]:
 
 @lru_cache(maxsize=2**14)
 def queries_needed(accuracy: float | None, chance: float, tries: float = 1, n_tests: int = 1) -> int | None:
-    """Return how many queries tell a classifier of this true accuracy from the best of `tries` random ones.
+    """Return the number of queries that distinguish a classifier from the best of `tries` random classifiers.
 
-    On that many queries its number of correct answers is, with probability POWER or more, one that the best random
-    classifier reaches with probability TAIL_TO_TELL / n_tests or less, which keeps this power under Holm's correction,
-    whatever the other tests show. Both probabilities are exact. Because counts are whole,
-    the power is a sawtooth in the number of queries: the result suffices and one query fewer does not, but some
-    slightly smaller numbers may suffice too, and some slightly larger ones may not.
+    With this number of queries, the test rejects with probability POWER or more: the classifier has so many correct
+    answers that the best random classifier reaches them with probability TAIL_TO_TELL / n_tests or less. At this level
+    the power holds under Holm's correction, whatever the results of the other tests. Both probabilities are exact.
+    Because counts are whole numbers, the power is a sawtooth in the number of queries: the result suffices and one
+    query fewer does not, but some slightly smaller numbers may suffice too, and some slightly larger ones may not.
 
-    Where chances differ between queries, give their mean: counts more than one away from it are then rarer than
-    assumed here (Hoeffding 1956, "On the distribution of the number of successes in independent trials"), so no more
-    are needed.
+    Args:
+        accuracy: true accuracy of the classifier, or None.
+        chance: chance of every query. Where chances differ, give their mean: counts more than one away from the mean
+            count are then rarer than assumed (Hoeffding 1956, "On the distribution of the number of successes in
+            independent trials"), so no more queries are needed.
+        tries: number of random classifiers.
+        n_tests: number of tests that p-values are corrected for.
 
-    None for an accuracy that is unknown or not above chance, which no number of queries would tell from it.
+    Returns None for an accuracy that is None or not above chance (by NEAREST): no number of queries suffices.
 
-    Source: p_max of Yauney & Mimno 2024, appendix A, taken as a test: 1 - F(c - 1)^tries <= level is
+    Source: p_max of Yauney & Mimno 2024, appendix A, used as a test: 1 - F(c - 1)^tries <= level is equivalent to
     P(X >= c) <= 1 - (1 - level)^(1 / tries) for one random classifier.
     """
     if accuracy is None or not accuracy > chance + NEAREST:
         return None
     one_tail = -math.expm1(math.log1p(-TAIL_TO_TELL / n_tests) / tries)
-    # Double until it suffices, then bisect between the last two.
+    # Double the number of queries until it suffices, then bisect between the last two numbers.
     enough = 1
     while not _tells(enough, accuracy, chance, one_tail):
         enough *= 2
@@ -305,8 +318,8 @@ def queries_needed(accuracy: float | None, chance: float, tries: float = 1, n_te
 
 
 def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
-    """Return whether n queries suffice: see queries_needed."""
-    # The largest count that guessing still reaches too often; a result must be above it.
+    """Return whether n queries suffice, as queries_needed defines it."""
+    # The largest count that one random classifier reaches too often; a result must be above it.
     too_common = bisect_left(range(1, n + 1), True, key=lambda right: _at_least(right, n, chance) <= one_tail)
     return too_common < n and _at_least(too_common + 1, n, accuracy) >= POWER
 
@@ -317,28 +330,30 @@ def _at_least(k: int, n: int, p: float) -> float:
 
 
 def with_tests(rows: pl.DataFrame, family: Sequence[str] = (), further: Sequence[str] = ()) -> pl.DataFrame:
-    """Add schemas.TEST_OF_GUESSING to accuracies.
+    """Test accuracies against uniform guessing: add schemas.TEST_OF_GUESSING to the rows.
 
-    The family of tests that p-values are corrected over are all rows with a tail that agree in the columns `family`,
-    and the p-values in the columns `further` of the same rows, which get a column NAME_holm each.
+    P-values are corrected together over all rows that have a tail and agree in the columns `family`.
 
     Args:
         rows: log10_tail (null where there is no test), n_right (whole number of correct queries), n_queries, chance,
-            tries, and n_chosen_from: the number of prompts whose highest accuracy this is, 1 for an accuracy or a mean
-            that was not chosen.
+            tries, and n_chosen_from: the number of prompts from which the best accuracy was chosen; 1 for an accuracy
+            or a mean that was not chosen.
+        family: columns that identify the tests to correct together; none: all rows.
+        further: columns with p-values of further tests of the same rows, which are corrected together with these
+            tests; the result has a column NAME_holm for each.
 
-    A run is planned with a lower bound of the true accuracy, because the accuracy itself is too high where it is the
-    best of several (winner's curse), and as likely too high as too low where it is not. The bound is Clopper and
-    Pearson's at error (1 - ASSURANCE) / n_chosen_from, which by Bonferroni's inequality holds for all prompts at once
-    and so for the best, with confidence ASSURANCE. n_needed is the number of queries on which a run with as many tries
-    and tests calls a classifier of that accuracy better than uniform guessing with probability POWER. It is null where
-    the bound is not above chance: such a run does not say whether any number of queries is enough.
+    n_needed is planned with a lower bound of the true accuracy, because an observed accuracy is too high if it is the
+    best of several (winner's curse), and otherwise as likely too high as too low. The bound is Clopper and Pearson's
+    with error (1 - ASSURANCE) / n_chosen_from, which by Bonferroni's inequality holds for all prompts at once, and so
+    for the best prompt, with confidence ASSURANCE. n_needed is the number of queries on which a run with the same
+    number of tries and tests calls a classifier of this accuracy better than uniform guessing with probability POWER.
+    It is null where the bound is not above chance: such a run cannot say whether any number of queries is enough.
 
     Source of planning by a lower bound: Perugini, Gallucci & Costantini 2014, "Safeguard power as a protection against
     imprecise power estimates", Perspectives on Psychological Science 9.
     """
     tested = rows.with_columns(p_value=pl.lit(10.0).pow(pl.col("log10_tail")))
-    # All p-values one below the other, so that they are corrected together.
+    # Stack the p-values of all tests in one column, so that they are corrected together.
     stacked = pl.concat([tested.select(*family, p=name) for name in ("p_value", *further)])
     corrected, n_tests = holm(pl.col("p")), pl.col("p").count().cast(pl.Int64)
     if family:

@@ -1,10 +1,9 @@
-"""Check arguments, broadcast them to settings, and store each distinct distribution once.
+"""Read arguments as settings of random baselines, and compute the distributions of the number of right answers.
 
-Compute the masses of distributions of the number of right answers: binomial, and Poisson binomial.
-
-The Poisson binomial distribution is that of examples with different chances. SciPy has it as well
-(stats.poisson_binom): its masses are right, but its upper tails are 1 minus a sum, and with many different chances it
-is slower (benchmarks/columnar/max_random.py has the times).
+Arguments are checked and broadcast to settings, and each distinct distribution is stored once. Distributions are
+binomial where all examples have the same chance, and Poisson binomial where chances differ. SciPy has the Poisson
+binomial as well (stats.poisson_binom): its masses are right, but its upper tails are 1 minus a sum, and with many
+different chances it is slower (benchmarks/columnar/max_random.py has the times).
 """
 
 import math
@@ -20,10 +19,10 @@ from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import BaselineError
 
 SMALLEST = 1e-300
-"""Masses below this have lost digits; their logs are computed from a tilted distribution."""
+"""Masses below this have lost digits; their logarithms are computed from a tilted distribution."""
 
 NEGLIGIBLE_NATS = 40.0
-"""A mass so much smaller than another changes none of its 16 digits."""
+"""Difference of log masses at which adding the smaller mass changes none of the 16 digits of the larger one."""
 
 
 class Distributions(NamedTuple):
@@ -31,21 +30,26 @@ class Distributions(NamedTuple):
 
     n: Ints  # [rows], numbers of examples
     mean_chance: Floats  # [rows]
-    pmf: Callable[[slice], Floats]  # masses [rows, max(n) + 1], 0 beyond the n of a row; inaccurate below SMALLEST
-    # Log masses in nats, however small, that P(X >= k) takes for any k from the first count to the last; others, and
-    # those beyond the n of a row, may be -inf.
+    pmf: Callable[[slice], Floats]  # masses [rows, max(n) + 1], 0 for k > n; inaccurate below SMALLEST
+    # Takes rows, and a first and a last count. Returns the log masses in nats, however small, that P(X >= k) needs for
+    # k from the first to the last count; other log masses may be -inf.
     log_pmf: Callable[[slice, int, int], Floats]
 
 
 class Chances(NamedTuple):
-    """Distinct chances, ascending, and the number of examples with each."""
+    """Distinct chances, ascending, and the number of examples with each chance."""
 
     chance: Floats
     counts: Ints
 
 
 def binomials(n: Ints, chance: Floats) -> Distributions:
-    """Return the distributions of n [rows], ascending, examples of one chance [rows]."""
+    """Return binomial distributions.
+
+    Args:
+        n: [rows], numbers of examples, ascending.
+        chance: [rows], chance of all examples of a row.
+    """
 
     def log_pmf(rows: slice, _first: int = 0, _last: int = 0) -> Floats:
         return binomial_log_pmf(n[rows], np.log(chance[rows]), np.log1p(-chance[rows]))
@@ -54,7 +58,7 @@ def binomials(n: Ints, chance: Floats) -> Distributions:
 
 
 def poisson_binomials(chances: Sequence[Chances]) -> Distributions:
-    """Return the distributions of examples of different chances, ascending in their number."""
+    """Return the Poisson binomial distributions of examples with these chances, one row an entry, ascending in n."""
     n = np.array([row.counts.sum() for row in chances], dtype=np.int64)
     return Distributions(
         n,
@@ -69,8 +73,8 @@ def poisson_binomials(chances: Sequence[Chances]) -> Distributions:
 def binomial_log_pmf(n: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
     """Return the log of C(n, k) p^k (1 - p)^(n - k) for k = 0, 1, ..., max(n), in nats; -inf where k > n.
 
-    No term is larger than n x max(1, |log p|), so the relative error of a mass is about n x 1e-16. Differences of log
-    factorials, which grow as n log n, would lose a digit more.
+    No term of the sum is larger than n x max(1, |log p|), so the relative error of a mass is about n x 1e-16.
+    Differences of log factorials, which grow as n log n, would lose one more digit.
 
     Args:
         n: [rows], numbers of trials.
@@ -89,14 +93,14 @@ def binomial_log_pmf(n: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
 
 
 def _log_choices(n: Ints, k: Ints, misses: Ints) -> Floats:
-    """Return log C(n, k) from n log n - k log k - (n - k) log (n - k) and the rests of the three log factorials."""
+    """Return log C(n, k) as n log n - k log k - (n - k) log (n - k) plus the remainders of the three log factorials."""
     rest = _log_factorial_rest(k[-1] + 1)
     entropy = k * np.log(np.maximum(k, 1) / n) + misses * np.log(np.maximum(misses, 1) / n)
     return np.asarray(rest[n] - rest[k] - rest[misses] - entropy)
 
 
 def _log_factorial_rest(size: int) -> Floats:
-    """Return the rest log k! - (k log k - k) for k = 0, 1, ..., size - 1; exact from k = 16 on by Stirling's series."""
+    """Return the remainder log k! - (k log k - k) for k = 0, 1, ..., size - 1; by Stirling's series from k = 16 on."""
     small = [math.lgamma(k + 1) - (k * math.log(k) - k if k else 0) for k in range(min(size, 16))]
     k = np.arange(16.0, size)
     series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / k**2) / k**2) / k**2) / k**2) / k
@@ -104,7 +108,7 @@ def _log_factorial_rest(size: int) -> Floats:
 
 
 def poisson_binomial_pmf(chances: Chances) -> Floats:
-    """Return the masses of the number of successes, [n + 1]."""
+    """Return the masses of the number of successes of a Poisson binomial distribution, [n + 1]."""
     return _convolved_pmf(chances.counts, np.log(chances.chance), np.log1p(-chances.chance))
 
 
@@ -112,13 +116,14 @@ def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None 
     """Return the log masses of the number of successes in nats, [n + 1], also where the masses would underflow.
 
     Multiplying the odds of every example by exp(theta) multiplies the mass at k by exp(theta k) and a constant
-    (exponential tilting). With theta such that the mean is k, masses up to about forty standard deviations away are
-    representable; a few such steps cover 0 to n. The masses rise to a mode and fall from there (log-concave).
+    (exponential tilting). If theta is chosen so that the mean is k, masses up to about forty standard deviations from k
+    are representable; a few such steps cover 0 to n. The masses rise to a mode and then fall (log-concave).
 
     Args:
-        chances: of the examples.
-        first: masses of fewer successes are -inf.
-        last: masses above it are -inf once all of them together change no digit of the mass at `last`; None: n.
+        chances: chances of the examples.
+        first: log masses of fewer successes are -inf.
+        last: log masses of more successes are -inf from where the remaining masses together change no digit of the mass
+            at `last`; None: n.
     """
     count, n = chances.counts, int(chances.counts.sum())
     log_miss = np.log1p(-chances.chance)
@@ -129,7 +134,7 @@ def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None 
         theta = _tilt(log_odds, count, min(max(mean, 0.5), n - 0.5))
         tilted_miss = -np.logaddexp(0, log_odds + theta)
         tilted = _convolved_pmf(count, tilted_miss + log_odds + theta, tilted_miss)
-        # Undo the tilt where the tilted masses have all their digits, and go on at the first other one.
+        # Undo the tilt where the tilted masses have all their digits, and continue at the first missing count.
         is_accurate = tilted[missing] > SMALLEST
         accurate, missing = missing[is_accurate], missing[~is_accurate]
         log_pmf[accurate] = np.log(tilted[accurate]) - theta * accurate + count @ (log_miss - tilted_miss)
@@ -141,17 +146,17 @@ def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None 
 
 
 def _tilt(log_odds: Floats, count: Ints, mean: float) -> float:
-    """Find the theta at which the tilted chances add up to `mean`."""
-    # At these ends all tilted chances are 0 or 1 in floating point.
+    """Return the theta at which the tilted chances add up to `mean`."""
+    # At the ends of this interval all tilted chances are 0 or 1 in floating point.
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
     excess = lambda theta: count @ np.exp(-np.logaddexp(0, -log_odds - theta)) - mean  # noqa: E731
     return float(brentq(excess, low, high, maxiter=1_000))
 
 
 def _convolved_pmf(count: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
-    """Convolve one binomial for each distinct chance, pair by pair; no subtraction, so that no digits are lost."""
+    """Convolve the binomials of all distinct chances, pair by pair, without subtractions, which would lose digits."""
     parts: list[Floats] = []
-    for size in np.unique(count):  # one call for all binomials of a size: there may be as many as examples
+    for size in np.unique(count):  # one call for all binomials of the same size: there may be as many as examples
         same_size = count == size
         parts += list(np.exp(binomial_log_pmf(count[same_size], log_chance[same_size], log_miss[same_size])))
     while len(parts) > 1:
@@ -160,7 +165,10 @@ def _convolved_pmf(count: Ints, log_chance: Floats, log_miss: Floats) -> Floats:
 
 
 def _convolve(one: Floats, other: Floats) -> Floats:
-    """Convolve directly, because rounding errors of an FFT would exceed the tails; zeros at both ends are left out."""
+    """Convolve two arrays of masses directly, because rounding errors of an FFT would exceed the tails.
+
+    Zeros at both ends of the arrays are left out of the computation.
+    """
     result: Floats = np.zeros(len(one) + len(other) - 1)
     (a, last_a), (b, last_b) = (np.flatnonzero(masses)[[0, -1]] for masses in (one, other))
     result[a + b : last_a + last_b + 1] = np.convolve(one[a : last_a + 1], other[b : last_b + 1])
@@ -176,29 +184,30 @@ def _padded(rows: Iterable[Floats], *, fill: float) -> Floats:
 Numbers: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
 
 ChoiceCounts: TypeAlias = Mapping[int, int]
-"""Number of examples by number of choices: {2: 50, 5: 30} is fifty of chance 1/2 and thirty of chance 1/5."""
+"""Number of examples by number of choices: {2: 50, 5: 30} is 50 examples of chance 1/2 and 30 of chance 1/5."""
 
 Chance: TypeAlias = Numbers | ChoiceCounts | Sequence[Numbers | ChoiceCounts]
-"""One number; one per example; counts per number of choices; or several of these, one per setting (max_random.py)."""
+"""One number; one number per example; counts per number of choices; or several of these, one per setting
+(max_random.py)."""
 
 MAX_EXAMPLES = 10**7
-"""Up to this number probabilities have a relative error below 1e-9. A million examples of one chance take 0.2 s, ten
-million 5 s; those of several chances take far longer."""
+"""Largest n, up to which probabilities have a relative error below 1e-9. With a single chance, a million examples take
+0.2 s and ten million 5 s; with several chances they take far longer."""
 
 MAX_TRIES = 10**15
-"""Up to this number every whole number is exactly representable as a float."""
+"""Largest number of tries; every whole number up to it is exactly representable as a float."""
 
 BLOCK = 2**15
-"""Numbers processed at a time: with all intermediate arrays they fit a core's cache, which halves the time."""
+"""Number of masses processed at a time: with all intermediate arrays they fit a core's cache, which halves the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings in a flat list; `shape` is the shape that the arguments broadcast to."""
+    """Settings (n, chance, tries) as flat arrays [settings]."""
 
-    shape: tuple[int, ...]
-    distributions: Distributions  # the distinct ones
-    row: Ints  # [settings], into distributions
+    shape: tuple[int, ...]  # shape to which the arguments broadcast
+    distributions: Distributions  # the distinct distributions
+    row: Ints  # [settings], row in `distributions`
     tries: Floats  # [settings]
     extra: Floats  # [settings], a further argument: counts or probabilities
 
@@ -208,11 +217,11 @@ class Settings:
         return self.distributions.n[self.row]
 
     def blocks(self) -> Iterator[tuple[slice, Ints]]:
-        """Yield rows of distributions that fit a block together, with the indices of the settings that use them."""
+        """Yield slices of rows of distributions that fit a block, with the indices of the settings that use them."""
         by_row = np.argsort(self.row, kind="stable")
         sizes = self.distributions.n + 1
         stop = len(sizes)
-        # Begin with the last row: it is the longest of the remaining ones, so its length decides how many fit a block.
+        # Begin with the last row, the longest of the remaining rows: its length determines how many rows fit a block.
         while stop:
             start = max(0, stop - max(1, BLOCK // int(sizes[stop - 1])))
             first, last = np.searchsorted(self.row, [start, stop], sorter=by_row)
@@ -225,10 +234,17 @@ class Settings:
 
 
 def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | float = 0.0) -> Settings:
-    """Check and broadcast the arguments; raise BaselineError for invalid ones."""
+    """Check the arguments and broadcast them to settings.
+
+    Args:
+        n, chance, tries: as in max_random.
+        extra: a further argument that broadcasts with them; the caller checks its values.
+
+    Raises BaselineError for invalid arguments.
+    """
     sizes = whole_numbers("n", n, 1, MAX_EXAMPLES)
     n_tries = whole_numbers("tries", tries, 1, MAX_TRIES)
-    # One chance a setting, or the index of the setting's chances among `items`.
+    # The chance of each setting, or the index of the setting's chances in `items`.
     by_setting, items = _chances_by_setting(chance, several_sizes=sizes.ndim > 0)
     arrays = [sizes, by_setting, n_tries, np.asarray(extra)]
     try:
@@ -238,14 +254,14 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
         arguments = f"n, chance, tries and further arguments have shapes {listed}"
         raise BaselineError(f"Settings do not fit each other: {arguments}, which must broadcast.") from None
     size, of_setting, tried, more = (array.ravel() for array in broadcast)
-    # Complex numbers sort by their real part first, so that distributions are ascending in n.
+    # Find distinct pairs (n, chance) as complex numbers, which sort by real part first: distributions ascend in n.
     distinct, row = np.unique(size + 1j * of_setting, return_inverse=True)
     distinct_n = distinct.real.astype(np.int64)
     if items is None:
         distributions = binomials(distinct_n, distinct.imag)
     else:
         of_row = [_chances(items[int(item)], int(n)) for n, item in zip(distinct_n, distinct.imag, strict=True)]
-        # Equal chances of different items share a row.
+        # Items with equal chances share a row.
         content = [(chances.chance.tobytes(), chances.counts.tobytes()) for chances in of_row]
         distributions = poisson_binomials([*dict(zip(content, of_row, strict=True)).values()])
         rows = {key: number for number, key in enumerate(dict.fromkeys(content))}
@@ -256,7 +272,7 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
 def _chances_by_setting(
     chance: Chance, *, several_sizes: bool
 ) -> tuple[Floats | Ints, Sequence[Numbers | ChoiceCounts] | None]:
-    """Return an array with one chance a setting and None; or an array of indices, and the chances that these are of."""
+    """Return an array with one chance a setting, and None; or an array of indices into items, and the items."""
     if isinstance(chance, Mapping):
         return np.array(0), [chance]
     if not isinstance(chance, np.ndarray | str) and np.iterable(chance) and any(map(np.iterable, chance)):
@@ -274,7 +290,7 @@ def _chances_by_setting(
 
 
 def _chances(item: Numbers | ChoiceCounts, n: int) -> Chances:
-    """Return the chances of one setting's n examples, from a number, a list or counts."""
+    """Return the chances of one setting's n examples, from a number, a list of n numbers or counts per choices."""
     if isinstance(item, Mapping):
         chances = _chances_of_choices(item)
         if (total := chances.counts.sum()) != n:
@@ -308,7 +324,7 @@ def _chances_of_choices(counts: ChoiceCounts) -> Chances:
 
 
 def require_numbers(name: str, value: Any) -> Floats:
-    """Return the value as floats; raise for strings, booleans and missing entries."""
+    """Return the value as floats; raise BaselineError for strings, booleans and missing entries."""
     try:
         numbers = np.asarray(value)
     except ValueError:
@@ -321,7 +337,7 @@ def require_numbers(name: str, value: Any) -> Floats:
 
 
 def whole_numbers(name: str, value: Any, low: int, high: int) -> Floats:
-    """Return whole numbers from `low` to `high` as floats; 100.0 and 1e12 are accepted."""
+    """Return whole numbers from `low` to `high` as floats, also from 100.0 or 1e12; raise BaselineError for others."""
     numbers = require_numbers(name, value)
     is_valid = (numbers >= low) & (numbers <= high) & (numbers == np.floor(numbers))
     _refuse(~is_valid, numbers, f"{name} must be a whole number from {low} to {high:,}")
@@ -329,14 +345,14 @@ def whole_numbers(name: str, value: Any, low: int, high: int) -> Floats:
 
 
 def require_probabilities(name: str, value: Any) -> Floats:
-    """Return probabilities as floats; raise for numbers that are not between 0 and 1."""
+    """Return probabilities as floats; raise BaselineError for numbers that are not between 0 and 1, both excluded."""
     numbers = require_numbers(name, value)
     _refuse(~((numbers > 0) & (numbers < 1)), numbers, f"{name} must lie between 0 and 1, both excluded")
     return numbers
 
 
 def require_counts(correct: Floats, n: Ints) -> None:
-    """Raise for counts outside 0 to n and for fractions, such as accuracies; both arrays have the same shape."""
+    """Raise BaselineError for counts outside 0 to n and for fractions, such as accuracies; arrays of one shape."""
     is_inside = (correct >= 0) & (correct <= n)
     is_count = is_inside & (correct == np.floor(correct))
     if is_count.all():
@@ -345,7 +361,7 @@ def require_counts(correct: Floats, n: Ints) -> None:
     received, size = float(correct[first]), int(n[first])
     if not is_inside[first]:
         raise BaselineError(f"correct must be a count from 0 to n = {size}; received {received:g}.")
-    # A fraction is taken for an accuracy if below 1, else for an inexact count.
+    # A fraction below 1 is read as an accuracy, any other fraction as an inexact count.
     count = received * size if received < 1 else received
     nearest = [round(count)] if abs(count - round(count)) < 1e-9 * size else [int(count), int(count) + 1]
     named = " and ".join(f"{count} (accuracy {count / size:.6g})" for count in nearest)

@@ -136,8 +136,8 @@ def _solve(squares: dict[str, Floats], n_queries: int, n_levels: int, n_draws: i
     residual, draw, interaction = (squares.get(name, nothing) for name in ("residual", "draw", "interaction"))
     n = n_queries - np.arange(n_queries + 1).clip(max=1)
     # Expected mean squares, with q queries, a levels, s draws, and components as capitals: residual R; draw R + a D;
-    # interaction R + s I; level R + s I + q s L; query R + a D + s I + a s Q. With a single draw, the component D cannot
-    # be separated from Q; with a single level, I cannot.
+    # interaction R + s I; level R + s I + q s L; query R + a D + s I + a s Q. With a single draw, D cannot be separated
+    # from Q; with a single level, I cannot.
     solved = {
         "query": (squares.get("query", nothing) - draw - interaction + residual) / (n_levels * n_draws),
         "level": (squares.get("level", nothing) - interaction) / (np.maximum(n, 1) * n_draws),
@@ -179,8 +179,8 @@ REPEATED_MEASURES = pl.Schema(
     {name: _TYPES[kind] for name, kind in RepeatedMeasures.__annotations__.items()}
     | dict.fromkeys(("n_queries", "n_left_out"), pl.Int64())
 )
-"""Columns of repeated_measures_by after the grouping columns: the fields of RepeatedMeasures, the number of queries, and
-the number of queries left out for lack of a finite value under a condition."""
+"""Columns of repeated_measures_by after the grouping columns: the fields of RepeatedMeasures, the number of queries,
+and the number of queries left out for lack of a finite value under a condition."""
 
 
 def one_way(groups: Sequence[Floats]) -> OneWay:
@@ -274,7 +274,7 @@ def groups_of(rows: pl.DataFrame, condition: str, value: str) -> list[Floats]:
 
 
 def repeated_measures_by(rows: pl.DataFrame, *, by: Sequence[str], condition: str, value: str) -> pl.DataFrame:
-    """Apply `repeated_measures` to each group of rows; return `by` and REPEATED_MEASURES.
+    """Apply `repeated_measures` to each group of rows; return the columns `by` and REPEATED_MEASURES, sorted by `by`.
 
     Args:
         rows: the columns `by`, `condition`, query_id and `value`, one row a query and condition. Queries without a
