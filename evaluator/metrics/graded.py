@@ -118,9 +118,13 @@ def soft_scores(probs: Floats, gold_probs: Floats, groups: Ints | None = None) -
 
 
 def multi_label_scores(yes: Floats, gold: Bools, groups: Ints | None = None, *, one_true: bool = False) -> pl.DataFrame:
-    """Return MULTIPLE of probabilities of yes [n, questions]; and COHERENCE if exactly one question a row is true.
+    """Return MULTIPLE, and with `one_true` COHERENCE, in the columns of ordered_scores.
 
-    The columns are those of ordered_scores.
+    Args:
+        yes: [n, questions], probabilities of yes.
+        gold: [n, questions], whether yes is true.
+        groups: as for ordered_scores.
+        one_true: whether exactly one question of a row is true.
     """
     return _table({**MULTIPLE, **(COHERENCE if one_true else {})}, yes, gold, gold, groups)
 

@@ -112,7 +112,7 @@ def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFra
 
 
 def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[tuple[Threshold, pl.DataFrame]]:
-    """Split rows by question, answer and slice as `per` and `by_slice` say.
+    """Split rows into parts with separate thresholds, by question, answer or slice.
 
     Returns each part with a Threshold that names the part and has no other values.
     """
@@ -140,7 +140,7 @@ def choose_thresholds(rows: pl.DataFrame, options: ThresholdOptions) -> list[Thr
 
     Returns:
         One Threshold a part of the rows. Where no threshold fulfils the promise, `threshold` is None, and rows_needed
-        and largest_target say what would.
+        and largest_target (accuracy and precision only) are set.
 
     Raises ConfigError for a measure of the answer yes if no question has an option yes.
     """

@@ -58,7 +58,7 @@ def binomials(n: Ints, chance: Floats) -> Distributions:
 
 
 def poisson_binomials(chances: Sequence[Chances]) -> Distributions:
-    """Return the Poisson binomial distributions of examples with these chances, one row an entry, ascending in n."""
+    """Return one Poisson binomial distribution for each entry of `chances`, which are ascending in n."""
     n = np.array([row.counts.sum() for row in chances], dtype=np.int64)
     return Distributions(
         n,

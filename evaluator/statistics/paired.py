@@ -279,7 +279,8 @@ def mcnemar_power(n: int, share: float, difference: float, level: float) -> floa
 
     Args:
         share: probability that a pair differs.
-        difference: probability of a better pair less that of a worse one, at most `share`.
+        difference: probability of a better pair minus the probability of a worse pair, at most `share`.
+        level: two-sided level of the test.
 
     The number of pairs that differ is binomial, and given this number, the number of better pairs is binomial as well
     (Connor 1987, "Sample size for testing differences in proportions for the paired-sample design", Biometrics 43, has
