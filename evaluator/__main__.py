@@ -1,4 +1,4 @@
-"""What `evaluator` and `python -m evaluator` run."""
+"""Entry point of the command `evaluator` and of `python -m evaluator`."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import sys
 
 
 def main() -> None:
-    """Run the command that was typed. Ctrl-C while its modules are imported ends the process without a traceback."""
-    if sys.flags.optimize > 1:  # libraries read docstrings, which -OO takes away: the same command with -O
+    """Run the command line. Ctrl-C while modules are imported ends the process without a traceback."""
+    if sys.flags.optimize > 1:  # -OO removes docstrings, which libraries read: start the same command with -O
         os.environ["PYTHONOPTIMIZE"] = "1"
         flags = [flag for flag in subprocess._args_from_interpreter_flags() if flag != "-OO"]  # type: ignore[attr-defined]
         os.execv(sys.executable, [sys.executable, *flags, "-O", "-m", "evaluator", *sys.argv[1:]])  # noqa: S606

@@ -1,4 +1,4 @@
-"""Name the types of NumPy arrays."""
+"""Type aliases of NumPy arrays."""
 
 from typing import TypeAlias
 

@@ -1,4 +1,4 @@
-"""Configurations of a run and of a model: frozen dataclasses, checked when they are made."""
+"""Configurations of runs, models and commands: frozen dataclasses whose values are checked on construction."""
 
 import math
 import os
@@ -13,42 +13,45 @@ from evaluator.options import Options, option, require_address
 OptionsT = TypeVar("OptionsT")
 
 Definition = Literal["paper", "released", "published", "floored"]
-"""Which formula a number follows: the paper's, the released code's, or the one behind the published tables; or the
-paper's on reported probabilities of which none is below half the step that they were rounded to."""
-DEFINITIONS: tuple[Definition, ...] = ("paper", "released", "published")  # that a run can ask for
+"""The source of a metric's formula: the paper, the released code, or the published tables. "floored" is the paper's
+formula on reported probabilities that are raised to a lower limit (decisions.answers.least_probability)."""
+DEFINITIONS: tuple[Definition, ...] = ("paper", "released", "published")  # definitions that a run can request
 
 LabelBoundary = Literal["separate", "merged"]
-"""Where a label begins: prompt and label tokenised apart, or the whole string (tokens/boundary.py)."""
+"""Where a label begins: prompt and label are tokenised separately, or merged as one string (tokens/boundary.py)."""
 
 ChatDemonstrations = Literal["turns", "message"]
-"""How a conversation shows demonstrations: each as a question and its answer, or all in the message of the query."""
+"""How a conversation shows demonstrations: as turns of question and answer, or all in the query's message."""
 
 NO_TEMPLATE, OWN_TEMPLATE = "none", "auto"
-"""Values of ChatConfig.template that are no file."""
+"""Values of ChatConfig.template that are not a file: no chat template, and the model's own template."""
 
 BASE_ALONE = "none"
-"""The value of --adapter that stands for the model without any."""
+"""The value of --adapter that means the base model without an adapter."""
 
 ServerKind = Literal["vllm", "sglang"]
 
 Numbers = Literal["log-likelihoods", "probabilities", "labels"]
-"""What is known of an imported answer: the log-likelihood of each label in nats, over the whole vocabulary; the
-probability of each label; or the predicted label alone."""
+"""Content of an imported answer: the log-likelihood of each label in nats, over the whole vocabulary; the probability
+of each label; or only the predicted label."""
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 HeadDtype = Literal["auto", "float32", "model"]
-"""Dtype of the logits: float32 on GPUs where the LM head is not quantised, float32, or that of the model."""
+"""Dtype of the logits. "auto": float32 on GPUs if the LM head is not quantised, else the dtype of the model."""
 
 
 def prompt_definition(definitions: Collection[Definition]) -> Definition:
-    """Return whose prompts to build where the paper's and the released code's differ: the paper's if measured."""
+    """Return the definition of the prompts where the paper's and the released code's prompts differ.
+
+    It is "paper" if the run measures that definition, else "released".
+    """
     return "paper" if "paper" in definitions else "released"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumns(Options):
-    """Names of the columns of a user's table; None: the default for its kind of table (datasets/sources.py)."""
+    """Column names of a user's table; None: the default of the table's kind (datasets/sources.py)."""
 
     inputs: tuple[str, ...] | None = option(None, "Columns with the texts, in a table of --data.", name="input_column")
     choices: str | None = option(
@@ -64,9 +67,9 @@ class TableColumns(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(Options):
-    """Where datasets are read from, in addition to those of installed packages, and how a user's table becomes prompts.
+    """Sources of datasets beyond installed packages, and the options that turn a user's table into prompts.
 
-    The fields from `labels` on are about labelled tables, whose rows have no choices of their own.
+    The fields from `labels` on, except `questions`, apply to labelled tables: all rows share one label space.
     """
 
     paths: tuple[Path, ...] = option(  # files and folders
@@ -75,13 +78,13 @@ class DataOptions(Options):
         "hub:OWNER/NAME[/CONFIG[/SPLIT]], or the word hub, which downloads what --datasets names.",
         name="data",
         metavar="PATH",
-        given=str,  # because pathlib turns ./hub into hub
+        given=str,  # not Path: pathlib shortens ./hub to hub, the word for the Hugging Face hub
         several=True,
     )
-    hub: bool = False  # download the named datasets that no path holds
-    repositories: tuple[str, ...] = ()  # of labelled tables on the hub: owner/name (datasets/hub_repository.py)
+    hub: bool = False  # whether to download named datasets that are in none of `paths`
+    repositories: tuple[str, ...] = ()  # hub repositories of labelled tables: owner/name (datasets/hub_repository.py)
     columns: TableColumns = TableColumns()
-    labels: Mapping[str, str] = option(  # cell -> label name; empty: cells are the names
+    labels: Mapping[str, str] = option(  # cell -> label name; empty: the cells are the label names
         dict,
         "Label names of a table in --data, or of StaICC's: 1=bad,5=great or a TOML file; the cells if left out.",
         metavar="CELL=NAME,...",
@@ -118,7 +121,7 @@ class DataOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class UntilOptions(Options):
-    """What a run must show before it stops, in place of scoring every query; `goal` None: every query is scored."""
+    """The result that ends a run before all queries are scored; `goal` None: every query is scored."""
 
     goal: Literal["better", "equivalent", "certified"] | None = option(
         None,
@@ -150,14 +153,17 @@ class UntilOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Options):
-    """What to evaluate, with any model. Equal configurations and equal data give equal prompts, byte for byte."""
+    """The prompts and measures of a run, independent of the model.
+
+    Equal configurations and equal data give equal prompts, byte for byte.
+    """
 
     suites: tuple[str, ...]
-    datasets: tuple[str, ...] = option(  # in benchmark order
+    datasets: tuple[str, ...] = option(  # in the order of the benchmark
         (), "Names of datasets (`evaluator datasets` lists them); the suite's own if left out."
     )
     data: DataOptions = DataOptions()
-    parts: tuple[str, ...] | None = option(  # None for all
+    parts: tuple[str, ...] | None = option(  # None: all parts
         None, "Only these parts of the suites; `evaluator suites` lists them."
     )
     n_shots: int = option(  # for suites without an option `shots`
@@ -169,8 +175,8 @@ class RunConfig(Options):
         given=tuple[int, ...],
         minimum=0,
     )
-    shots_by_labels: bool = False  # until datasets are read: n_shots will be their number of labels, MAX_SHOWN at most
-    n_queries: int | None = option(  # None for all of the test split
+    shots_by_labels: bool = False  # whether n_shots becomes the number of labels, at most MAX_SHOWN, once data are read
+    n_queries: int | None = option(  # None: the whole test split
         None,
         "Only the first N queries of each dataset. If left out: all; for your own data up to 1,000.",
         name="queries",
@@ -194,7 +200,7 @@ class RunConfig(Options):
 
     @property
     def is_own_data(self) -> bool:
-        """Whether the run has the user's data alone, so that its prompts need not be published ones."""
+        """Whether the run has only the user's data, so that its prompts need not equal published prompts."""
         return not self.datasets
 
     def options_of(self, kind: type[OptionsT]) -> OptionsT:
@@ -223,9 +229,9 @@ class RunConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig(Options):
-    """Where the server engine finds a served model."""
+    """Addresses of the model servers that the engine "server" uses."""
 
-    urls: tuple[str, ...] = option(  # http://host:port
+    urls: tuple[str, ...] = option(  # http://HOST:PORT or https://HOST
         (),
         "With --engine server: address of a vLLM or SGLang server of the model; several share the work. The key is "
         "read from the environment variable VLLM_API_KEY.",
@@ -237,7 +243,7 @@ class ServerConfig(Options):
     kind: ServerKind | None = option(
         None, "With --engine server: the server's program; found by asking the server if left out.", name="server_kind"
     )
-    served_name: str | None = option(  # None: the server's only model, else the one with the name given by --model
+    served_name: str | None = option(  # None: the server's only model or, among several, the model named by --model
         None, "With --engine server: the model's name on the server, if it serves several models."
     )
     concurrency: int = option(16, "With --engine server: HTTP requests in flight to each server.", shown=16, minimum=1)
@@ -252,12 +258,12 @@ class ServerConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesConfig(Options):
-    """On how many devices a model is loaded, and how often.
+    """The number of devices and replicas of a model.
 
-    Replicas = devices / (tensor x pipeline parallel) x engines per device.
+    Replicas = devices / (tensor_parallel x pipeline_parallel) x engines_per_device.
     """
 
-    n: int | Literal["all"] | None = option(  # None: as many as one replica needs, or with ray_address all
+    n: int | Literal["all"] | None = option(  # None: the devices of one replica; with ray_address all of the cluster
         None,
         "Number of GPUs; as many as one replica takes if left out. Replicas share the work; each takes "
         "--tensor-parallel times --pipeline-parallel. Without a GPU: number of parts into which the cores are split.",
@@ -295,13 +301,13 @@ class DevicesConfig(Options):
 
     @property
     def per_replica(self) -> int:
-        """Devices of one replica."""
+        """Number of devices of one replica."""
         return (self.tensor_parallel or 1) * self.pipeline_parallel
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatConfig(Options):
-    """How prompts are put to a model as conversations (docs/chat-templates.md)."""
+    """The form in which prompts are sent to a model as conversations (docs/chat-templates.md)."""
 
     template: str = option(
         NO_TEMPLATE,
@@ -332,7 +338,7 @@ class ChatConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class StepsConfig(Options):
-    """What a forward pass of vLLM holds, in place of the choice in engine/vllm_settings.py."""
+    """Limits of a forward pass of vLLM; None: chosen by engine/vllm_settings.py."""
 
     max_tokens: int | None = option(
         None, "Most tokens in a forward pass of vLLM; automatic if left out.", name="step_tokens", minimum=1
@@ -345,7 +351,7 @@ class StepsConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Options):
-    """Which model scores the prompts, and how to load it."""
+    """The model that scores the prompts, its engine, and its loading options."""
 
     model: str = option(help="A folder, a hub name, `embedded` (a small model that ships), or `random`.", several=True)
     engine: str | None = option(None, "vllm (if left out and installed), transformers, server or fake.")
@@ -357,7 +363,7 @@ class ModelConfig(Options):
         several=True,
     )
     dtype: Dtype = option("auto", "Dtype of the computation; auto is the dtype of the saved weights.", shown="auto")
-    quantization: str | None = option(  # None: as the weights were saved
+    quantization: str | None = option(  # None: no quantisation beyond that of the saved weights
         None, "Quantise the weights while they are loaded, by a method that vLLM names: fp8. Needs --engine vllm."
     )
     head_dtype: HeadDtype = option(
@@ -374,7 +380,7 @@ class ModelConfig(Options):
     add_bos: bool = option(False, "Begin every prompt with the tokenizer's BOS, if the tokenizer does not add it.")
     chat: ChatConfig | None = None  # None: plain prompts, with a warning if the model has a chat template
     kv_cache_gib: float | None = option(None, "Memory for the prefix cache; the engine's choice if left out.")
-    max_prompt_tokens: int | None = None  # of the longest prompt with its continuation; None: the model's context
+    max_prompt_tokens: int | None = None  # tokens of the longest prompt plus continuation; None: the model's context
     steps: StepsConfig = StepsConfig()
     devices: DevicesConfig = DevicesConfig()
     revision: str | None = option(None, "Revision of a hub model.")
@@ -403,11 +409,14 @@ class ModelConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiptConfig(Options):
-    """How a sample of a run's prompts is scored again; None: as the run was scored."""
+    """Sample size and model options of `evaluator receipt`, which re-scores a sample of a run's prompts.
+
+    None: the value that the run was scored with; of `kv_cache_gib`, the engine's choice.
+    """
 
     n_prompts: int = option(256, "Number of prompts to score again.", name="n", shown=256, minimum=1)
     seed: int = option(0, "Seed of the sample, its order and its batches.", shown=0, minimum=0)
-    # The model is loaded here: a server is no choice.
+    # Without "server": a receipt loads the model on this machine.
     engine: Literal["vllm", "transformers", "fake"] | None = option(
         None, "Engine; the run's own if left out, or the default engine if a server scored the run."
     )
@@ -421,14 +430,15 @@ class ReceiptConfig(Options):
 
 
 ThresholdMeasure = Literal["accuracy", "precision", "recall", "false_positive_rate"]
-"""What a threshold promises: of used answers, or of the answer "yes"; a false-positive rate is promised from above."""
+"""The measure that a threshold guarantees: accuracy of the used answers, or a measure of the answer "yes". The target
+is a lower limit; for the false-positive rate it is an upper limit."""
 
 ThresholdPer = Literal["all", "question", "class"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoherenceOptions(Options):
-    """Which cases a model is asked about, and how."""
+    """The test cases of `evaluator coherence`, and the form of their questions."""
 
     suite: Literal["jevbench-mini", "jevbench-240", "examples"] = option(
         "jevbench-mini", "Tests: 1,200 about 240 cases, as in jevbench's results (if left out); all 12,000; or a few."
@@ -440,7 +450,7 @@ class CoherenceOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdOptions(Options):
-    """Which thresholds are chosen, and on which answers of a run."""
+    """The guarantee of the thresholds that `evaluator threshold` chooses, and the answers that it uses."""
 
     target: float = option(0.9, "Value that a threshold promises for new answers.", shown=0.9, is_share=True)
     measure: ThresholdMeasure = option(
@@ -473,13 +483,13 @@ class ThresholdOptions(Options):
 
     @property
     def limit(self) -> float:
-        """Return the largest share of errors that the target allows."""
+        """Return the largest error rate that the target allows: 1 - target, or the target of a false-positive rate."""
         return self.target if self.measure == "false_positive_rate" else round(1 - self.target, 12)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportColumns(Options):
-    """Columns of a table of imported answers; None: imports.files.SCORES and others, where the table has them."""
+    """Columns of a table of imported answers; None: the default names (imports/files.py), where the table has them."""
 
     gold: str = option("gold", "Column with the true label: its name or its number.", name="gold_column", shown="gold")
     scores: tuple[str, ...] | None = option(
@@ -508,7 +518,10 @@ class ImportColumns(Options):
 
 
 def cache_folder() -> Path:
-    """Return the folder for converted datasets and digests: $EVALUATOR_CACHE, else one in the user's cache folder."""
+    """Return the folder for converted datasets and digests.
+
+    It is $EVALUATOR_CACHE, else `evaluator` in $XDG_CACHE_HOME or ~/.cache.
+    """
     if folder := os.environ.get("EVALUATOR_CACHE"):
         return Path(os.path.expanduser(folder))
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evaluator"

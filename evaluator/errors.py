@@ -1,8 +1,10 @@
-"""Errors that a user can fix. Each says what is wrong, where, and how to fix it; the command line exits with 2.
+"""Errors that a user can fix. A message says what is wrong, where, and how to fix it.
+
+The command line exits with 2 on such an error (`gate`, whose outcomes are 0 to 2, with 3).
 
 EvaluatorError
 ├── ConfigError          an option, a suite, dataset, method or engine name that does not fit
-├── InputError           texts or classes that the classifier of Python cannot take; also a ValueError
+├── InputError           texts or classes that InContextClassifier does not accept; also a ValueError
 ├── DatasetError         a data file that is missing, malformed or unsafe to read
 ├── TemplateError        a meta-template, verbalizer or demonstration set that cannot make a prompt
 ├── ModelError           a model that is missing, is not a causal language model, or does not fit the machine
@@ -11,9 +13,9 @@ EvaluatorError
 │   └── VocabularyError  tokens that the model has no embedding for
 ├── StoreError           a store that is missing, damaged or of another version
 ├── ScoreError           scores that are missing, repeated or not finite
-├── MetricError          probabilities, gold labels or a definition that a metric cannot take
-├── BaselineError        numbers of examples, chances or tries that no random baseline has
-├── WriteError           a file that cannot be written: no space, no permission, a folder in its place
+├── MetricError          probabilities, gold labels or a definition that a metric does not accept
+├── BaselineError        numbers of examples, chances or tries for which no random baseline exists
+├── WriteError           a file that cannot be written: no space, no permission, a folder of the same name
 └── OutputInUseError     another process is writing to the same output folder
 """
 
@@ -36,23 +38,23 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def shown(value: object) -> str:
-    """Return a value as a message quotes it: short, however long or deeply nested it is."""
+    """Return the repr of a value for a message, shortened if the value is long or deeply nested."""
     return _SHORT.repr(value)
 
 
 MAX_LISTED = 100
-"""Names in a message; a table may have 100,000 columns."""
+"""Maximum number of names in a message; a table may have 100,000 columns."""
 
 
 def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "", listed: str = "There are") -> str:
-    """Return the message for a name that does not exist: the names that are near it, and all names.
+    """Return the message for an unknown name, with similar existing names and up to MAX_LISTED of all names.
 
     Args:
-        what: the beginning of the message, "There is no suite" or "the table has no column".
-        name: the name that was given.
-        names: those that exist.
-        where: the end of the first sentence, " in staicc-normal".
-        listed: the beginning of the list of names.
+        what: the beginning of the message, such as "There is no suite" or "the table has no column".
+        name: the unknown name.
+        names: the existing names.
+        where: the end of the first sentence, such as " in staicc-normal".
+        listed: the words before the list of names.
     """
     existing = [each for each in names if each.strip()]  # columns may have no name
     more = f" and {len(existing) - MAX_LISTED:,} more" * (len(existing) > MAX_LISTED)
@@ -60,7 +62,7 @@ def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "",
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """Return the question whether a name that is near the given one was meant, after a space; "" if none is near."""
+    """Return " Did you mean A or B?" with up to three names similar to `name`; "" if no name is similar."""
     short = name.casefold()
     folded = {each.casefold(): each for each in names}
     near = [folded[each] for each in get_close_matches(short, folded)]
@@ -71,8 +73,11 @@ def did_you_mean(name: str, names: Sequence[str]) -> str:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether a library written in Rust gave up, on damaged bytes mostly: no `except Exception` catches that."""
-    return type(error).__name__ == "PanicException"  # each library has a class of its own
+    """Return whether the error is a panic of a Rust library, mostly caused by damaged bytes.
+
+    A panic is no Exception, so that `except Exception` does not catch it.
+    """
+    return type(error).__name__ == "PanicException"  # by name, because every library defines its own class
 
 
 class ConfigError(EvaluatorError):
@@ -80,7 +85,7 @@ class ConfigError(EvaluatorError):
 
 
 class InputError(EvaluatorError, ValueError):
-    """The classifier of Python cannot take these texts or classes. Also a ValueError, which scikit-learn expects."""
+    """InContextClassifier does not accept these texts or classes. Also a ValueError, which scikit-learn expects."""
 
 
 class DatasetError(EvaluatorError):
@@ -104,7 +109,7 @@ class LabelError(EvaluatorError):
 
     def __init__(self, message: str, labels: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.labels = tuple(labels)  # the label space concerned, if the error concerns one
+        self.labels = tuple(labels)  # the label space at fault; empty if the error is not about one label space
 
 
 class VocabularyError(LabelError):
@@ -120,7 +125,7 @@ class ScoreError(EvaluatorError):
 
 
 class MetricError(EvaluatorError):
-    """A metric cannot take these probabilities, gold labels or definition."""
+    """A metric does not accept these probabilities, gold labels or definition."""
 
 
 class BaselineError(EvaluatorError):
@@ -138,7 +143,14 @@ class OutputInUseError(EvaluatorError):
 def require_known(
     what: str, names: Iterable[str], known: Iterable[str], error: type[EvaluatorError] = ConfigError, **more: str
 ) -> None:
-    """Raise an error for the first name that does not exist, with the message of unknown_name, which takes `more`."""
+    """Raise `error` for the first name that is not in `known`, with the message of unknown_name.
+
+    Args:
+        what, more: arguments of unknown_name.
+        names: the names to check.
+        known: the existing names.
+        error: the class of the error.
+    """
     existing = [*known]
     for name in names:
         if name not in existing:

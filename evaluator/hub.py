@@ -19,10 +19,19 @@ def hub_snapshot(
     error: type[EvaluatorError],
     hint: str,
 ) -> Path:
-    """Download the files that match `patterns`, unless they are cached; return their folder, which is named by commit.
+    """Download the files that match `patterns`, unless they are cached, and return their folder.
 
-    Raises `error`, its message ending in `hint`, if the repository does not exist or is not open to this user, or if
-    the hub cannot be reached.
+    The folder's name is the commit of the revision.
+
+    Args:
+        repository: owner/name.
+        kind: kind of the repository.
+        patterns: glob patterns of file paths.
+        revision: branch, tag or commit; None: the default branch.
+        error: class of the errors to raise.
+        hint: last sentence of their messages.
+
+    Raises `error` if the repository does not exist or is not open to this user, or if the hub cannot be reached.
     """
     from huggingface_hub import snapshot_download
 
@@ -31,9 +40,9 @@ def hub_snapshot(
 
 
 def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hint: str) -> list[str]:
-    """Return the paths of a dataset's files, sorted; if the hub cannot be reached, the files in its local cache.
+    """Return the paths of a dataset repository's files, sorted.
 
-    Raises `error` as hub_snapshot does.
+    If the hub cannot be reached, these are the Parquet files in the local cache. Raises `error` as hub_snapshot does.
     """
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
@@ -41,7 +50,7 @@ def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hi
     with _refusals(repository, "dataset", revision, error, hint):
         try:
             return sorted(HfApi().list_repo_files(repository, revision=revision, repo_type="dataset"))
-        except HfHubHTTPError:  # the hub refuses it
+        except HfHubHTTPError:  # the hub was reached and refuses the request
             raise
         except (OSError, HTTPError):  # no network, or HF_HUB_OFFLINE
             with suppress(LocalEntryNotFoundError):
@@ -54,11 +63,11 @@ def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hi
 def _refusals(
     repository: str, kind: Kind, revision: str | None, error: type[EvaluatorError], hint: str
 ) -> Iterator[None]:
-    """Raise `error` for whatever the library raises."""
+    """Turn the errors of huggingface_hub into `error`."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
-        HTTPError,  # from whichever HTTP client the library uses
+        HTTPError,  # of the HTTP client that the installed version of the library uses
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )

@@ -1,7 +1,7 @@
-"""Options, each declared once: a field of a frozen dataclass with its help, type and least value.
+"""Declare options as fields of frozen dataclasses, with help text, type and lower limit.
 
-The field makes the option of commands, with its help and its row in the documentation (cli/options.py), the argument of
-Python's functions, and the check of its value.
+The same field defines the option of the command line and its row in the documentation (cli/options.py), the argument of
+the Python functions, and the check of the value.
 """
 
 import math
@@ -32,19 +32,19 @@ def option(
     is_share: bool = False,
     hint: str = "",
 ) -> Any:
-    """Return a field of a dataclass of options.
+    """Return a dataclass field that declares an option.
 
     Args:
-        default: its value if the option is not given, or the type that makes it, such as dict; required without.
+        default: the default value, or a type that makes it, such as dict; without it the option is required.
         help: a sentence for `--help` and the documentation.
-        name: the option's name, if it differs from the name of the field: `training_data` is --training-data.
-        metavar: the option's value in `--help`, if the type does not say enough.
-        given: type of the option's value, if the field holds what that is read as.
+        name: the option's name, if it differs from the field's name: `training_data` is --training-data.
+        metavar: placeholder of the value in `--help`; None: made from the type.
+        given: type of the command-line value, if the field holds another type that the value is converted to.
         several: whether the option can be repeated.
-        shown: the default on the command line, if `--help` names it.
-        minimum: the least number.
-        is_share: whether it is a number above 0 and below 1.
-        hint: what to do about a smaller number.
+        shown: the default value that `--help` shows; None: no default is shown.
+        minimum: lower limit of a number, itself allowed.
+        is_share: whether the value must be above 0 and below 1.
+        hint: sentence for the error message about a value below `minimum`.
     """
     metavar = metavar or ("0<X<1" if is_share else None)
     settings = {"help": help, "name": name, "metavar": metavar, "given": given, "several": several}
@@ -54,7 +54,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A base of dataclasses of options, which checks words, and that numbers are in the range that fields declare."""
+    """Base class of dataclasses of options. Checks the values of Literal fields and the ranges of numbers."""
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -75,16 +75,16 @@ class Options:
 
 
 class OptionField(NamedTuple):
-    """A field that declares an option."""
+    """A dataclass field that declares an option."""
 
     field: "Field[Any]"
-    kind: Any  # type of the option's value, without None
-    flag: str  # name on the command line
+    kind: Any  # type of the command-line value, without None
+    flag: str  # name on the command line: "--training-data"
     is_required: bool  # whether the field has no default
 
 
 def option_name(entry: "Field[Any]") -> str:
-    """Return the name of a field's option, as Python's functions take it."""
+    """Return the name of a field's option as an argument of the Python functions: "training_data"."""
     return str(entry.metadata["name"] or entry.name)
 
 
@@ -94,7 +94,10 @@ def flag(name: str) -> str:
 
 
 def option_fields(kind: Any) -> dict[str, OptionField]:
-    """Return the options of a dataclass and of dataclasses within it by name, in order; none without a dataclass."""
+    """Return the options of a dataclass and of the dataclasses in its fields, by name, in order.
+
+    `kind` None gives an empty dictionary.
+    """
     found, hints = dict[str, OptionField](), get_type_hints(kind) if kind else {}
     for entry in fields(kind) if kind else ():
         hint = entry.metadata.get("given") or _without_none(hints[entry.name])
@@ -112,11 +115,19 @@ def _without_none(hint: Any) -> Any:
 
 
 def require_address(option_flag: str, url: str, key_variable: str) -> None:
-    """Raise ConfigError for an address of a service that is none, or that may hold a secret, which is not shown."""
+    """Raise ConfigError unless `url` is a plain HTTP or HTTPS address without anything that may be a secret.
+
+    User, password, query and fragment are refused, and never repeated in the message.
+
+    Args:
+        option_flag: the option that has the address, for messages.
+        url: the address.
+        key_variable: environment variable for the key, for messages.
+    """
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, or brackets
+    except ValueError:  # a port that is no number, or unbalanced brackets of an IPv6 address
         is_address = False
     if not is_address:
         without_secrets = re.sub(r".*@|[?#].*", "", url)
@@ -129,12 +140,12 @@ def require_address(option_flag: str, url: str, key_variable: str) -> None:
 
 
 def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:
-    """Make a dataclass of options, and those within it, of the values of a command's options.
+    """Return a dataclass of options, with the dataclasses in its fields, from the values of a command's options.
 
     Args:
         kind: the dataclass.
-        given: option -> value; None: the field's default.
-        fixed: field -> value, for those that are not read from one option.
+        given: option name -> value; None: the field's default.
+        fixed: field name -> value, for fields whose value is not the value of one option.
     """
     values, hints = dict[str, Any](), get_type_hints(kind)
     for entry in fields(kind):  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""Settings of other people's libraries that hold for a whole process: only where all of the process is the evaluator's.
+"""Process-wide settings of third-party libraries, and programs that run in a limited process.
 
-The command makes them when it starts, and so does a replica in a process of its own. Neither `import evaluator` nor a
-function called from Python changes any of them.
+The command applies the settings when it starts, and so does a replica in its own process. Neither `import evaluator`
+nor a function called from Python applies them, because other code may share that process.
 """
 
 import ctypes
@@ -17,29 +17,30 @@ from tempfile import gettempdir
 from evaluator.errors import ConfigError
 
 ALLOCATOR = "_RJEM_MALLOC_CONF"
-"""Variable with the settings of jemalloc, which Polars allocates with."""
+"""Environment variable with the settings of jemalloc, the allocator of Polars."""
 
 TABLE_MEMORY = "POLARS_OOC_MEMORY_BUDGET_MB"
-"""Variable with the memory that Polars' sorts and joins may take before they move rows to disk."""
+"""Environment variable with the memory, in MB, that Polars' sorts and joins may use before they move rows to disk."""
 
 _TABLE_MB, _TABLE_SHARE = (200, 1000), 25
-"""Least and most megabytes for TABLE_MEMORY, which else is the machine's memory over the share: a sort or join of a few
-hundred thousand rows takes two to five times as long where it moves them to disk."""
+"""Limits of TABLE_MEMORY in MB, and the divisor of the machine's memory that gives its value between these limits. A
+sort or join of a few hundred thousand rows takes two to five times as long if it moves rows to disk."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, in malloc.h of glibc
-_KEPT_BYTES = 2**31 - 1  # the most that mallopt takes
-_MAPPED_BYTES = 2**25  # the most that it takes; a larger block is memory of its own, returned as soon as it is freed
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of the parameters of mallopt, from malloc.h of glibc
+_KEPT_BYTES = 2**31 - 1  # free memory that the process may keep: the largest value that mallopt accepts
+_MAPPED_BYTES = 2**25  # the largest value that mallopt accepts; larger blocks are mapped, and returned once freed
 
-# New objects until the young generation is collected; such collections until the next generation is, and until all are.
+# Thresholds of gc.set_threshold: new objects before a collection of the young generation, young collections before one
+# of the middle generation, and middle collections before a full one.
 _COLLECTIONS = (10_000, 10, 100)
 
 
 def tune_process() -> None:
-    """Set the memory of Polars and of the C library, and Python's garbage collector, for a command's whole process.
+    """Configure the memory of Polars and of the C library, and Python's garbage collector, for the whole process.
 
-    Call it before Polars is imported. Variables that the user has set stay.
+    Call it before Polars is imported. Environment variables that the user has set are not changed.
     """
-    # What tables no longer need goes back to the system. By default it stays with the process and counts as its memory.
+    # Return freed memory of tables to the system at once: by default it stays with the process and counts as its own.
     os.environ.setdefault(ALLOCATOR, "muzzy_decay_ms:0")
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**6
     os.environ.setdefault(TABLE_MEMORY, str(sorted((*_TABLE_MB, memory_mb // _TABLE_SHARE))[1]))
@@ -48,16 +49,16 @@ def tune_process() -> None:
 
 
 def end_process() -> None:
-    """Let the process end without a search for garbage: its memory goes back to the system with it."""
+    """Skip garbage collection at the end of the process; the system frees its memory anyway."""
     gc.freeze()
 
 
 def keep_freed_memory() -> None:
-    """Have the C library, from which PyTorch takes tensors on a CPU, keep what is freed for the next ones.
+    """Make the C library, which allocates PyTorch's CPU tensors, keep freed memory for later tensors.
 
-    Each layer of a forward pass allocates and frees the same large tensors. By default glibc returns much of that to
-    the system, which clears every page before it gives it out again: in some processes a third of the time, in others
-    nothing, depending on what was freed earlier. Does nothing if the C library is not glibc.
+    Each layer of a forward pass allocates and frees tensors of the same sizes. By default glibc returns much of that
+    memory to the system, which clears every page before it is used again. This took a third of the time in some
+    processes and none in others, depending on what was freed earlier. Does nothing if the C library is not glibc.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
@@ -65,11 +66,12 @@ def keep_freed_memory() -> None:
 
 
 def _collect_seldom() -> None:
-    """Have the garbage collector look seldom at the million objects of vLLM's, transformers' and torch's modules.
+    """Make full garbage collections rare: they visit about a million objects of vLLM, transformers and torch.
 
-    They live until the process ends, and a full collection takes half a second. Python makes several while modules are
-    imported. vLLM asks for three when it starts and three when it stops: here these collect young objects only. The
-    engine makes a full one before it starts vLLM and after it has stopped.
+    These objects live until the process ends, and a full collection takes half a second. Python runs several while
+    modules are imported. vLLM requests three when it starts and three when it stops; the replaced gc.collect turns
+    these into collections of young objects only. The engine runs a full collection before it starts vLLM and after it
+    has stopped it.
     """
     gc.set_threshold(*_COLLECTIONS)
     collect = gc.collect
@@ -82,7 +84,7 @@ def _collect_seldom() -> None:
 
 
 LIMITED_S, LIMITED_BYTES = 10, 2**32
-"""Processor time and memory of a program that run_limited runs, by default."""
+"""Limits of run_limited: processor time by default, in seconds, and memory in bytes."""
 
 _LIMITED = """
 import resource, sys
@@ -94,19 +96,19 @@ sys.excepthook = lambda kind, error, place: print(str(error).split(chr(10))[0] o
 
 
 def run_limited(program: str, given: bytes, *, seconds: int = LIMITED_S) -> bytes:
-    """Run a Python program in a process with limits, and return what it writes.
+    """Run a Python program in a process with limited time and memory, and return its standard output.
 
-    On some files a library runs without end, or aborts the whole process where memory ends.
+    For libraries that, on some files, never return, or abort the process when memory runs out.
 
     Args:
-        program: imports what it needs, reads standard input and writes to standard output.
-        given: what it reads.
-        seconds: processor time that it may take.
+        program: source code; reads standard input and writes to standard output.
+        given: the standard input.
+        seconds: limit of processor time.
 
-    Raises ValueError, in words, for a program that reaches a limit or raises an error.
+    Raises ValueError, with the reason for a user, if the program reaches a limit or raises an error.
     """
     code = _LIMITED.format(seconds=seconds, n_bytes=LIMITED_BYTES) + program
-    # -P: no module comes from the current folder.
+    # -P: import no module from the current folder.
     ended = subprocess.run([sys.executable, "-P", "-c", code], input=given, capture_output=True, check=False)
     message = ended.stderr.decode(errors="replace").strip().split("\n")[-1]
     if ended.returncode == -signal.SIGXCPU:
@@ -119,9 +121,10 @@ def run_limited(program: str, given: bytes, *, seconds: int = LIMITED_S) -> byte
 
 
 def ensure_home() -> None:
-    """Give a user without a home, as in many containers, one in the folder for temporary files: libraries need it.
+    """Make a home folder for a user without one, as in many containers, because libraries need one.
 
-    Nobody else can write to it. Raises ConfigError where somebody else has made it.
+    The folder is in the folder for temporary files, and only this user can write to it. Raises ConfigError if the
+    folder belongs to another user.
     """
     try:
         Path.home()

@@ -1,6 +1,7 @@
 """The record of a run, DIR/run.json, as dataclasses: one section for each stage.
 
-run/folders.py reads and writes it; a missing field or one of the wrong type is an error that names the field.
+run/folders.py reads and writes the record; a missing field or a value of the wrong type is an error that names the
+field.
 """
 
 from dataclasses import dataclass, field
@@ -12,47 +13,47 @@ from evaluator.errors import StoreError
 from evaluator.files.digests import fingerprint
 
 PartKind = Literal["classification", "choice", "diagnostic", "null"]
-"""The kind of a part of a suite: queries with one label space, which every inference method can predict; queries whose
-choices differ; prompts that are perturbed on purpose; prompts that methods do not predict, such as those without a
-query."""
+"""The kind of a part of a suite. "classification": queries with one label space, which every inference method can
+predict; "choice": queries with different choices; "diagnostic": deliberately perturbed prompts; "null": prompts that
+methods do not predict, such as prompts without a query."""
 
 ModelKind = Literal["fake", "embedded", "random", "folder", "hub", "imported"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartRecord:
-    """How this run measures one part of a suite."""
+    """The kind and definitions of one part of a suite in this run."""
 
     kind: PartKind
     definitions: list[Definition]
-    prompts_differ: bool  # between definitions, so that the part is measured under only one of them
+    prompts_differ: bool  # whether prompts depend on the definition, so that only one definition is measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsRecord:
-    """The prompts that were built, from which data and for which measures."""
+    """The prompts that were built, their data and the requested measures."""
 
     fingerprint: str  # name of the store's folder
-    config: dict[str, Any]  # config.RunConfig, as run/folders.py writes it
+    config: dict[str, Any]  # config.RunConfig as JSON (run.folders.config_to_json)
     suites: list[str]
-    datasets: list[str]  # with prompts
+    datasets: list[str]  # datasets with prompts
     methods: list[str]
     definitions: list[Definition]
     prompt_definition: Definition
     parts: dict[str, dict[str, PartRecord]]  # suite -> part
-    shots: str  # for display: "4", "1, 2, 4"
-    n_shots: int | None  # None if the prompts differ in their number of demonstrations
-    n_queries: int | None  # None: all
-    queries: str  # for display
+    shots: str  # numbers of demonstrations for display: "4", "1, 2, 4"
+    n_shots: int | None  # demonstrations in a prompt; None if this number differs between prompts
+    n_queries: int | None  # queries of each dataset; None: all
+    queries: str  # number of queries for display
     notes: dict[str, list[str]]  # dataset -> decisions about its data
     seeds: dict[str, int]
-    requests: int
+    requests: int  # number of requests
     distinct_prompts: int
-    requests_of: dict[str, int] = field(default_factory=dict)  # dataset -> its requests
-    dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of its rows, labels and templates
-    query_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> of the texts that may be queries
-    inputs: dict[str, str] = field(default_factory=dict)  # dataset -> table that it and others of the table ask about
-    left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> why
+    requests_of: dict[str, int] = field(default_factory=dict)  # dataset -> number of requests
+    dataset_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> digest of rows, labels, templates
+    query_fingerprints: dict[str, str] = field(default_factory=dict)  # dataset -> digest of the possible query texts
+    inputs: dict[str, str] = field(default_factory=dict)  # dataset -> its input table; several datasets may share one
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset without prompts -> reason
 
 
 FindingLevel = Literal["stop", "warning", "note"]
@@ -60,66 +61,66 @@ FindingLevel = Literal["stop", "warning", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class FindingRecord:
-    """Something that a check before a run found."""
+    """A finding of the checks before a run."""
 
-    name: str  # as `--accept` takes it, one of preflight.findings.FINDINGS
-    level: FindingLevel  # "stop": `evaluator run` needs it named in --accept
-    dataset: str  # "" where it concerns all
+    name: str  # key of preflight.findings.FINDINGS, also a value of --accept
+    level: FindingLevel  # "stop": `evaluator run` stops unless --accept names the finding
+    dataset: str  # dataset of the finding; "" for a finding about all datasets
     text: str
 
     @property
     def about(self) -> str:
-        """Return the text, after the name of the dataset that it concerns."""
+        """Return "DATASET: TEXT", or only the text if the finding is about all datasets."""
         return f"{self.dataset}: {self.text}" if self.dataset else self.text
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelRecord:
-    """How a label is tokenised after a prompt."""
+    """The tokens of a label after a prompt."""
 
-    text: str  # as it is scored
-    tokens: list[int]
-    pieces: list[str]  # the tokens as the tokenizer writes them
+    text: str  # text that is scored
+    tokens: list[int]  # token ids
+    pieces: list[str]  # text of each token
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedDatasetRecord:
-    """What is known about a dataset's prompts before any is scored."""
+    """Facts about a dataset's prompts, computed before any prompt is scored."""
 
-    labels: list[LabelRecord]  # of one label space; empty where every query has choices of its own
-    label_spaces: int  # different ones: texts or tokens
-    queries: int
-    class_queries: dict[str, int]  # label -> queries; empty where every query has choices of its own
-    demonstration_sets: int  # different ones
-    sets_without_a_class: int
-    detectable: dict[str, float | None]  # share of queries answered differently -> smallest difference of accuracies
-    longest_prompt_tokens: int  # with its longest label, among the prompts that were tokenised
+    labels: list[LabelRecord]  # labels of the one label space; empty if queries have different choices
+    label_spaces: int  # number of label spaces that differ in texts or tokens
+    queries: int  # number of queries
+    class_queries: dict[str, int]  # label -> number of queries; empty if queries have different choices
+    demonstration_sets: int  # number of distinct demonstration sets
+    sets_without_a_class: int  # number of demonstration sets that lack a label
+    detectable: dict[str, float | None]  # share of queries answered differently -> detectable accuracy difference
+    longest_prompt_tokens: int  # tokens of the longest prompt with its longest label, among the tokenised prompts
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRecord:
     """Estimated time and price of a run on a device, from the device's specifications."""
 
-    fits: bool  # weights and the cache of the longest prompt are at most 90% of its memory
+    fits: bool  # whether weights and the cache of the longest prompt fit into 90% of the device's memory
     elapsed_s: float
     price_usd: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRecord:
-    """How prompts became conversations, and these text (tokens/chat.py)."""
+    """The chat template and settings that turned prompts into conversations (tokens/chat.py)."""
 
-    template: str  # "auto": the model's own; or its file
-    sha256: str  # of the template
+    template: str  # "auto" (the model's own template), or path of a template file
+    sha256: str  # SHA-256 of the template
     demonstrations: ChatDemonstrations
     system_instruction: str | None
-    thinking: str  # "off", or that the template has no such setting
-    date: str  # given to templates that write one
-    example: str = ""  # a whole conversation up to the end of the label, as the model gets it
+    thinking: str  # "off", or a note that the template has no such setting
+    date: str  # date for templates that write a date
+    example: str = ""  # text of one conversation up to the end of the label, as sent to the model
 
     @property
     def form(self) -> str:
-        """Return the form in words, without the template's text."""
+        """Return the template and its settings in words, without the template's text."""
         own = "its chat template" if self.template == OWN_TEMPLATE else f"the chat template {self.template}"
         shown = "turns" if self.demonstrations == "turns" else "one message"
         system = "" if self.system_instruction is None else f", system instruction {self.system_instruction!r}"
@@ -128,21 +129,21 @@ class ChatRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightRecord:
-    """What was checked before a run, without weights: evaluator/preflight."""
+    """Results of the checks before a run, which read no weights (evaluator/preflight)."""
 
     model: str
     label_boundary: Literal["separate", "merged"]
-    tokens_in_front: int  # that the tokenizer puts before a prompt: BOS
+    tokens_in_front: int  # number of tokens that the tokenizer adds before a prompt (BOS)
     has_chat_template: bool
-    context_tokens: int | None  # None: no limit
+    context_tokens: int | None  # context length of the model; None: no limit
     datasets: dict[str, CheckedDatasetRecord]
-    requests: int
-    prompts: int  # different ones
-    tokenised_prompts: int  # fewer than `prompts`: token counts are estimates
-    request_tokens: int
-    tokens: int
-    floor_tokens: int
-    block_floor_tokens: dict[str, int]
+    requests: int  # number of requests
+    prompts: int  # number of distinct prompts
+    tokenised_prompts: int  # number of tokenised prompts; if below `prompts`, token counts are estimates
+    request_tokens: int  # tokens of all requests, repeated prompts included
+    tokens: int  # tokens of the distinct prompts
+    floor_tokens: int  # tokens to compute if no shared prefix is computed twice
+    block_floor_tokens: dict[str, int]  # size of a prefix-cache block -> the same if only whole blocks are shared
     n_parameters: int | None
     weight_bytes: int | None
     cache_bytes_per_token: int
@@ -150,18 +151,18 @@ class PreflightRecord:
     devices: dict[str, DeviceRecord]
     findings: list[FindingRecord]
     chat: ChatRecord | None = None  # None: plain prompts
-    accepted: list[str] = field(default_factory=list)  # findings of level "stop" that the command named
+    accepted: list[str] = field(default_factory=list)  # findings of level "stop" that --accept named
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokensRecord:
     """Token counts of a run's prompts, including those of a second round."""
 
-    request_tokens: int  # repeated prompts included
-    tokens: int  # each prompt once
+    request_tokens: int  # tokens of all requests, repeated prompts included
+    tokens: int  # tokens of the distinct prompts
     floor_tokens: int  # tokens to compute if no shared prefix is computed twice
-    block_tokens: int | None  # prefix-cache block of the engine
-    block_floor_tokens: int | None  # the floor if only whole blocks are shared
+    block_tokens: int | None  # tokens in a prefix-cache block of the engine
+    block_floor_tokens: int | None  # floor_tokens if only whole blocks are shared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +171,7 @@ class AdapterRecord:
 
     name: str
     rank: int
-    fingerprint: str  # of its configuration and weights
+    fingerprint: str  # digest of the adapter's configuration and weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,19 +181,19 @@ class ModelRecord:
     name: str
     kind: ModelKind
     revision: str | None
-    weights_fingerprint: str  # of an adapter's weights as well
+    weights_fingerprint: str  # digest of the weights, the adapter's included
     tokenizer_fingerprint: str = ""
     n_parameters: int | None
-    context_tokens: int | None  # None: no limit
-    tokens_in_front: int | None = None  # of a prompt: BOS; None: not known
+    context_tokens: int | None  # context length; None: no limit
+    tokens_in_front: int | None = None  # number of tokens that the tokenizer adds before a prompt (BOS); None: unknown
     has_chat_template: bool = False
-    flop_per_token: int | None = None  # of a prompt's token, by the configuration; None where it is not known
-    quantization: str | None = None  # of the weights as they were saved: "awq", "gptq", "fp8", "compressed-tensors"
+    flop_per_token: int | None = None  # operations for a prompt token, from the configuration; None: unknown
+    quantization: str | None = None  # quantisation of the saved weights: "awq", "gptq", "fp8", "compressed-tensors"
     adapter: AdapterRecord | None = None
 
     @property
     def title(self) -> str:
-        """Return the model's name, followed by that of its adapter."""
+        """Return "MODEL + ADAPTER", or the model's name if it has no adapter."""
         return f"{self.name} + {self.adapter.name}" if self.adapter else self.name
 
 
@@ -204,111 +205,111 @@ class EngineRecord:
     versions: dict[str, str]  # package -> version
     device: str
     dtype: str
-    head_dtype: str | None = None  # of the logits; None: that of the model, or not known
-    quantization: str | None = None  # of weights that were quantised while they were loaded
-    prefix_block_tokens: int | None  # unit in which prefixes are shared; None without a prefix cache
+    head_dtype: str | None = None  # dtype of the logits; None: the dtype of the model, or unknown
+    quantization: str | None = None  # quantisation that was applied while the weights were loaded
+    prefix_block_tokens: int | None  # tokens in the unit in which prefixes are shared; None without a prefix cache
     has_hidden_states: bool = True
-    tokens_per_step: int  # capacity of one forward pass; a shard holds a multiple of it
-    sequences_per_step: int | None = None  # None: no limit but the tokens
-    cache_block_tokens: int | None = None  # of a block of vLLM's prefix cache
-    cache_tokens: int | None = field(default=None, compare=False)  # that the cache holds: of the first of several
-    model_runner: str | None = None  # of vLLM: "V1" | "V2"
-    compiled: bool = False  # torch.compile, or eager
+    tokens_per_step: int  # token capacity of one forward pass; shard sizes are multiples of it
+    sequences_per_step: int | None = None  # sequence capacity of one forward pass; None: only tokens are limited
+    cache_block_tokens: int | None = None  # tokens in a block of vLLM's prefix cache
+    cache_tokens: int | None = field(default=None, compare=False)  # token capacity of the first replica's cache
+    model_runner: str | None = None  # vLLM's model runner: "V1" | "V2"
+    compiled: bool = False  # whether torch.compile compiled the model; False: eager
     tensor_parallel: int = 1  # devices that share each layer
-    pipeline_parallel: int = 1  # groups of such devices that hold consecutive layers
+    pipeline_parallel: int = 1  # groups of such devices, each with consecutive layers
     engines_per_device: int = 1  # engines that share a GPU
-    counts_cached_tokens: bool = True  # False: whether tokens came from a prefix cache is not known
+    counts_cached_tokens: bool = True  # whether the engine reports how many tokens came from a prefix cache
 
     @property
     def dtypes(self) -> str:
-        """What numbers were computed in: the dtype, that of the logits if it is another, and that of the weights."""
+        """Return the dtype in words, with the dtype of the logits if it differs and the quantisation of weights."""
         logits = f", logits in {self.head_dtype}" if self.head_dtype not in (None, self.dtype) else ""
         return self.dtype + logits + (f", weights in {self.quantization}" if self.quantization else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputRecord:
-    """How fast the scores of this run were computed; time in which none was computed does not count."""
+    """Speed at which the scores of this run were computed; time without computation does not count."""
 
     elapsed_s: float = 0.0
     requests_per_s: float = 0.0
-    computed_tokens_per_s: float = 0.0  # without tokens from the prefix cache; 0: not known
-    flop_per_s: float = 0.0  # of computed tokens, without attention itself and the LM head; 0: not known
-    peak_share: float | None = None  # that rate over the peak of all devices; None where that is not known
-    replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # each while it computed
-    period_s: float = 0.0  # length of the periods below, which follow one another
+    computed_tokens_per_s: float = 0.0  # without tokens from the prefix cache; 0: unknown
+    flop_per_s: float = 0.0  # operations of computed tokens, without attention scores and LM head; 0: unknown
+    peak_share: float | None = None  # flop_per_s divided by the peak rate of all devices; None: unknown
+    replica_computed_tokens_per_s: list[float] = field(default_factory=list)  # rate of each replica while it computed
+    period_s: float = 0.0  # length of the consecutive periods of the two lists below
     period_requests_per_s: list[float] = field(default_factory=list)
     period_computed_tokens_per_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresRecord:
-    """Where a run's scores are, and how many tokens and seconds they took."""
+    """The folders of a run's scores, and the tokens and seconds of their computation."""
 
-    stores: list[str]  # of the first round, then of the second if there is one
-    tokens: list[str]  # folder of each store's tokens, within it
+    stores: list[str]  # prompt store of the first round and, if there is one, of the second round
+    tokens: list[str]  # folder of each store's tokens, below the store
     tables: list[str]  # folder of each store's scores, below scores/
-    left_out: dict[str, str] = field(default_factory=dict)  # dataset that this model cannot be asked about -> why
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset that this model cannot score -> reason
     label_boundary: Literal["separate", "merged"]
     chat: ChatRecord | None = None  # None: plain prompts
-    prompts: int  # scored by this run or an earlier one
-    reused_prompts: int  # by an earlier run
+    prompts: int  # number of prompts scored by this run or an earlier run
+    reused_prompts: int  # number of these prompts that an earlier run scored
     prompt_tokens: int
-    cached_tokens: int | None  # None: the engine does not tell
+    cached_tokens: int | None  # prompt tokens from the prefix cache; None: the engine does not report them
     elapsed_s: float
-    replicas: int = 1  # for which shards were cut, busy or idle
+    replicas: int = 1  # number of replicas, busy or idle, that the shard sizes were chosen for
     throughput: ThroughputRecord = ThroughputRecord()
     kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
-    costs: list[str] = field(default_factory=list)  # of answers of a service, line by line
-    files: dict[str, str] = field(default_factory=dict)  # every file of scores below scores/ -> SHA-256
+    costs: list[str] = field(default_factory=list)  # lines about the cost of a service's answers
+    files: dict[str, str] = field(default_factory=dict)  # path of every file of scores below scores/ -> SHA-256
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change with every number among the scores."""
+        """Return 16 hex digits that change if any score changes."""
         return fingerprint(self.stores, self.tokens, self.tables, self.files)
 
     @property
     def computed_tokens(self) -> int | None:
-        """Tokens that no prefix cache served; None: the engine does not tell."""
+        """Return the number of prompt tokens not from the prefix cache; None: the engine does not report it."""
         return None if self.cached_tokens is None else self.prompt_tokens - self.cached_tokens
 
     @property
     def tokens_per_s(self) -> float:
-        """Prompt tokens a second, cached or computed; 0 if none was scored."""
+        """Return the prompt tokens per second, cached or computed; 0 if no time was recorded."""
         return self.prompt_tokens / self.elapsed_s if self.elapsed_s else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuresRecord:
-    """The scores that the tables were computed from, and the tables."""
+    """The tables of the measure stage, and the scores that they were computed from."""
 
-    scores: str  # ScoresRecord.fingerprint at that time
+    scores: str  # ScoresRecord.fingerprint of the measured scores
     tables: dict[str, str]  # name in DIR/tables -> SHA-256 of the file
-    options: dict[str, Any] = field(default_factory=dict)  # of the measure stage, by suite; without those left out
-    decisions: list[str] = field(default_factory=list)  # of a run --until, a sentence for each dataset
-    is_stopped: bool = False  # whether such a decision came before the last query
+    options: dict[str, Any] = field(default_factory=dict)  # suite -> its options of the measure stage that were given
+    decisions: list[str] = field(default_factory=list)  # sentences of a run --until, one for each dataset
+    is_stopped: bool = False  # whether a run --until ended before the last query
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiptRecord:
     """Drift of a run's log-likelihoods when a sample of its prompts is scored again; runs/receipt.py."""
 
-    scores: str  # ScoresRecord.fingerprint at that time
+    scores: str  # ScoresRecord.fingerprint of the re-scored scores
     made: str  # time in ISO 8601, UTC
     seed: int
-    engine: EngineRecord  # that scored again
-    threads: int | None  # of the process on a CPU; None without a model
+    engine: EngineRecord  # engine of the second scoring
+    threads: int | None  # threads of the process on a CPU; None without a model
     batch_invariant: bool  # whether vLLM's batch-invariant kernels were switched on
-    prompts: int  # in the sample
-    batches: int  # calls of the engine
-    max_drift_nats: float  # over the prompts of schemas.RECEIPT, as the other three
+    prompts: int  # number of prompts in the sample
+    batches: int  # number of engine calls
+    max_drift_nats: float  # largest drift_nats of schemas.RECEIPT; the next three are quantiles of the same column
     p99_drift_nats: float
     p95_drift_nats: float
     median_drift_nats: float
-    predictions: int  # prompts with labels to choose from
-    flipped: int  # predictions with another most probable label
-    verdicts: int | None  # compared; None if prompts were chosen by earlier scores
-    changed_verdicts: list[str]  # table, row and both verdicts
+    predictions: int  # number of prompts with several labels
+    flipped: int  # number of these prompts whose most probable label changed
+    verdicts: int | None  # number of compared verdicts; None if earlier scores determined which prompts were built
+    changed_verdicts: list[str]  # table, row, and both verdicts
 
 
 CheckStatus = Literal["agrees", "DISAGREES", "skipped", "measured"]
@@ -316,25 +317,25 @@ CheckStatus = Literal["agrees", "DISAGREES", "skipped", "measured"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRecord:
-    """What `evaluator doctor` found in one respect."""
+    """The result of one check of `evaluator doctor`."""
 
     name: str
-    status: CheckStatus  # "measured": nothing to agree with
-    text: str  # the numbers, or why the check was skipped
-    option: str = ""  # that avoids a disagreement
+    status: CheckStatus  # "measured": a number without a reference to compare it with
+    text: str  # the numbers, or the reason why the check was skipped
+    option: str = ""  # option of the command that avoids the disagreement
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRecord:
-    """All that `evaluator doctor` found about a model on a machine."""
+    """The results of `evaluator doctor` for a model on a machine."""
 
     evaluator: str  # version
     made: str  # time in ISO 8601, UTC
     host: str
     model: str
     weights_fingerprint: str
-    engine: EngineRecord | None  # None: it could not be loaded
-    facts: dict[str, str]  # of the machine, and what is used of it
+    engine: EngineRecord | None  # None: the engine could not be loaded
+    facts: dict[str, str]  # facts about the machine and the settings in use
     checks: list[CheckRecord]
 
     def names(self, status: CheckStatus) -> list[str]:
@@ -343,7 +344,7 @@ class DoctorRecord:
 
     @property
     def verdict(self) -> str:
-        """Return one line: whether all checks agree, and which were skipped."""
+        """Return one line that says whether all checks agree, and which checks were skipped."""
         wrong, right, skipped = (self.names(status) for status in ("DISAGREES", "agrees", "skipped"))
         n = len(wrong) + len(right)
         found = (
@@ -354,9 +355,9 @@ class DoctorRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """All of run.json; the section of a stage that has not been run yet is None."""
+    """The content of run.json; the section of a stage that has not been run is None."""
 
-    evaluator: str  # version
+    evaluator: str  # version of this package
     started: str  # time in ISO 8601, UTC
     finished: str
     data: str  # folder of store/ and scores/, relative to the output folder
@@ -364,16 +365,16 @@ class RunRecord:
     elapsed_s: dict[str, float] = field(default_factory=dict)  # stage -> seconds
     prompts: PromptsRecord | None = None
     tokens: TokensRecord | None = None
-    model: ModelRecord | None = None  # known before it has scored
-    scores_folder: str = ""  # of this model and engine, below scores/
+    model: ModelRecord | None = None  # written before the model scores
+    scores_folder: str = ""  # folder of this model's and engine's scores, below scores/
     engine: EngineRecord | None = None
     scores: ScoresRecord | None = None
-    form: str = ""  # of the prompts of a finished run, while an extension of it has no scores
+    form: str = ""  # prompt form of a finished run, kept while an extension of the run has no scores yet
     measures: MeasuresRecord | None = None
-    receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # engine and dtype -> the last one
+    receipts: dict[str, ReceiptRecord] = field(default_factory=dict)  # "ENGINE DTYPE" -> its latest receipt
     receipt_table: str = ""  # SHA-256 of DIR/tables/receipt.parquet
     preflight: PreflightRecord | None = None
-    doctor: str = ""  # the last verdict of `evaluator doctor` about this model on this machine
+    doctor: str = ""  # latest verdict of `evaluator doctor` about this model on this machine
 
 
 STOPPED_NOTE = (
@@ -400,22 +401,22 @@ class MeasuredRecord(RunRecord):
 
     @property
     def tables(self) -> dict[str, str]:
-        """Return the tables by name with their SHA-256."""
+        """Return the tables: name -> SHA-256."""
         return self.measures.tables
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Return the datasets that failed, with the reason: they are in no number and no mean."""
+        """Return the datasets that failed: name -> reason. No number or mean includes them."""
         return self.prompts.left_out | self.scores.left_out
 
     @property
     def decisions(self) -> list[str]:
-        """Return the decisions of a run --until, and their effect on its other numbers."""
+        """Return the decisions of a run --until, with a note about its other intervals if the run stopped early."""
         return [*self.measures.decisions, *([STOPPED_NOTE] if self.measures.is_stopped else [])]
 
 
 def require_every_query(record: MeasuredRecord, where: str) -> None:
-    """Raise StoreError for a run that stopped before its last query: other tests take their number as fixed."""
+    """Raise StoreError for a run that stopped before its last query: other tests assume a fixed number of queries."""
     if record.measures.is_stopped:
         raise StoreError(
             f"{where} stopped early, and this takes its number of queries as fixed. Run its command without --until, "
@@ -424,21 +425,25 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
 
 
 def score_command(record: RunRecord, where: str) -> str:
-    """Return the command that scores a run: the recorded one, the interrupted one, or one of `score`."""
+    """Return the command that scores a run.
+
+    It is the recorded command of the score stage, else the recorded `evaluator run` command, which was interrupted,
+    else an `evaluator score` command with MODEL for the model.
+    """
     built = record.commands.get("build", "")
     command = built if built.startswith("evaluator run ") else join(["evaluator", "score", where, "--model", "MODEL"])
     return record.commands.get("score", command)
 
 
 def no_scores(record: RunRecord, where: str) -> str:
-    """Say that a run has no scores, and which command scores it."""
+    """Return the message that a run has no scores, with the command that scores it."""
     return f"{where} has no scores yet. Run `{score_command(record, where)}` first."
 
 
 def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
-    """Return the record of a measured run, with the receipts of its scores.
+    """Return the record of a measured run, without receipts of earlier scores.
 
-    Raises StoreError, with the command to run, where a stage is missing.
+    Raises StoreError, with the command to run, if the run has no scores or its tables are of earlier scores.
     """
     if record.scores is None:
         raise StoreError(no_scores(record, where))

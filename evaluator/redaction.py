@@ -1,7 +1,7 @@
-"""Take secrets and control codes out of texts that are kept or shown: the record of a run, its log, messages.
+"""Remove secrets and control codes from texts that are stored or shown: the record of a run, its log, messages.
 
-Nothing in this package reads a token: the hub's library takes it from the environment itself. But a person may type one
-into a command or an address, and libraries repeat addresses in their messages.
+This package reads no hub token: the hub's library reads it from the environment. But users may type a token into a
+command or an address, and libraries repeat addresses in their messages.
 """
 
 import os
@@ -15,12 +15,12 @@ HIDDEN = "***"
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASS$|CREDENTIAL|AUTHORIZATION|_AUTH$|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$", re.IGNORECASE
 )
-"""Names of environment variables whose values are taken for secrets."""
+"""Pattern of the names of environment variables whose values count as secrets."""
 
 MIN_LENGTH = 8
-"""Characters of a secret from the environment; a shorter value would hide ordinary words."""
+"""Minimum length in characters of a secret from the environment; hiding shorter values would hide ordinary words."""
 
-# Each has one group before the secret, which stays.
+# In every pattern the first group is text before the secret, which is kept.
 _PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -28,19 +28,19 @@ _PATTERNS = tuple(
         r"([?&;#][\w.-]*(?:token|key|secret|passw|\bsig\b|signature|credential|auth)[\w.-]*=)[^&;\s'\"]+",
         r"((?:authorization|api[-_]?key)['\"]?\s*[:=]\s*['\"]?(?:(?:bearer|basic|token|\w*key)\s+)?)[^\s'\",]+",
         r"(\bbearer\s+)[\w.~+/=-]{8,}",
-        r"(\b)(?:hf_|sk-|gh[a-z]_|github_pat_|glpat-|AKIA|AIza|gsk_|nvapi-|xox[a-z]-)[\w-]{12,}",  # of a known form
+        r"(\b)(?:hf_|sk-|gh[a-z]_|github_pat_|glpat-|AKIA|AIza|gsk_|nvapi-|xox[a-z]-)[\w-]{12,}",  # well-known tokens
     )
 )
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with HIDDEN in the place of passwords and tokens.
+    """Return the text with passwords and tokens replaced by HIDDEN.
 
-    These are the values of environment variables with a name such as HF_TOKEN, user and password of an address,
+    Secrets are the values of environment variables with names such as HF_TOKEN, user and password of an address,
     parameters of an address such as `token=`, values of authorization headers, and tokens of well-known forms.
     """
     values = [value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= MIN_LENGTH]
-    for value in sorted(values, key=len, reverse=True):  # one may be a part of another
+    for value in sorted(values, key=len, reverse=True):  # longest first, as one value may be part of another
         if value in text and not os.path.exists(value):  # the path of a key file is no secret
             text = text.replace(value, HIDDEN)
     for pattern in _PATTERNS:
@@ -48,18 +48,18 @@ def without_secrets(text: str) -> str:
     return text
 
 
-# C0 and C1 but for line feed and tab, delete, line and paragraph separators, marks that turn the writing direction,
-# halves of surrogate pairs, which stand for bytes that are no UTF-8, and what XML cannot hold.
+# C0 and C1 controls except line feed and tab; delete; line and paragraph separators; marks that change the writing
+# direction; lone surrogates, which represent bytes that are not UTF-8; characters that XML does not allow.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
-    r"""Return the text with control codes written out, as in \x1b: a terminal obeys none that comes from a file."""
+    r"""Return the text with control codes escaped, as in \x1b, so that no text of a file controls the terminal."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def all_printable(value: Any) -> Any:
-    """Return a value of JSON with the control codes of its texts written out."""
+    """Return a JSON value with the control codes of its texts escaped; keys are not changed."""
     if isinstance(value, Mapping):
         return {name: all_printable(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -68,18 +68,21 @@ def all_printable(value: Any) -> Any:
 
 
 def folded(text: str) -> str:
-    """Return a text without case, repeated spaces, spaces at its ends, forms of characters, and marks of no width."""
+    """Return a text in a form for comparison: case-folded, NFKC-normalised, without format characters.
+
+    White space at the ends is removed, and white space within the text becomes single spaces.
+    """
     printed = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
     return " ".join(printed.casefold().split())
 
 
 def name_fault(name: str) -> str | None:
-    r"""Return the fault of a name of a dataset or label, a line break, tab or other control code; None for no fault."""
+    r"""Return the fault of a dataset's or label's name, if it holds a line break, tab or control code; else None."""
     is_line = control_code(name) is None and "\n" not in name and "\t" not in name
     return None if is_line else f"{name!r} holds a line break, a tab or another control code"
 
 
 def control_code(text: str) -> str | None:
-    r"""Return the first control code of a text, written out as in \x1b, or None."""
+    r"""Return the first control code of a text, escaped as in \x1b, or None."""
     found = _CONTROL.search(text)
     return None if found is None else printable(found[0])

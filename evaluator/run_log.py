@@ -1,4 +1,4 @@
-"""DIR/evaluator.log: what was run in a folder and what went wrong, with one line for each event."""
+"""Write DIR/evaluator.log: the commands that were run in a folder and their warnings and errors, one event a line."""
 
 import logging
 import shlex
@@ -19,14 +19,15 @@ LOG_FILE = "evaluator.log"
 
 
 STOPPED_BY: ContextVar[str] = ContextVar("stopped by", default="")
-"""Why the process is about to stop, as words: " by SIGTERM"."""
+"""The cause of an interruption, for messages: " by SIGTERM"; "" for Ctrl-C."""
 
 _WORDS: ContextVar[Sequence[str] | None] = ContextVar("words", default=None)
+"""Words of the command that started_as sets; None: the words of this process's command line."""
 
 
 @contextmanager
 def started_as(words: Sequence[str]) -> Iterator[None]:
-    """Record what happens in this context as the command of these words, whatever started the process."""
+    """Make command_line return the command with these words, while the context is open."""
     token = _WORDS.set(words)
     try:
         yield
@@ -35,28 +36,29 @@ def started_as(words: Sequence[str]) -> Iterator[None]:
 
 
 def command_line() -> str:
-    """The command that is at work, by default the one this process was started with, as it can be typed again, without
-    secrets.
+    """Return the running command as it can be typed again, without secrets.
+
+    It is the command line of this process, unless started_as sets another one.
     """
     words = _WORDS.get()
-    # Each word first: quotes of a shell would divide a secret that holds one.
+    # Every word is cleaned before the words are joined: shell quoting would split a secret that contains a quote.
     typed = map(without_secrets, ["evaluator", *(sys.argv[1:] if words is None else words)])
     return without_secrets(shlex.join(typed))
 
 
 def now() -> str:
-    """The time, as the record and the log have it."""
+    """Return the time in ISO 8601, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def seconds_since(clock: float) -> float:
-    """The seconds since a time of time.monotonic(), as the record has them: to the millisecond."""
+    """Return the seconds since a time of time.monotonic(), rounded to milliseconds."""
     return round(time.monotonic() - clock, 3)
 
 
 @contextmanager
 def writing_log(out: Path) -> Iterator[None]:
-    """Log in a folder: the command, every warning of this package meanwhile, and how it ended."""
+    """Log to a folder, while the context is open: the command, all warnings of this package, and how it ended."""
     log = _LogFile(out / LOG_FILE)
     is_new = not log.path.exists()
     log.line("INFO", f"started: {command_line()}")
@@ -64,14 +66,14 @@ def writing_log(out: Path) -> Iterator[None]:
     package.addHandler(log)
     try:
         yield
-    except GeneratorExit:  # whoever drew the progress was stopped
+    except GeneratorExit:  # the caller of the stage was stopped
         log.line("ERROR", _stopped())
         raise
     except BaseException as error:
         log.line("ERROR", _said(error))
         with suppress(OSError):
             if is_new and {path.name for path in out.iterdir()} <= {LOG_FILE, ".lock"}:
-                log.path.unlink()  # nothing was begun, so that the folder can go
+                log.path.unlink()  # the command wrote nothing else: without the log, the new folder can be removed
         raise
     else:
         log.line("INFO", "finished")
@@ -80,7 +82,10 @@ def writing_log(out: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.Handler):
-    """Append a line for each warning; in a thread, of this thread alone. A log that cannot be written stops nothing."""
+    """Append a line for each warning; a failure to write is ignored.
+
+    A log that was opened outside the main thread gets only the warnings of its own thread.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(logging.WARNING)
@@ -94,7 +99,7 @@ class _LogFile(logging.Handler):
         text = " ".join(without_secrets(message).split())
         with suppress(OSError):
             if self.path.exists() and not self.path.is_file():
-                return  # a pipe would wait for a reader
+                return  # opening a pipe would wait for a reader
             with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(f"{now()} {level} {text}\n")
 
@@ -104,7 +109,7 @@ def _stopped() -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return an error in a line; of one that is no message to the user, with the place that it comes from."""
+    """Return a description of an error; for an error that is not a user's mistake, with type, file and line."""
     if isinstance(error, EvaluatorError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
