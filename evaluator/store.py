@@ -1,17 +1,16 @@
-"""The prompt store, and the tables between one step and the next.
+"""Read and write the prompt store, and temporary tables between processing steps.
 
-Everything that a suite or method requests is a row of REQUESTS; rows that request the same share one row of PROMPTS:
-requests get the ids of their prompts, and repeated prompts and requests are written once. A store's folder is named by
-a fingerprint of everything that determines its content, so an outdated store is never read.
+Every request of a suite or method is a row of REQUESTS. Requests with the same prompt share one row of PROMPTS:
+requests refer to prompts by id, and repeated prompts and requests are written once. The name of a store's folder is a
+fingerprint of everything that determines its content, so an outdated store is never read.
 
-A shard, an Arrow file, is written under a temporary name, flushed to disk and renamed. It is valid once the manifest
-names it, which is written after it in the same way. So a process killed at any moment leaves either the old state or
-the new one.
+A shard is an Arrow file. It is written under a temporary name, flushed to disk and renamed. A shard is valid once the
+manifest names it; the manifest is written last, in the same way. So a process killed at any moment leaves either the
+old state or the new state.
 
 Rows need not fit into memory: Polars' streaming engine sorts and joins tables of any size, and moves to disk what
 exceeds its memory budget (`POLARS_OOC_MEMORY_BUDGET_MB` and `POLARS_OOC_SPILL_DIR`; the command sets the first, in
-`evaluator/process.py`). A result that need not fit into memory is written by `kept`, to a temporary file without a
-name, and read by `slices`.
+`evaluator/process.py`). `kept` writes a large result to an unnamed temporary file, and `slices` reads it in pieces.
 """
 
 import hashlib
@@ -35,10 +34,10 @@ from evaluator.files.whole import file_digest, reason, system_errors, write_byte
 from evaluator.schemas import PROMPTS, PROMPTS_KEY, REQUESTS, REQUESTS_KEY
 
 ROWS_PER_SLICE = 65_536
-"""Rows of a large table that are in memory together."""
+"""Number of rows of a large table that are in memory at a time."""
 
 ROWS_PER_GROUP = 16_384
-"""Rows that a reader skips together if a condition on the columns that rows are sorted by excludes all of them."""
+"""Rows of a Parquet row group. A reader skips a group if its filter on the sort columns excludes the whole group."""
 
 Rows = pl.LazyFrame | Iterable[pl.DataFrame]
 
@@ -47,13 +46,13 @@ Rows = pl.LazyFrame | Iterable[pl.DataFrame]
 def kept(
     rows: Rows, folder: Path, schema: pl.Schema | None = None, *, rows_per_group: int = ROWS_PER_GROUP
 ) -> Iterator[pl.LazyFrame]:
-    """Write rows to a temporary file without a name, and yield a scan of it. The file vanishes with the process.
+    """Write rows to an unnamed temporary Parquet file, and yield a scan of it. The file ends with the context.
 
     Args:
         rows: a query, which the streaming engine computes, or frames, of which one is in memory at a time.
-        folder: of the file.
-        schema: of the frames.
-        rows_per_group: rows that a reader skips together.
+        folder: folder of the file.
+        schema: schema of the frames; not needed for a query.
+        rows_per_group: rows of a Parquet row group.
 
     Raises WriteError if the file cannot be written.
     """
@@ -72,14 +71,14 @@ def kept(
                 f"Rows cannot be kept in {folder} for the next step: {reason(error)}. Make room there, and run the "
                 "same command again."
             ) from error
-        del rows  # which may hold frames in memory as long as this function waits
+        del rows  # frees frames that `rows` may hold, while the caller uses the scan
         yield pl.scan_parquet(f"/dev/fd/{file.fileno()}", glob=False)
 
 
 def slices(rows: pl.LazyFrame, n_rows: int = ROWS_PER_SLICE) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a scan in order, `n_rows` at a time; without rows, one frame with the columns.
+    """Yield the rows of a scan in order, in frames of `n_rows` rows; for an empty scan, one empty frame.
 
-    (LazyFrame.collect_batches runs ahead of its reader.)
+    LazyFrame.collect_batches is not used because it reads ahead and so holds more rows in memory.
     """
     height = rows.select(pl.len()).collect().item()
     for first in range(0, max(height, 1), n_rows):
@@ -87,13 +86,13 @@ def slices(rows: pl.LazyFrame, n_rows: int = ROWS_PER_SLICE) -> Iterator[pl.Data
 
 
 def id_numbers(name: str) -> pl.Expr:
-    """Return the ids in a column, 32 hex digits each, as numbers of 16 bytes: a third of what the texts take."""
+    """Return a column's ids of 32 hex digits as 128-bit integers, which take a third of the texts' memory."""
     return pl.col(name).str.decode("hex").bin.reinterpret(dtype=pl.Int128, endianness="big")
 
 
 def _write_frames(file: IO[bytes], frames: Iterable[pl.DataFrame], schema: pl.Schema, rows_per_group: int) -> None:
     arrow = schema.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    # Not as Arrow: pages of a mapped file that were read count as memory of this process.
+    # Parquet and not Arrow, because the pages of a memory-mapped Arrow file count as memory of this process.
     with pq.ParquetWriter(file, arrow, compression="lz4", use_dictionary=False) as writer:
         for frame in frames:
             writer.write_table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()), rows_per_group)
@@ -101,8 +100,8 @@ def _write_frames(file: IO[bytes], frames: Iterable[pl.DataFrame], schema: pl.Sc
 
 def write_shard(path: Path, frame: pl.DataFrame) -> str:
     """Write one shard and return the SHA-256 of its bytes; equal frames give equal bytes."""
-    # In plain Arrow layout, taken row by row: bytes of null values, and texts of other rows in lists and string views,
-    # depend on how the frame was built.
+    # Copy the rows into a plain Arrow layout: in the frame's own layout, the bytes of null values and the unused texts
+    # in buffers of lists and string views depend on how the frame was built.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
     table = table.take(pa.array(np.arange(frame.height)))
     options = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -113,16 +112,16 @@ def write_shard(path: Path, frame: pl.DataFrame) -> str:
 
 
 def compact_copy(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a copy of rows that holds only their own texts in memory; a view keeps those of all rows of its frame."""
+    """Return a copy of rows that shares no memory with the larger frame they are a view of."""
     copied = pl.from_arrow(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
     assert isinstance(copied, pl.DataFrame), "it is a table"
     return copied
 
 
 def write_shards(folder: Path, name: str, rows: pl.LazyFrame, *, rows_per_shard: int) -> dict[str, str]:
-    """Write the rows of a scan as shards of `rows_per_shard` rows (at least one shard; the last may have fewer).
+    """Write the rows of a scan as shards NAME-00000.arrow, NAME-00001.arrow, ... of `rows_per_shard` rows.
 
-    Returns file name -> SHA-256, in order.
+    At least one shard is written; the last shard may have fewer rows. Returns file name -> SHA-256, in order.
     """
     digests: dict[str, str] = {}
     for shard in slices(rows, rows_per_shard):
@@ -132,8 +131,8 @@ def write_shards(folder: Path, name: str, rows: pl.LazyFrame, *, rows_per_shard:
 
 
 def changed(folder: Path, digests: Mapping[str, str]) -> list[str]:
-    """Return the shards of a manifest that are missing or whose SHA-256 differs from it."""
-    with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter's lock
+    """Return the names of files that are missing or have another SHA-256 than in `digests` (file name -> SHA-256)."""
+    with ThreadPoolExecutor() as threads:  # threads help because hashing releases the interpreter's lock
         whole = threads.map(_is_intact, [folder / name for name in digests], digests.values())
         return [name for name, is_whole in zip(digests, whole, strict=True) if not is_whole]
 
@@ -142,11 +141,11 @@ def _is_intact(path: Path, digest: str) -> bool:
     try:
         return path.is_file() and file_digest(path) == digest
     except OSError:
-        return False  # what cannot be read counts as missing
+        return False  # a file that cannot be read counts as missing
 
 
 def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFrame:
-    """Return the named shards as one lazy frame, in this order; without names, an empty frame.
+    """Return the named shards as one lazy frame, in the order of `names`; without names, an empty frame.
 
     Raises StoreError if a shard is missing.
     """
@@ -159,8 +158,8 @@ def scan_shards(folder: Path, names: list[str], schema: pl.Schema) -> pl.LazyFra
 
 
 def scan_arrow(*paths: Path) -> pl.LazyFrame:
-    """Scan Arrow files of one schema, one or more, as one frame in this order; scan_parquet's note on paths holds."""
-    return pl.scan_ipc([*paths], glob=False)  # one scan: of a scan each, Polars would read all at once
+    """Scan one or more Arrow files of one schema as one frame, in the order of `paths`, without glob patterns."""
+    return pl.scan_ipc([*paths], glob=False)  # a single scan: Polars would read several scans at the same time
 
 
 ROWS_PER_SHARD = 65_536
@@ -168,39 +167,39 @@ ROWS_PER_SHARD = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class StoreManifest:
-    """manifest.json of a store."""
+    """The content of a store's manifest.json."""
 
     n_requests: int
-    n_prompts: int
-    requests: dict[str, str]  # file -> SHA-256
-    prompts: dict[str, str]
-    tables: dict[str, dict[str, str]]  # the suites' side tables: name -> file -> SHA-256
-    left_out: dict[str, str] = field(default_factory=dict)  # dataset -> why it has no requests
+    n_prompts: int  # number of distinct prompts
+    requests: dict[str, str]  # file of requests -> SHA-256
+    prompts: dict[str, str]  # file of prompts -> SHA-256
+    tables: dict[str, dict[str, str]]  # side tables of suites: table name -> file -> SHA-256
+    left_out: dict[str, str] = field(default_factory=dict)  # dataset without requests -> reason
 
     @property
     def files(self) -> dict[str, str]:
-        """Every file with its SHA-256."""
+        """Return all files: name -> SHA-256."""
         tables = {file: digest for table in self.tables.values() for file, digest in table.items()}
         return self.requests | self.prompts | tables
 
 
 @dataclass(frozen=True)
 class PromptStore:
-    """A store on disk, each file of which is verified before this process first reads it."""
+    """A store on disk. The SHA-256 of a file is checked before this process first reads the file."""
 
     folder: Path
     manifest: StoreManifest
     left_out: tuple[str, ...] = ()  # datasets whose rows are not read
-    hint: str = "Run the same command again."  # what to do where a file is damaged
-    verified: set[str] = field(default_factory=set, compare=False)  # files whose SHA-256 was checked
+    hint: str = "Run the same command again."  # last sentence of the error message about a damaged file
+    verified: set[str] = field(default_factory=set, compare=False)  # names of files whose SHA-256 was checked
 
     @property
     def fingerprint(self) -> str:
         return self.folder.name
 
     def without(self, datasets: Iterable[str]) -> "PromptStore":
-        """Return the store without the rows of these datasets; on disk they stay."""
-        left_out = {*self.left_out, *datasets} - self.manifest.left_out.keys()  # which have no rows
+        """Return the store without the rows of these datasets; files are not changed."""
+        left_out = {*self.left_out, *datasets} - self.manifest.left_out.keys()  # the manifest's have no rows anyway
         return replace(self, left_out=tuple(sorted(left_out)))
 
     def requests(self) -> pl.LazyFrame:
@@ -212,12 +211,12 @@ class PromptStore:
         return self.requested(self._scan(self.manifest.prompts, PROMPTS))
 
     def prompts_by_shard(self) -> Iterator[pl.DataFrame]:
-        """Yield the same rows, shard by shard."""
+        """Yield the rows of `prompts`, one frame for each shard."""
         for name, sha256 in self.manifest.prompts.items():
             yield self.requested(self._scan({name: sha256}, PROMPTS)).collect()
 
     def requested(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the rows whose `prompt_id` some request has."""
+        """Return the rows whose `prompt_id` occurs in a request of this store, left-out datasets excluded."""
         if not self.left_out:
             return rows
         numbered = rows.with_columns(number=id_numbers("prompt_id"))
@@ -225,21 +224,25 @@ class PromptStore:
 
     @cached_property
     def _requested(self) -> pl.LazyFrame:
-        """The ids of the prompts that some request has, in memory as numbers: they are compared with every shard."""
+        """Return the distinct prompt ids of all requests as numbers, in memory, as every shard is joined with them."""
         ids = self.requests().select(number=id_numbers("prompt_id")).unique()
         return ids.collect(engine="streaming").lazy()
 
     def requests_with_prompts(self) -> pl.LazyFrame:
-        """Return all requests with the prompt, ask and continuations of each."""
+        """Return all requests with the columns of their prompts: REQUESTS left-joined with PROMPTS."""
         return self.requests().join(self.prompts(), on=PROMPTS_KEY, how="left", maintain_order="left")
 
     def table(self, name: str, schema: pl.Schema) -> pl.LazyFrame:
-        """Return a suite's side table; without rows if the suite wrote none."""
+        """Return a side table of a suite; an empty table if the suite wrote none of this name."""
         rows = self._scan(self.manifest.tables.get(name, {}), schema)
         return self._kept(rows) if "dataset" in schema else rows
 
     def changed_files(self, files: Mapping[str, str] | None = None) -> list[str]:
-        """Return the files, of these or of all, that are missing or whose SHA-256 differs from the manifest's."""
+        """Return the names of files that are missing or have another SHA-256 than in the manifest.
+
+        Args:
+            files: file name -> SHA-256 of the files to check; None: all files of the store.
+        """
         checked = self.manifest.files if files is None else files
         unverified = {name: sha256 for name, sha256 in checked.items() if name not in self.verified}
         faulty = changed(self.folder, unverified) if unverified else []
@@ -247,7 +250,7 @@ class PromptStore:
         return faulty
 
     def require_intact(self, files: Mapping[str, str] | None = None) -> None:
-        """Raise StoreError if one of these files, or of all, is missing or damaged."""
+        """Raise StoreError if one of `files`, as for changed_files, is missing or damaged."""
         if faulty := self.changed_files(files):
             raise StoreError(
                 f"{self.folder} is not an intact prompt store: {faulty[0]} is missing, or its SHA-256 is not the "
@@ -263,19 +266,19 @@ class PromptStore:
 
 
 def open_store(folder: Path) -> PromptStore | None:
-    """Open the store in a folder, whose files are verified when they are read; None if there is none."""
+    """Open the store in a folder; None if there is no manifest. Files are verified when they are read."""
     manifest = read_manifest(folder / MANIFEST, StoreManifest)
     return None if manifest is None else PromptStore(folder, manifest)
 
 
 def open_intact_store(folder: Path) -> PromptStore | None:
-    """Open the store in a folder and verify all of it; None if there is none or a file is missing or damaged."""
+    """Open the store in a folder and verify all files; None if there is no store, or a file is missing or damaged."""
     store = open_store(folder)
     return None if store is None or store.changed_files() else store
 
 
 def require_store(folder: Path, hint: str) -> PromptStore:
-    """Open the store in a folder as open_store does. Raises StoreError, ending in `hint`, if it is missing."""
+    """Open the store in a folder as open_store does; its errors end in `hint`. Raises StoreError if it is missing."""
     store = open_store(folder)
     if store is None:
         raise StoreError(f"{folder} holds no complete prompt store. {hint}")
@@ -287,7 +290,7 @@ REQUEST_ROWS = pl.Schema({**REQUESTS, **PROMPTS})
 
 
 def as_request_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of REQUEST_ROWS, with `prompt_id` of with_digests; other columns that are missing are null."""
+    """Return rows in the columns of REQUEST_ROWS, with the `prompt_id` of with_digests; missing columns are null."""
     return with_digests(rows).select(
         pl.col(name).cast(dtype) if name in rows.columns or name == "prompt_id" else pl.lit(None, dtype).alias(name)
         for name, dtype in REQUEST_ROWS.items()
@@ -295,7 +298,7 @@ def as_request_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def kept_requests(frames: Iterable[pl.DataFrame], folder: Path) -> AbstractContextManager[pl.LazyFrame]:
-    """Write requests to a temporary file in a folder until the context ends; return a scan of REQUEST_ROWS."""
+    """Return a context that writes requests to a temporary file in `folder`, and gives a scan of REQUEST_ROWS."""
     return kept(map(as_request_rows, frames), folder, REQUEST_ROWS)
 
 
@@ -305,13 +308,13 @@ def write_store(
     tables: Mapping[str, pl.DataFrame] | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> PromptStore:
-    """Write requests, once where they repeat, their distinct prompts and the suites' side tables.
+    """Write a store: its distinct requests, their distinct prompts and the suites' side tables.
 
     Args:
-        folder: of the store; its name is the store's fingerprint.
-        rows: REQUEST_ROWS, read several times.
-        tables: side tables by name, sorted.
-        left_out: datasets without requests, and why.
+        folder: folder of the store; its name is the store's fingerprint.
+        rows: REQUEST_ROWS; the scan is read several times.
+        tables: side tables by name, each sorted by its key.
+        left_out: dataset without requests -> reason.
     """
     digests = {
         name: write_shards(folder, name, table.lazy(), rows_per_shard=ROWS_PER_SHARD)
@@ -339,37 +342,40 @@ def write_store(
 
 
 def _repeats(columns: list[str]) -> pl.Expr:
-    """Return whether a row has the same values in these columns as the row above."""
+    """Return whether a row has the same values in these columns as the previous row."""
     return pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift()) for name in columns)
 
 
 def with_prompt_ids(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `prompt_id` to all request rows of a store. Rows without `spans` are texts that ask nothing."""
+    """Add `prompt_id` to the request rows of a store; a missing column `spans` counts as null."""
     if "spans" not in rows.columns:
         rows = rows.with_columns(spans=pl.lit(None, PROMPTS["spans"]))
     return with_other_ids(with_digests(rows).lazy()).collect()
 
 
 def with_digests(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add `prompt_id`, a digest of ask, prompt and continuations, which does not tell other spans apart."""
-    # Polars' hash is too short for ids on disk, and differs between versions.
+    """Add `prompt_id`, a digest of ask, prompt and continuations; `spans` do not change it (see with_other_ids)."""
+    # Polars' hash is not used: it is too short for ids on disk, and differs between versions.
     texts = rows.select("prompt", "ask", "continuations").iter_rows()
     return rows.with_columns(prompt_id=pl.Series([_digest(*row) for row in texts], dtype=pl.String))
 
 
 def with_other_ids(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Give a prompt that has the text of another and other spans an id of its own: a digest of the spans as well.
+    """Change the ids of prompts that have the text of another prompt but other spans: their digests include the spans.
 
-    One text can be read as two prompts, if a text field looks like a demonstration. The first by spans keeps its id.
+    Two prompts can have one text if a text field looks like a demonstration. The prompt whose spans sort first keeps
+    its id.
 
     Args:
-        rows: all that have the same digests (with_digests), with `spans`.
+        rows: rows with the ids of with_digests and `spans`; all rows of a store, so that equal ids are seen together.
     """
+    # Ids with several distinct spans, found by the smallest and largest hash.
     key, spans = ["prompt_id", "spans"], pl.col("spans").hash()
     readings = rows.group_by(number=id_numbers("prompt_id")).agg(lowest=spans.min(), highest=spans.max())
     several = readings.filter(pl.col("lowest") != pl.col("highest")).collect(engine="streaming")["number"]
     if several.is_empty():
         return rows
+    # All spans of these ids but the first get a new id.
     repeated = rows.filter(id_numbers("prompt_id").is_in(several.implode()))
     distinct = repeated.select(*key, "prompt", "ask", "continuations").unique(key).sort(key).collect()
     again = distinct.filter(_repeats(["prompt_id"]))
@@ -380,6 +386,6 @@ def with_other_ids(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _digest(prompt: str, ask: str, continuations: list[str], spans: list[dict[str, int]] | None = None) -> str:
-    # The prompt's own likelihood has an empty text for its continuations.
+    # For ask "text" one empty text stands for the continuations, so that the digest differs from that of ask "state".
     texts = [prompt, *([""] if ask == "text" else continuations), *([] if spans is None else [repr(spans)])]
     return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()

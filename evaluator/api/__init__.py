@@ -1,1 +1,1 @@
-"""The commands as Python functions, for notebooks and scripts."""
+"""Python functions for notebooks and scripts: runs, comparisons and a scikit-learn classifier."""

@@ -1,8 +1,7 @@
-"""A scikit-learn classifier: labelled examples become demonstrations, and a language model answers.
+"""A scikit-learn classifier that shows labelled examples to a language model as demonstrations.
 
-It needs scikit-learn, which the extra `sklearn` brings.
-
-Keep a model loaded between calls, and its answers for as long as the process lives.
+It needs scikit-learn (the extra `sklearn`). The model stays loaded between calls, and its scores are stored until the
+process ends.
 """
 
 import atexit
@@ -49,11 +48,14 @@ from evaluator.suites import SUITE_GROUPS, SUITES, methods_of
 from evaluator.templates.template import MetaTemplate, Verbalizer
 
 _loaded: dict[ModelConfig, tuple[ResolvedModel, EngineLoader]] = {}
-"""The model that was asked last, which stays loaded until another one is asked."""
+"""The model of the last call, at most one entry; it stays loaded until a call needs another model."""
 
 
 def loaded_model(config: RunConfig, model: ModelConfig) -> tuple[ResolvedModel, EngineLoader]:
-    """Return a model for this process. Releases another one's memory. Raises ModelError if it is not there."""
+    """Return a model and its engine loader, which this process keeps. Another model's memory is released first.
+
+    Raises ModelError if the model does not exist.
+    """
     if model not in _loaded:
         source = find_source(model)
         resolved = ResolvedModel(source, with_devices(source, model), prompt_form(config, model, source))
@@ -63,7 +65,7 @@ def loaded_model(config: RunConfig, model: ModelConfig) -> tuple[ResolvedModel, 
 
 
 def unload_models() -> None:
-    """Release the memory of the loaded model; its answers are kept."""
+    """Release the memory of the loaded model; its stored scores are kept."""
     while _loaded:
         _, (_, loader) = _loaded.popitem()
         loader.close()
@@ -71,7 +73,7 @@ def unload_models() -> None:
 
 @cache
 def answers_folder() -> Path:
-    """Return the folder of prompts and scores of this process, which is removed at its end."""
+    """Return the folder of this process's prompts and scores, which is removed when the process ends."""
     folder = Path(mkdtemp(prefix="evaluator-"))
     atexit.register(rmtree, folder, ignore_errors=True)
     atexit.register(unload_models)
@@ -80,45 +82,45 @@ def answers_folder() -> Path:
 
 (_SUITE,) = SUITE_GROUPS["classify"]
 _PART = next(iter(SUITES[_SUITE].parts))
-_IN_MEMORY = DataOptions(paths=(Path("X"),))  # the argument; no file is read
+_IN_MEMORY = DataOptions(paths=(Path("X"),))  # stands for the argument X of fit; no file is read
 
 
 @dataclass(eq=False, repr=False)
 class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classify texts by a language model that is shown some labelled ones in its prompt.
+    """Classify texts with a language model whose prompt shows labelled examples.
 
-    `fit` draws the demonstrations, the same for all queries: labels in turn, so that each is shown as often as others.
-    The probabilities of a query are those of the labels as continuations of its prompt, by one of StaICC's inference
-    methods under the paper's definition, as in `evaluator run classify`.
+    `fit` draws the demonstrations, which are the same for all queries. Labels take turns, so that demonstrations are
+    balanced. A query's label probabilities come from the log-likelihoods of the labels as continuations of its prompt,
+    by an inference method under the paper's definition, as in `evaluator run classify`.
 
-    X is a list of texts, or several columns of texts or numbers: a frame, or an array of two dimensions. The model is
-    loaded when it is first asked and stays loaded for all estimators of the process that name it; what it has answered
-    is not asked again. A method that calibrates on all queries (batch_calibration) answers a query differently when it
-    stands among others; all others answer it in the same way.
+    X is a list of texts, or several columns of texts or numbers: a frame or a two-dimensional array. The model is
+    loaded at the first prediction and shared by all estimators of the process with the same model settings. Stored
+    scores are used again. With a method that calibrates on all queries (batch_calibration), a query's probabilities
+    depend on the other queries of the call; with all other methods they do not.
 
     Args:
         model: a folder, a hub name, or "embedded".
-        shots: demonstrations in a prompt.
-        n_sets: demonstration sets; probabilities are averaged over them.
-        method: inference method; `evaluator methods` lists them. Half of the training rows are set aside for methods
-            that calibrate on labelled examples.
-        label_names: text of each class in the prompt; None: str(class), of whole numbers without a fraction.
-        template: text around inputs and labels; None: made of the names of the columns.
-        instruction: text before the demonstrations, for a template that is made.
-        engine: None: vllm where it is installed, else transformers.
-        dtype: of weights and computation: "auto", "float32", "bfloat16", "float16".
+        shots: number of demonstrations in a prompt.
+        n_sets: number of demonstration sets; probabilities are averaged over them.
+        method: inference method, as listed by `evaluator methods`. For methods that calibrate on labelled examples,
+            half of the training rows are set aside.
+        label_names: class -> label name in the prompt; None: str(class), for whole numbers without a fraction.
+        template: text around inputs and labels; None: a template made from the column names.
+        instruction: text before the demonstrations; only without `template`.
+        engine: name of the engine; None: vllm if it is installed, else transformers.
+        dtype: dtype of weights and computation: "auto", "float32", "bfloat16" or "float16".
         label_boundary: "separate" or "merged" (tokens/boundary.py); None: as in `evaluator run classify`.
-        chat_template: "auto" (the model's own), "none" or a Jinja file (docs/chat-templates.md); None: "none", with a
-            warning if the model has one.
+        chat_template: "auto" (the model's own), "none" or a Jinja file (docs/chat-templates.md); None: plain prompts,
+            with a warning if the model has a chat template.
         chat_demonstrations: "turns" or "message".
         system_instruction: text of the system message.
-        random_state: seed of the demonstrations, as scikit-learn takes it.
+        random_state: seed of the demonstrations, in any form that scikit-learn accepts.
         progress: whether to show progress on standard error.
 
     Attributes:
-        classes_: classes, [n_classes], sorted: the columns of predict_proba.
-        demonstrations_: what is shown: `set`, `texts` and `label`, in prompt order.
-        n_features_in_: number of columns of X; not there for a list of texts.
+        classes_: sorted classes, [n_classes], in the order of the columns of predict_proba.
+        demonstrations_: frame of the demonstrations in prompt order, with columns `set`, `texts` and `label`.
+        n_features_in_: number of columns of X; missing after a fit on a list of texts.
 
     >>> classifier = InContextClassifier("org/name", shots=8).fit(texts, labels)  # doctest: +SKIP
     >>> classifier.predict_proba(["A film to forget."])  # doctest: +SKIP
@@ -145,12 +147,12 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Draw the demonstrations from labelled examples; no model is loaded.
 
         Args:
-            X: n texts, or n rows of columns.
+            X: n texts, or n rows of a frame or array.
             y: classes, [n].
 
         Raises:
-            InputError, a ValueError: what scikit-learn refuses, blank or missing texts, missing classes or a single
-                one, fewer rows than `shots`.
+            InputError, a ValueError: input that scikit-learn refuses, blank or missing texts, missing classes, a single
+                class, or fewer rows than `shots`.
             ConfigError, TemplateError: parameters that do not fit.
         """
         config = self._config()
@@ -165,7 +167,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if 0 < methods_of(config.suites)[self.method].labelled_examples(self.shots) < math.inf:
             dataset = SUITES[_SUITE].take(dataset, config)
         else:
-            dataset = replace(dataset, calibration=dataset.demonstration)  # none is needed, so all rows can be shown
+            # The method needs no calibration rows, so that all rows can be demonstrations.
+            dataset = replace(dataset, calibration=dataset.demonstration)
         self._dataset, self._demonstration_ids = dataset, self._draw(dataset.demonstration["gold"])
         shown, sets = dataset.demonstration[self._demonstration_ids.ravel()], np.arange(self.n_sets)
         self.demonstrations_ = pl.DataFrame(
@@ -174,10 +177,13 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
-        """Return the probability of each class, [n, n_classes], in the order of `classes_`.
+        """Return the class probabilities, [n, n_classes], in the order of `classes_`.
 
-        Raises InputError as `fit` does, and what a run raises: LabelError for labels that the model cannot tell apart,
-        PromptTooLongError for prompts over its context, ModelError for a model that cannot be loaded.
+        Raises:
+            InputError: as for `fit`.
+            LabelError: labels that the model cannot distinguish.
+            PromptTooLongError: prompts longer than the model's context.
+            ModelError: a model that cannot be loaded.
         """
         check_is_fitted(self)
         rows = self._validated(X, reset=False)
@@ -194,24 +200,24 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(probabilities.reshape(self.n_sets, queries.height, -1).mean(axis=0))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the likeliest class of each row, [n]. Raises as `predict_proba` does."""
+        """Return the most probable class of each row, [n]. Raises as `predict_proba` does."""
         probabilities = self.predict_proba(X)
         return np.asarray(self.classes_[probabilities.argmax(axis=1)])
 
     def __sklearn_tags__(self) -> Tags:
-        """Tell scikit-learn's checks which inputs and scores to expect."""
+        """Return the tags that tell scikit-learn's checks which inputs and scores to expect."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
-        tags.classifier_tags.poor_score = True  # language models read columns of numbers badly
+        tags.classifier_tags.poor_score = True  # language models classify columns of numbers poorly
         return tags
 
     def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:  # noqa: N803
-        """Return X and y as scikit-learn checks them. Raises InputError for what it refuses."""
+        """Return X, or X and y, after scikit-learn's checks. Raises InputError for input that it refuses."""
         is_text = _is_text(X)
-        # NumPy would write a missing cell among texts as a text.
+        # Converted here, because NumPy would turn a missing cell among texts into the text "None" or "nan".
         X = np.array([_text(cell) for cell in X], dtype=object) if is_text else _columns(X)  # noqa: N806
         try:
-            # _examples() refuses NaN, with its row.
+            # NaN passes here: _examples() refuses it, with the number of its row.
             checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
             for number, label in enumerate(np.ravel(np.asarray(y[0], dtype=object)) if y and y[0] is not None else ()):
                 if _is_missing(label):
@@ -244,7 +250,10 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return from_options(ModelConfig, given, model=str(self.model), chat=chat if self.chat_template else None)
 
     def _training_dataset(self, examples: pl.DataFrame, fields: tuple[str, ...]) -> ClassificationDataset:
-        """Return the examples as demonstrations. Raises ConfigError or TemplateError for names or fields that lack."""
+        """Return a dataset with the examples as demonstrations.
+
+        Raises ConfigError for a class without a label name, TemplateError for a template that does not fit the fields.
+        """
         classes = self.classes_.tolist()
         own = {label: _text(label) if isinstance(label, float) else str(label) for label in classes}
         names = own if self.label_names is None else self.label_names
@@ -266,7 +275,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _draw(self, gold: pl.Series) -> Ints:
-        """Draw demonstration sets, labels in turn: rows of the demonstration split, [n_sets, shots]."""
+        """Draw balanced demonstration sets and return rows of the demonstration split, [n_sets, shots]."""
         if self.shots > len(gold):
             asked = f"{self.shots} shots were asked for, and n_samples={len(gold)} can be demonstrations"
             raise InputError(f"{asked}. Choose shots from 0 to {len(gold)}.")
@@ -280,7 +289,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )[:, 0]
 
     def _answers(self, dataset: ClassificationDataset, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return schemas.PREDICTIONS of requests."""
+        """Score the prompts of requests that have no stored scores, and return schemas.PREDICTIONS."""
         config, data = self._config(), answers_folder()
         resolved, loader = loaded_model(config, self._model_config())
         folder = data / "store" / fingerprint(dataset.fingerprint, self.method, self._demonstration_ids.tolist())
@@ -294,28 +303,29 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _is_text(X: Any) -> bool:  # noqa: N803
-    """Return whether X is a list, series or array of texts, some of which may be missing, without columns."""
+    """Return whether X is a one-dimensional list, series or array of texts; some texts may be missing."""
     has_one_axis = isinstance(X, list | tuple) or len(getattr(X, "shape", ())) == 1
     return has_one_axis and any(isinstance(cell, str) for cell in X)
 
 
 def _columns(X: Any) -> Any:  # noqa: N803
-    """Return a frame with its cells as texts, anything else unchanged.
+    """Return a frame with its cells as texts; return anything else unchanged.
 
-    NumPy would make all columns one type: of 29 beside 0.5 it makes 29.0, of a date a number of days.
+    Without this, NumPy would convert all columns to one type: 29 in a frame with 0.5 becomes 29.0, a date becomes a
+    number.
     """
-    names = [*getattr(X, "column_names", getattr(X, "columns", ()))]  # those of PyArrow are arrays
+    names = [*getattr(X, "column_names", getattr(X, "columns", ()))]  # `columns` of a PyArrow table are arrays
     if not names or len({*names}) < len(names):
         return X
-    # Of numbers NumPy has the shortest text, of times their own frame has it.
+    # NumPy writes numbers in their shortest form; dates and times are written by the frame's own library.
     columns = [X[name] if (cells := np.asarray(X[name])).dtype.kind == "M" else cells for name in names]
     texts = np.array([[_text(cell) for cell in column] for column in columns], dtype=object).T
     return pl.DataFrame(texts, names, orient="row") if all(isinstance(name, str) for name in names) else texts
 
 
 def _text(cell: Any) -> str:
-    """Return a cell as a text, numbers as those of a table that is read; "" for a missing, NaN or infinite one."""
-    if isinstance(cell, np.floating | np.bool_ | np.integer):  # 0.1 in 32 bits is another number in 64
+    """Return a cell as a text, with numbers as in cells of a table file; "" for a missing, NaN or infinite cell."""
+    if isinstance(cell, np.floating | np.bool_ | np.integer):  # by str: float32(0.1) as float64 is 0.10000000149
         cell = float(str(cell)) if isinstance(cell, np.floating) else cell.item()
     if _is_missing(cell) or (isinstance(cell, float) and not math.isfinite(cell)):
         return ""
@@ -328,11 +338,11 @@ def _is_missing(cell: Any) -> bool:
 
 
 _USABLE = re.compile("(?s)(?!.*[\0\ud800-\udfff]).*\\S")
-"""A text that is not blank, without NUL, which tokenizers drop, and without halves of surrogate pairs."""
+"""Pattern of a valid text: not blank, without NUL, which tokenizers drop, and without lone surrogates."""
 
 
 def _examples(rows: npt.NDArray[Any], gold: Ints) -> pl.DataFrame:
-    """Return datasets.base.EXAMPLES of rows, [n] or [n, fields]. Raises InputError for a cell that is no text."""
+    """Return rows, [n] or [n, fields], as datasets.base.EXAMPLES. Raises InputError for a cell that is not a text."""
     texts = [[_text(cell) for cell in np.atleast_1d(row)] for row in rows]
     wrong = next((number for number, row in enumerate(texts) if not all(map(_USABLE.match, row))), None)
     if wrong is not None:

@@ -1,6 +1,6 @@
-"""Run and compare models from Python: results are Polars frames, and a page that a notebook shows.
+"""Run and compare models from Python. Results are Polars frames and an HTML page that notebooks display.
 
-Options are those of the command line, with underscores: `--input-column` is `input_column`.
+Options have the names of the command line, with underscores: `--input-column` is `input_column`.
 """
 
 import io
@@ -42,31 +42,31 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 
 T = TypeVar("T")
 
-_PAGE_HEIGHT = 800  # pixels of a page in a notebook
+_PAGE_HEIGHT = 800  # height of a page in a notebook, in pixels
 
 
 class Results(ABC):
-    """Tables and a page in a folder. A notebook shows the page.
+    """Tables and an HTML page in a folder. A notebook displays the page.
 
     Attributes:
-        folder: where they are. One that nobody named is removed with this object.
+        folder: folder of the results. A temporary folder is removed together with this object.
         page: path of the page.
     """
 
     def __init__(self, folder: Path, page: Path, kept: object = None) -> None:
         self.folder, self.page = folder, page
-        self._kept = kept  # a temporary folder lives as long as this
+        self._kept = kept  # keeps a temporary folder alive (_Keeper)
 
     @abstractmethod
     def table(self, name: str) -> pl.DataFrame:
-        """Return a table by name, as in `folder`/tables. Raises StoreError for one that is missing or damaged."""
+        """Return a table of `folder`/tables by name. Raises StoreError for a missing or damaged table."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
     def _repr_html_(self) -> str | None:
         if not self.page.is_file():
-            return None  # since it was measured again, `evaluator report` has not been run
+            return None  # the run was measured again, and `evaluator report` has not been run since
         page = escape(self.page.read_text("utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: {_PAGE_HEIGHT}px; border: 0"></iframe>'
 
@@ -80,19 +80,20 @@ class Run(Results):
 
     @property
     def record(self) -> MeasuredRecord:
-        """Return the record of the run: model, engine, versions, seeds, times."""
+        """Return the record of the run, such as model, engine, versions, seeds and times."""
         return self._measured.record
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """Return every metric with its 95% interval and baselines (schemas.METRICS)."""
+        """Return all metrics with 95% intervals and baselines (schemas.METRICS)."""
         return self.table("metrics")
 
     @property
     def summary(self) -> pl.DataFrame:
-        """Return the accuracy of each dataset and method: 95% interval, baselines and verdict, under one definition.
+        """Return the accuracy of each dataset and method, with 95% interval, baselines and verdict.
 
-        It has the columns suite, part and method if the run has several of them, so that a short frame is shown whole.
+        Rows are those of the run's first definition. The columns suite, part and method are left out where the run has
+        only one value, so that the frame is narrow. Rows of means over datasets need at least two datasets.
         """
         rows = first_definition(self.metrics.filter(metric="accuracy"))
         keys = ["suite", "part", "method"]
@@ -104,7 +105,7 @@ class Run(Results):
 
     @property
     def predictions(self) -> pl.DataFrame:
-        """Return the answer to every request, with label probabilities (schemas.PREDICTIONS)."""
+        """Return the prediction of every request, with label probabilities (schemas.PREDICTIONS)."""
         return self.table("predictions")
 
     @property
@@ -125,8 +126,8 @@ class Comparison(Results):
 
     def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
         super().__init__(folder, compared.page, kept)
-        self.notes, self._tables = compared.notes, compared.tables  # notes: to read before the numbers
-        self.answer = compared.answer  # which run is best, by how much, and whether that is shown
+        self.notes, self._tables = compared.notes, compared.tables  # notes: caveats about the numbers
+        self.answer = compared.answer  # sentence: the best run, its lead, and whether the lead is significant
 
     @property
     def table_names(self) -> list[str]:
@@ -149,19 +150,22 @@ class Comparison(Results):
 def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True, **options: Any) -> Run:
     """Build prompts, score them, measure and write a page, as `evaluator run SUITE... --out OUT` does.
 
-    An interrupted run goes on when it is called again with the same `out`.
+    A second call with the same arguments and `out` resumes an interrupted run.
 
     Args:
-        suites: names that `evaluator suites` lists.
-        out: folder of the run; None for one that is removed with the result.
+        suites: names of suites, as listed by `evaluator suites`.
+        out: folder of the run; None: a temporary folder, which is removed together with the result.
         progress: whether to show progress on standard error.
-        options: those of `evaluator run`, with underscores: model="org/name", datasets=["sst5", "trec"], queries=64. A
-            list stands for an option that takes several values, True for a flag. `data` and `training_data` may also be
-            a frame of Polars, pandas or PyArrow, a datasets.Dataset, a dictionary of columns or a list of dictionaries.
+        options: options of `evaluator run`, with underscores: model="org/name", datasets=["sst5", "trec"], queries=64.
+            An option with several values takes a list, a flag takes True. `data` and `training_data` may also be a
+            frame of Polars, pandas or PyArrow, a datasets.Dataset, a dictionary of columns or a list of dictionaries.
+
+    Returns:
+        The finished run.
 
     Raises:
-        ConfigError: options that do not exist or do not fit, and more than one model.
-        EvaluatorError: whatever the command would say.
+        ConfigError: an option that does not exist or does not fit, or several models.
+        EvaluatorError: any other error of the command.
 
     >>> evaluate("classify", model="embedded", data=frame, input_column="body", gold_column="stars")  # doctest: +SKIP
     """
@@ -179,7 +183,7 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
 
 
 def open_run(out: str | Path) -> Run:
-    """Return the run in a folder. Raises StoreError if there is none, or one that is not measured."""
+    """Return the run in a folder. Raises StoreError if the folder has no run, or the run is not measured."""
     out, _ = _folder(out)
     folder = BuiltFolder(out)
     return Run(MeasuredFolder(out, folder.measured, folder.built.store), out / PAGE)
@@ -191,9 +195,9 @@ def compare_runs(
     """Compare the models of several runs, as `evaluator compare RUN... --out OUT` does.
 
     Args:
-        runs: results of `evaluate`, or their folders.
+        runs: results of `evaluate`, or folders of runs.
         out, progress: as for `evaluate`.
-        options: those of `evaluator compare`, with underscores.
+        options: options of `evaluator compare`, with underscores.
     """
     folder, kept = _folder(out)
     folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
@@ -204,13 +208,16 @@ def compare_runs(
 
 
 class _Keeper:
-    """Keeps a temporary folder in existence."""
+    """Object with which a temporary folder is removed (_folder)."""
 
 
 def _folder(out: str | Path | None) -> tuple[Path, object]:
-    """Return a folder; a temporary one is removed with the other object, without a warning."""
+    """Return the folder of results, and the object with which it is removed, if it is temporary, else None.
+
+    A finalizer removes the folder and not TemporaryDirectory, which would warn.
+    """
     if out is not None:
-        # Absolute, because tables are read later, maybe from another working folder.
+        # Absolute, because tables are read later, perhaps after a change of the working folder.
         return Path(os.path.expanduser(out)).absolute(), None
     folder, keeper = Path(mkdtemp(prefix="evaluator-")), _Keeper()
     finalize(keeper, rmtree, folder, ignore_errors=True)
@@ -218,8 +225,8 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
 
 
 def _written(data: Any, folder: Path) -> Any:
-    """Write a table to a file of the run, in a folder named by its content, and return its path; paths unchanged."""
-    first = data[0] if isinstance(data, list | tuple) and data else data  # a list of paths, and not of rows
+    """Write a table of Python to FOLDER/data/DIGEST/table.parquet and return this path; return paths unchanged."""
+    first = data[0] if isinstance(data, list | tuple) and data else data  # a list may hold paths or rows
     if data is None or isinstance(first, str | Path):
         return data
     content = _parquet(data)
@@ -229,7 +236,10 @@ def _written(data: Any, folder: Path) -> Any:
 
 
 def _parquet(data: Any) -> bytes:
-    """Return a table as Parquet, with the features of a datasets.Dataset. Raises ConfigError for what is no table."""
+    """Return a table as bytes of a Parquet file, which keeps the features of a datasets.Dataset.
+
+    Raises ConfigError for data that are not a table.
+    """
     content = io.BytesIO()
     try:
         if isinstance(data, pl.DataFrame | pl.LazyFrame):
@@ -251,7 +261,7 @@ def _parquet(data: Any) -> bytes:
 
 
 def _why_no_table(data: Any) -> str:
-    """Return after a colon why data is no table, and what makes one of it, as far as that is known."""
+    """Return ": REASON" why data is not a table, with the expression that makes it one; "" if the reason is unknown."""
     n_axes = getattr(data, "ndim", 0) if hasattr(data, "__array__") and not hasattr(data, "columns") else 0
     if isinstance(data, Mapping) and any(hasattr(each, "features") for each in data.values()):
         return f": it holds splits: name one, as in data[{next(iter(data))!r}]"
@@ -276,9 +286,15 @@ def _why_no_table(data: Any) -> str:
 def _given(
     command: click.Command, arguments: Sequence[str], folder: Path, options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of a command's options from those given by name, and the words that say the same.
+    """Return the values of all options of a command, and the words of the equivalent command line.
 
-    Raises ConfigError for an option that does not exist and for a value that it does not take.
+    Args:
+        command: the command.
+        arguments: its positional arguments.
+        folder: value of --out.
+        options: name with underscores -> value; None and False count as not given.
+
+    Raises ConfigError for an option that does not exist, and for a value that the option does not accept.
     """
     params = command.get_params(click.Context(command))
     known = {str(each.name): each for each in params if each.opts[0][0] == "-" and "--help" not in each.opts}

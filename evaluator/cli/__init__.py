@@ -1,1 +1,1 @@
-"""The command line: one command a file."""
+"""The command line: the commands, their options, and the display of progress."""

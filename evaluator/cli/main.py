@@ -1,8 +1,8 @@
 """The command line: the group of commands, error messages and exit codes.
 
-Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the command gate, whose outcomes are 0, 1 and 2),
-130 for Ctrl-C (a third one ends the process at once), 143 for SIGTERM. Heavy imports are inside the commands,
-so that `--help` answers at once.
+Exit codes: 0 for success, 2 for a mistake that the user can fix (3 in the command `gate`, whose outcomes are 0, 1 and
+2), 130 for Ctrl-C, 143 for SIGTERM; some commands return 1 for a negative result. A third Ctrl-C ends the process at
+once. Slow imports are inside the commands, so that `--help` answers at once.
 """
 
 import _thread
@@ -27,17 +27,17 @@ from evaluator.redaction import without_secrets
 from evaluator.run_log import STOPPED_BY, command_line
 
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143}
-"""Exit codes of Ctrl-C and of SIGTERM, which job schedulers send."""
+"""Exit codes after Ctrl-C and after SIGTERM, which job schedulers send."""
 
 OTHER_TOOLS_OPTIONS = {
     "--limit": "--queries", "--num_fewshot": "--shots", "--num-fewshot": "--shots", "--fewshot": "--shots",
     "--tasks": "--datasets", "--apply_chat_template": "--chat-template",
     "--output_path": "--out", "--output": "--out",
 }  # fmt: skip
-"""Options of other evaluators, as they are called here."""
+"""Options of other evaluators -> the same options here, for hints in error messages."""
 
-ALL_ANEW = {"doctor", "coherence", "receipt"}  # commands whose scores are in memory until they end
-SECONDS_BEFORE_REPEATING = 0.02  # a Ctrl-C that came within a destructor, which is over by then
+ALL_ANEW = {"doctor", "coherence", "receipt"}  # commands that keep scores only in memory: a stopped one begins again
+SECONDS_BEFORE_REPEATING = 0.02  # delay before an interrupt lost in a destructor is raised again: time for it to end
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -51,15 +51,15 @@ for command in (*stages.COMMANDS, *runs.COMMANDS):
 
 
 def main() -> None:
-    """Run the command that was typed; print errors of the user as one message and exit with a code (see above)."""
+    """Run the command line, print a user's error as one message, and exit with a code of the module's docstring."""
     interrupts: list[int] = []
     stderr = sys.stderr
     if stderr is not None:
-        sys.stderr = cast(TextIO, LossyStream(stderr))  # progress and notes that nobody reads end no run
+        sys.stderr = cast(TextIO, LossyStream(stderr))  # a closed standard error must not end a run
     try:
         with _noting(interrupts):
             status = _status(interrupts)
-    except KeyboardInterrupt:  # a second one, while the first was answered
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was handled
         status = _exit_code(interrupts)
     finally:
         sys.stderr = stderr
@@ -86,7 +86,7 @@ def _status(interrupts: list[int]) -> int:
         echo(shown.getvalue().rstrip("\n"), err=True)
         return _mistake()
     except BaseException as error:
-        if interrupts:  # within a library, which made another error of it: Polars a TypeError, where it prints a type
+        if interrupts:  # a library turned the interrupt into another error, as Polars into a TypeError
             return _interrupted(interrupts)
         message = _message(error)
         if message is None:
@@ -99,10 +99,13 @@ def _status(interrupts: list[int]) -> int:
 
 @contextmanager
 def _noting(interrupts: list[int]) -> Iterator[None]:
-    """Append to a list whenever Ctrl-C or SIGTERM raises KeyboardInterrupt: twice at most, a third ends the process."""
+    """Raise KeyboardInterrupt for Ctrl-C and SIGTERM while the context is open, and append the signal to `interrupts`.
+
+    After two signals the default handlers are restored, so that a third one ends the process.
+    """
 
     def note(number: int, _frame: Any) -> None:
-        if os.getpid() != process:  # a child inherits this function, and is to end as if there were none
+        if os.getpid() != process:  # a child process inherits this handler: apply the default action instead
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -115,14 +118,15 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     def raise_again(unraisable: Any) -> None:
-        """Repeat an interrupt that was raised within a destructor or a callback, where Python prints and drops it."""
+        """Raise an interrupt again that was raised in a destructor or callback, where Python prints and drops it."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             threading.Timer(SECONDS_BEFORE_REPEATING, _thread.interrupt_main, interrupts[-1:]).start()
         else:
             hook(unraisable)
 
     process, hook = os.getpid(), sys.unraisablehook
-    # A shell script starts what it does not wait for with SIGINT ignored; SIGTERM stops it with a message nevertheless.
+    # Only default handlers are replaced. A shell script starts background commands with SIGINT ignored, and that stays;
+    # SIGTERM is handled nevertheless.
     usual = (signal.default_int_handler, signal.SIG_DFL)
     before = {each: handler for each in INTERRUPTED if (handler := signal.getsignal(each)) in usual}
     is_foreign = signal.getsignal(signal.SIGINT) not in (*usual, signal.SIG_IGN)
@@ -141,7 +145,7 @@ def _noting(interrupts: list[int]) -> Iterator[None]:
 
 
 def _require_unicode(words: Sequence[str]) -> None:
-    """Raise ConfigError for an argument whose bytes are no text: no file that a run writes could hold it."""
+    """Raise ConfigError for an argument whose bytes are not valid text: no file of a run could store it."""
     for word in words:
         try:
             word.encode()
@@ -155,7 +159,7 @@ def _require_unicode(words: Sequence[str]) -> None:
 
 
 class _Notes(logging.Handler):
-    """Warnings of this package, a line each on standard error."""
+    """Print each warning of this package as a line on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         echo(f"Note: {without_secrets(record.getMessage())}", err=True)
@@ -165,30 +169,30 @@ def _message(error: BaseException) -> str | None:
     """Return the message for an error that the user can fix, or None for a fault of this program."""
     if isinstance(error, EvaluatorError):
         return str(error)
-    if isinstance(error, OSError):  # whatever a disk can do that no other place has foreseen
+    if isinstance(error, OSError):  # a failure of a disk that no other code handles
         return f"{error}. What was finished is kept: see to the file, and run the same command again."
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return "This machine lets no further thread start. Raise its limit (ulimit -u; of a container, --pids-limit)."
     if isinstance(error, MemoryError):
         return f"The memory is not enough ({error}). Evaluate less at once (--queries, --datasets), or a smaller model."
-    if is_panic(error):  # on bytes that changed after they were verified
+    if is_panic(error):  # mostly because bytes changed after they were verified
         return f"A file changed while it was read ({error}). Run `evaluator verify DIR`, which says which one it is."
     return None
 
 
 def _mistake() -> int:
-    """Return the exit code of a mistake, which gate does not use for an outcome; of `gate --watch` it is 2."""
+    """Return the exit code of a user's mistake: 2, or 3 in `gate` without --watch, where 2 is an outcome."""
     is_watch = any(word.partition("=")[0] == "--watch" for word in sys.argv)
     return runs.MISTAKE_IN_GATE if sys.argv[1:2] == ["gate"] and not is_watch else 2
 
 
 def _interrupted(interrupts: Sequence[int]) -> int:
-    """Print how to go on, and return the exit code."""
+    """Print how to resume the command, and return the exit code."""
     told = "This begins again" if ALL_ANEW & {*sys.argv[1:2]} else "What was scored is kept; this goes on from there"
     echo(f"\nStopped{STOPPED_BY.get()}. {told}:\n  {command_line()}", err=True)
     return _exit_code(interrupts)
 
 
 def _exit_code(interrupts: Sequence[int]) -> int:
-    """Return the exit code of the first signal; of Ctrl-C where a library has caught the signal."""
+    """Return the exit code for the first signal, or for Ctrl-C if no signal was noted because a library caught it."""
     return INTERRUPTED[signal.Signals(interrupts[0])] if interrupts else INTERRUPTED[signal.SIGINT]

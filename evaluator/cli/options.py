@@ -1,7 +1,4 @@
-"""Make the options of commands from fields of dataclasses (evaluator/options.py), and these dataclasses from values.
-
-Make configurations from the values of options.
-"""
+"""Make click options from fields of dataclasses (evaluator/options.py), and configurations from values of options."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,17 +17,20 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OptionStage = Literal["options", "measure_options"]
-"""The field of a Suite that declares options: those of `build` and `run`, or those of `measure`."""
+"""Name of a field of Suite with a dataclass of options: of the commands that build prompts, or of `measure`."""
 
 
 class UserPath(click.Path):
-    """A path in which `~` is the user's home folder. Shells leave it as it is in words such as --out=~/runs."""
+    """A path in which `~` is the user's home folder, also in words such as --out=~/runs, where shells keep `~`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(path_type=Path, **options)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the pathlib.Path. Raises ConfigError for an empty one, mostly an unset variable of a shell."""
+        """Return the pathlib.Path. Raises ConfigError for an empty path or one with control codes.
+
+        An empty path is mostly an unset shell variable.
+        """
         name = param.opts[0] if param else "the path"
         if str(value) == "":
             raise ConfigError(f"{name} is empty. Give a path, or . for the current folder.")
@@ -40,16 +40,16 @@ class UserPath(click.Path):
 
 
 MAY_BE_BLANK = ("--instruction", "--system-instruction")
-"""Options whose text may be blank: none in place of a default."""
+"""Options whose text may be blank, which replaces a default text by none."""
 
 
 class Text(click.ParamType[str]):
-    """A text that is not blank, as that of an unset variable of a shell is."""
+    """A text that is not blank. A blank text is mostly an unset shell variable."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, _ctx: click.Context | None) -> str:
-        """Return the text. Raises ConfigError for a blank one."""
+        """Return the text. Raises ConfigError for a blank text."""
         if str(value).strip():
             return str(value)
         name = param.opts[0] if param else "the option"
@@ -57,16 +57,16 @@ class Text(click.ParamType[str]):
 
 
 class Listed(click.ParamType[Any], Generic[T]):
-    """A list with commas between its words, each of which `read` converts; Python's functions also take a list."""
+    """A comma-separated list whose words `read` converts; the Python functions also accept a list."""
 
     def __init__(self, read: Callable[[str], T], kind: str) -> None:
         self.name, self._read, self._kind = "A,B", read, kind
 
     def convert(self, value: Any, param: click.Parameter | None, _ctx: click.Context | None) -> tuple[T, ...]:
-        """Return the values. Raises ConfigError for a word that cannot be read."""
+        """Return the converted words. Raises ConfigError for a blank list or a word that `read` does not accept."""
         words = value if isinstance(value, list | tuple) else [word.strip() for word in str(value).split(",")]
         name = param.opts[0] if param else "the option"
-        if not isinstance(value, list | tuple) and not any(words):  # an unset variable of a shell is blank
+        if not isinstance(value, list | tuple) and not any(words):  # blank: mostly an unset shell variable
             raise ConfigError(f"{name} takes {self._kind}, received {value!r}. Leave the option out for its default.")
         try:
             return tuple(self._read(word) for word in words if word or self._read is not str)
@@ -80,7 +80,7 @@ REALS = Listed(float, "numbers with commas between them")
 
 
 class NumberOr(click.ParamType[Any]):
-    """A whole number, or a word in its place."""
+    """A whole number, or one fixed word in its place."""
 
     def __init__(self, word: str) -> None:
         self.name, self._word = f"{word}|N", word
@@ -99,11 +99,11 @@ run_folder = click.argument("out", metavar="DIR", type=FOLDER)
 
 
 def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
-    """Give a command the options of a dataclass, in the order of its fields.
+    """Return a decorator that adds the options of a dataclass to a command, in the order of the fields.
 
     Args:
-        kind: the dataclass.
-        more_help: option -> what this command adds to its help.
+        kind: the dataclass. ModelConfig also adds --settings.
+        more_help: option -> sentence that this command adds to the option's help.
     """
 
     def decorate(command: Command) -> Command:
@@ -116,9 +116,11 @@ def options_of(kind: type, **more_help: str) -> Callable[[Command], Command]:
 
 
 def as_typed(param: click.Parameter, value: Any) -> Any:
-    """Return a value of TOML or Python as it would be typed: of a float click takes the whole part for an integer.
+    """Return a value of TOML or Python as the text that a user would type; values of flags are kept.
 
-    Raises ConfigError for a list in place of one value, and for a flag that is not true or false.
+    Converting to text makes click check the type: it would turn the float 1.5 into the integer 1.
+
+    Raises ConfigError for a list if the option takes one value, and for a flag that is not true or false.
     """
     if isinstance(value, list | tuple):
         if not (param.multiple or isinstance(param.type, Listed)):
@@ -132,14 +134,17 @@ def as_typed(param: click.Parameter, value: Any) -> Any:
 
 
 def _take_settings(context: click.Context, _param: click.Parameter, path: Path | None) -> None:
-    """Take the options of a file as defaults of a command. Raises ConfigError for one that is no option of a model."""
+    """Use the options of a TOML file as defaults of a command.
+
+    Raises ConfigError for a key that is not an option of ModelConfig.
+    """
     if path is None:
         return
     content, known = read_toml(path, ConfigError, f"--settings {path}"), option_fields(ModelConfig)
     require_known(f"--settings {path}: there is no option", content, known)
     params = {param.name: param for param in context.command.params}
     typed = {name: as_typed(params[name], value) for name, value in content.items()}
-    context.default_map = {**typed, **(context.default_map or {})}  # from Python, options that are given are there
+    context.default_map = {**typed, **(context.default_map or {})}  # default_map: options of a call from Python
 
 
 _settings_file = click.option(
@@ -153,12 +158,12 @@ _settings_file = click.option(
 
 
 def _settings(declared: OptionField) -> dict[str, Any]:
-    """Return the arguments of click.Option for a field: how its value is written, and the default that is shown."""
+    """Return the arguments of click.Option for a field, such as type, metavar and shown default."""
     settings = declared.field.metadata
     shown = {} if settings["shown"] is None else {"default": settings["shown"], "show_default": True}
     return shown | {
         "type": str if declared.flag in MAY_BE_BLANK else _value_type(declared.kind),
-        "is_flag": True if declared.kind is bool else None,  # False would let an option stand without its value
+        "is_flag": True if declared.kind is bool else None,  # with False, click would accept the option without a value
         "metavar": settings["metavar"],
         "multiple": settings["several"],
         "required": declared.is_required,
@@ -166,7 +171,7 @@ def _settings(declared: OptionField) -> dict[str, Any]:
 
 
 def _value_type(kind: Any) -> Any:
-    """Return click's type for values of a type."""
+    """Return the click type for values of a Python type."""
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
     if get_origin(kind) is tuple:
@@ -177,34 +182,35 @@ def _value_type(kind: Any) -> Any:
 
 
 class ListingCommand(click.Command):
-    """A command whose help ends in a list; what it lists is loaded only then."""
+    """A command whose help ends in a list. `rows` is called only when the help is shown, because loading is slow."""
 
     def __init__(self, *args: Any, title: str, rows: Callable[[], Iterable[tuple[str, str]]], **more: Any) -> None:
         super().__init__(*args, **more)
         self._title, self._rows = title, rows
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List each name with what it stands for."""
+        """Write the list of names and descriptions."""
         with formatter.section(self._title):
             formatter.write_dl([*self._rows()])
         super().format_epilog(ctx, formatter)
 
 
 _NAMED = "evaluator: suites whose options a command has; all if there are none"
+"""Key of Context.meta with the suites whose options are parsed; all suites if the value is empty."""
 
 
 class SuiteCommand(click.Command):
-    """A command that also has the options of all suites that are registered when it is used."""
+    """A command that also has the options of the suites that are registered when the command is used."""
 
     stage: OptionStage = "options"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse with the options of the suites that are named, and where these are not enough with those of all."""
+        """Parse the words with the options of the named suites or, if an option is unknown, of all suites."""
         from evaluator.suites import SUITE_GROUPS, SUITES
 
         words = [name for word in args for name in SUITE_GROUPS.get(word, (word,))]
         ctx.meta[_NAMED] = [] if "--help" in args or "-h" in args else [name for name in words if name in SUITES]
-        if {*(ctx.default_map or ())} - {param.name for param in self.get_params(ctx)}:  # from Python
+        if {*(ctx.default_map or ())} - {param.name for param in self.get_params(ctx)}:  # options from Python
             ctx.meta[_NAMED] = []
         try:
             return super().parse_args(ctx, [*args])
@@ -219,7 +225,7 @@ class SuiteCommand(click.Command):
 
 
 class MeasureCommand(SuiteCommand):
-    """A command that also has the options of the measures of all suites."""
+    """A command that also has the measure options of all suites."""
 
     stage = "measure_options"
 
@@ -227,7 +233,13 @@ class MeasureCommand(SuiteCommand):
 def suite_parameters(
     stage: OptionStage, defined: set[str | None], suites: Iterable[str] | None
 ) -> Iterator[click.Option]:
-    """Yield the options of suites, all if none are named, that the command does not define; suites can share one."""
+    """Yield the options of suites that the command does not define itself. Suites can share an option.
+
+    Args:
+        stage: the field of Suite with the options.
+        defined: names of the options that the command defines.
+        suites: names of suites; None or empty: all suites.
+    """
     for name, by_suite in fields_by_option(stage, suites or None).items():
         if name not in defined:
             first, *_ = every = [*by_suite.values()]
@@ -240,12 +252,12 @@ def suite_parameters(
 
 
 def _words(kind: Any) -> tuple[str, ...]:
-    """Return the words that a type allows; none of other types."""
+    """Return the words of a Literal type; () for any other type."""
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def fields_by_option(stage: OptionStage, suites: Iterable[str] | None = None) -> dict[str, dict[str, OptionField]]:
-    """Return option -> suite -> the field that takes its value, of all suites if none are named."""
+    """Return option -> suite -> field with the option's value, for the named suites; None: all suites."""
     from evaluator.suites import SUITES
 
     found: dict[str, dict[str, OptionField]] = {}
@@ -256,11 +268,15 @@ def fields_by_option(stage: OptionStage, suites: Iterable[str] | None = None) ->
 
 
 def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable[str]) -> dict[str, object]:
-    """Return the options of each suite that has any. Raises ConfigError for an option that none of the suites has."""
+    """Return suite -> dataclass with the values of its options, for the suites that have options.
+
+    Raises ConfigError for a given option that none of the suites has, and for a word that the suite does not allow.
+    """
     from evaluator.suites import SUITES, imported_suites
 
     takers = {suite: kind for suite in suites if suite in SUITES and (kind := getattr(SUITES[suite], stage))}
-    for name, by_suite in fields_by_option(stage, imported_suites()).items():  # nobody could give options of others
+    # Suites that are not imported have no options on this command line, so only imported suites are checked.
+    for name, by_suite in fields_by_option(stage, imported_suites()).items():
         value = given.get(name)
         is_given = value is not None and value is not False and value != ()
         # Suites without an option `shots` take one number of shots, from the RunConfig.
@@ -274,14 +290,17 @@ def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable
 
 
 HUB = "hub"
-"""The value of --data that stands for the hub; a folder of that name is given as ./hub."""
+"""The value of --data that means the Hugging Face hub; a folder of this name is written ./hub."""
 
 ON_HUB = "hub:"
-"""Before the name of a labelled dataset on the hub."""
+"""Prefix of a value of --data that names a labelled dataset on the hub."""
 
 
 def run_config(given: Mapping[str, Any]) -> RunConfig:
-    """Make the configuration of a run. Raises ConfigError for options that do not fit each other or the suites."""
+    """Return the configuration of a run from the values of options.
+
+    Raises ConfigError for options that do not fit each other or the suites.
+    """
     from evaluator.datasets import INSTALLED
     from evaluator.datasets.sources import holds_published
     from evaluator.suites import SUITE_GROUPS, SUITES, require_suites
@@ -316,12 +335,12 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
 
 
 def names_or_all(given: tuple[str, ...], all_names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names, where the word `all` stands for `all_names`."""
+    """Return the given names, or `all_names` if the only name is "all"."""
     return tuple(all_names) if given == ("all",) else given
 
 
 def data_options(given: Mapping[str, Any]) -> DataOptions:
-    """Return where datasets are read from."""
+    """Return the sources of datasets from the values of options."""
     from evaluator.datasets.labelled_table import read_labels
 
     words = given["data"]
@@ -336,9 +355,9 @@ def data_options(given: Mapping[str, Any]) -> DataOptions:
 
 
 def model_configs(given: Mapping[str, Any]) -> list[ModelConfig]:
-    """Return the models to evaluate, in the order given: each with every adapter, in every form of prompts.
+    """Return a configuration for every combination of model, adapter and chat template, in the given order.
 
-    Raises ConfigError for an adapter that is named twice, and for adapters of several models.
+    Raises ConfigError for an adapter that is named twice, and for adapters together with several models.
     """
     names, adapters = given["model"], given["adapter"]
     if len(set(adapters)) < len(adapters):
@@ -354,7 +373,7 @@ def model_configs(given: Mapping[str, Any]) -> list[ModelConfig]:
 
 
 def one_model(given: Mapping[str, Any], what: str) -> ModelConfig:
-    """Return the model of a command that takes one. Raises ConfigError, beginning with `what`, for several."""
+    """Return the configuration of the only model. Raises ConfigError, beginning with `what`, for several."""
     model, *others = model_configs(given)
     if others:
         raise ConfigError(f"{what} one model: --adapter takes one adapter, and --chat-template takes one form here.")
@@ -362,9 +381,9 @@ def one_model(given: Mapping[str, Any], what: str) -> ModelConfig:
 
 
 def chat_configs(given: Mapping[str, Any]) -> list[ChatConfig | None]:
-    """Return the forms in which prompts reach a model, in the order given; None if no option says anything.
+    """Return the chat configurations of --chat-template, in the given order; [None] if no chat option is given.
 
-    Raises ConfigError for a form that is named twice, and for options of conversations without one.
+    Raises ConfigError for a template that is named twice, and for chat options without a chat template.
     """
     forms, settings = given["chat_template"], (given["chat_demonstrations"], given["system_instruction"])
     if forms is None:
@@ -374,7 +393,7 @@ def chat_configs(given: Mapping[str, Any]) -> list[ChatConfig | None]:
             f"--chat-template takes auto, none, a file, or different ones of these, got {','.join(forms)!r}."
         )
     return [
-        # Settings are those of the conversations where plain prompts are compared with them.
+        # If plain prompts are compared with conversations, the chat options apply only to the conversations.
         ChatConfig() if form == NO_TEMPLATE and len(forms) > 1 else from_options(ChatConfig, given, template=form)
         for form in forms
     ]

@@ -1,6 +1,7 @@
-"""The commands `doctor`, `coherence` and `threshold`, and those about finished runs: `list`, `show`, `clean`, ...
+"""Commands about existing runs, and about models without a run.
 
-The commands `compare`, `board` and `gate`: several runs, many runs, and one run against another.
+`list`, `show`, `clean`, `verify`, `export`, `receipt` and `threshold` work on runs; `compare`, `board` and `gate`
+compare runs with each other. `doctor` and `coherence` examine a model.
 """
 
 import sys

@@ -1,6 +1,8 @@
-"""The commands `run` and `preflight`, those of single stages, `build`, `score`, `measure` and `report`, and `ask`.
+"""Commands that make results, and commands that list names.
 
-The commands that ask no model, `import`, `reproduce` and `random-baseline`, and lists of suites, methods and others.
+`run` runs all stages, `build`, `score`, `measure` and `report` run one stage, and `preflight` checks a run. `ask` sends
+questions to a decision service. `import`, `reproduce` and `random-baseline` use no model. `suites`, `datasets`,
+`methods` and `engines` list names.
 """
 
 from collections import Counter
@@ -175,7 +177,7 @@ def ask(data: Path, input_column: tuple[str, ...] | None, questions: Path, out: 
 def _confirmed() -> bool:
     try:
         return click.confirm("Send them?")
-    except click.Abort:  # nobody is there to answer
+    except click.Abort:  # standard input is closed
         return False
 
 
@@ -230,17 +232,17 @@ def reproduce(name: str, data: Path | None, out: Path) -> None:
 
 MANY_N = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 MANY_TRIES = (1, 10, 100, 200, 1000, 10000)
-"""Default values of a table or figure: the ranges of the paper's figures."""
+"""Default numbers of examples and tries of a table or figure: the ranges of the paper's figures."""
 
 
 def _number(word: str) -> float:
-    """Return a number or a fraction such as 1/3."""
+    """Return the value of a number or of a fraction such as "1/3"."""
     numerator, slash, denominator = word.partition("/")
     return float(numerator) / float(denominator) if slash else float(numerator)
 
 
 def _choice_count(word: str) -> tuple[int, int]:
-    """Return K and N of K:N: that many examples N have that many choices K."""
+    """Return K and N from "K:N", which says that N examples have K choices."""
     choices, _, count = word.partition(":")
     return int(choices), int(count)
 
@@ -298,7 +300,7 @@ def random_baseline(as_json: bool, table: bool, plot: Path | None, correct: floa
 
 
 def _single(name: str, values: Sequence[float]) -> float:
-    """Return the only value of an option. Raises ConfigError if it has none or several."""
+    """Return the only value of an option. Raises ConfigError if the option has no value or several."""
     if not values:
         raise ConfigError(
             f"--{name} is missing: without --table or --plot, --n and --chance (or --choices) are needed."

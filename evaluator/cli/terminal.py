@@ -1,7 +1,8 @@
-"""Show progress: requests and tokens per second, share of tokens from the cache, time left, and arithmetic rate.
+"""Show progress: requests and tokens per second, share of tokens from the cache, time left, and operations per second.
 
-A line is printed every ten seconds, with or without a terminal, also while a stage has nothing new to say. A terminal
-has progress bars below these lines, with fewer numbers. A notebook has one line, replaced, empty at the end.
+A line is printed every ten seconds, with or without a terminal, also while a stage reports nothing new. A terminal
+additionally shows progress bars below these lines, with fewer numbers. A notebook shows a single line that is updated
+in place and cleared at the end.
 """
 
 import sys
@@ -27,25 +28,25 @@ T = TypeVar("T")
 
 
 def echo(*lines: object, err: bool = False) -> None:
-    """Print lines on standard output or standard error, with control codes of names and messages written out."""
+    """Print lines on standard output, or standard error if `err`, with control codes escaped."""
     for line in lines:
         click.echo(printable(str(line)), err=err)
 
 
 def echo_json(content: object) -> None:
-    """Print records, tables of JSON values, or both within each other, as indented JSON; NaN and infinity are null."""
-    # A folder whose name is no UTF-8 has halves of surrogate pairs, which no JSON holds as they are.
+    """Print dataclasses, dictionaries and lists, nested in any way, as indented JSON; NaN and infinity become null."""
+    # all_printable also escapes lone surrogates, as in folder names that are not UTF-8: JSON cannot encode them.
     echo(msgspec.json.format(msgspec.json.encode(all_printable(to_builtins(content))), indent=2).decode())
 
 
 class LossyStream:
-    """A stream that stops writing after the first failure: its reader is gone, or the disk is full."""
+    """A wrapper of a stream that drops all output after the first failure, such as a closed pipe or a full disk."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._is_lost = stream, False
 
     def write(self, text: str) -> int:
-        """Write a text, or nothing once that has failed; return its length."""
+        """Write a text, unless a write has failed before; return the length of the text."""
         self._unless_lost(lambda: self._stream.write(text))
         return len(text)
 
@@ -57,7 +58,7 @@ class LossyStream:
         if not self._is_lost:
             try:
                 write()
-            except (OSError, ValueError):  # ValueError: closed
+            except (OSError, ValueError):  # ValueError: the stream is closed
                 self._is_lost = True
 
     def __getattr__(self, name: str) -> Any:
@@ -65,10 +66,10 @@ class LossyStream:
 
 
 SECONDS_BETWEEN_LINES = 10.0
-"""The interval between lines about the same stage."""
+"""Interval between lines about the same stage."""
 
 SECONDS_BETWEEN_CHECKS = 1.0
-"""Seconds between checks whether a silent stage needs a line."""
+"""Interval between checks whether a stage without news needs a line."""
 
 
 def draw(stage: Stage[T]) -> T:
@@ -82,7 +83,7 @@ def draw(stage: Stage[T]) -> T:
     lines = _Lines(console, ends_are_shown=True, show_line=line)
     try:
         with _repeating(lines), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "IProgress not found")  # tqdm's in notebooks, of whose bars none is shown
+            warnings.filterwarnings("ignore", "IProgress not found")  # from tqdm in notebooks; its bars are not shown
             return finish(stage, lines.show)
     finally:
         if line:
@@ -90,7 +91,7 @@ def draw(stage: Stage[T]) -> T:
 
 
 def _notebook_line() -> Callable[[str], None]:
-    """Show a line below a cell of a notebook, and return a function that replaces it."""
+    """Show an empty line below the notebook cell, and return a function that sets its text."""
     shown = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
     return lambda text: shown.update({"text/plain": printable(text)}, raw=True)
 
@@ -116,9 +117,10 @@ def _draw_bars(stage: Stage[T], console: "Console") -> T:
 
 
 class _Lines:
-    """Prints a line when a stage begins or ends, if that is wanted, and every ten seconds while it runs.
+    """Prints a line every ten seconds while a stage runs and, if `ends_are_shown`, when a stage begins or ends.
 
-    Stages such as loading a model report nothing for minutes: a thread repeats their last line with the time they took.
+    Stages such as loading a model report nothing for minutes. A thread then calls `repeat`, which prints their last
+    line with the elapsed time.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class _Lines:
         self._console, self._ends_are_shown = console, ends_are_shown
         self._show_line = show_line or self._print_line
         self._last: Progress | None = None
-        self._is_new = False  # whether the last progress differs from what was shown
+        self._is_new = False  # whether the last progress has not been printed
         self._began = self._printed = time.monotonic()
         self._lock = Lock()
 
@@ -144,7 +146,10 @@ class _Lines:
                 self._print(now)
 
     def repeat(self) -> None:
-        """Print a line if ten seconds have passed since one of this stage; the last one again if nothing is new."""
+        """Print the last progress if ten seconds have passed since this stage's last line.
+
+        If this progress was printed before, the elapsed time of the stage is added.
+        """
         with self._lock:
             if self._last and self._is_due():
                 self._print(self._last, "" if self._is_new else f", {_clock(time.monotonic() - self._began)} so far")
@@ -162,7 +167,7 @@ class _Lines:
 
 @contextmanager
 def _repeating(lines: _Lines) -> Iterator[None]:
-    """Repeat lines that are due while the context is open."""
+    """Call lines.repeat every second in a thread, while the context is open."""
     ended = Event()
 
     def repeat() -> None:
@@ -170,13 +175,13 @@ def _repeating(lines: _Lines) -> Iterator[None]:
             lines.repeat()
 
     thread = Thread(target=repeat, name="progress", daemon=True)
-    with suppress(RuntimeError):  # no more threads on this machine: lines come when a stage has something new to say
+    with suppress(RuntimeError):  # no more threads on this machine: only a stage's own reports print lines
         thread.start()
     try:
         yield
     finally:
         ended.set()
-        if thread.ident is not None:  # it was started
+        if thread.ident is not None:  # the thread was started
             thread.join()
 
 
@@ -189,13 +194,13 @@ def _note(now: Progress) -> str:
         parts.append(f"{now.computed_tokens_per_s:,.0f} tokens computed/s")
     if now.cached_share is not None:
         parts.append(f"{now.cached_share:.0%} cached")
-    if now.seconds_left is not None and not 0 < 100 * now.done < now.total:  # from fewer it would be far off
+    if now.seconds_left is not None and not 0 < 100 * now.done < now.total:  # inaccurate before 1% is done
         parts.append(f"{_clock(now.seconds_left)} left")
     return ", ".join(parts)
 
 
 def _devices_note(now: Progress) -> str:
-    """Describe the load of the devices, after a comma; nothing where that is not known."""
+    """Return ", TFLOP/s, share of the peak, slowest replica", as far as these are known; else ""."""
     arithmetic = "" if now.flop_per_s is None else f", {now.flop_per_s / 1e12:,.3g} TFLOP/s"
     arithmetic += "" if now.peak_share is None else f" ({now.peak_share:.0%} of the peak)"
     slowest = now.slowest_replica_tokens_per_s

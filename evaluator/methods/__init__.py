@@ -1,7 +1,7 @@
-"""Register the inference methods, which turn scores of labels into label probabilities, by name.
+"""Registry of inference methods, which turn scores of labels into label probabilities.
 
-Other installed packages add methods by an entry point, so that none has to be written into this package. A package
-states `[project.entry-points."evaluator.methods"]` with lines `name = "module:METHOD"`, where METHOD is a
+Other installed packages add methods through entry points, without a change of this package. Such a package declares
+`[project.entry-points."evaluator.methods"]` with lines `name = "module:METHOD"`, where METHOD is a
 methods.base.Method.
 """
 
@@ -41,17 +41,17 @@ GROUP = "evaluator.methods"
 
 
 class PlugIn(NamedTuple):
-    """A method of another package."""
+    """An inference method of another package."""
 
     method: Method
-    identity: str  # changes with the code of its module: part of what identifies prompts
+    identity: str  # digest of the module's code, which is part of the fingerprint of prompts
 
 
 def plug_ins(taken: Collection[str]) -> dict[str, PlugIn]:
     """Return the methods of other packages by name, sorted.
 
-    An entry point that cannot be loaded, is no Method or has a name that is taken is left out with a warning: it must
-    not end runs that do not use it.
+    An entry point that cannot be loaded, is not a Method, or has a name in `taken` is left out with a warning, so that
+    it does not end runs that do not use it.
     """
     found: dict[str, PlugIn] = {}
     for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
@@ -60,7 +60,7 @@ def plug_ins(taken: Collection[str]) -> dict[str, PlugIn]:
             if not isinstance(method, Method) or entry.name in {*taken, *found}:
                 raise TypeError("its name is taken" if isinstance(method, Method) else f"{method!r:.60} is no Method")
             found[entry.name] = PlugIn(method, code_digest(inspect.getsource(importlib.import_module(entry.module))))
-        except Exception as error:  # any code of others
+        except Exception as error:  # code of other packages may raise anything
             logger.warning("The method %s (%s) is left out: %s.", entry.name, entry.value, error)
     return found
 
@@ -69,4 +69,4 @@ PLUG_INS = plug_ins(METHODS)
 METHODS |= {name: plug_in.method for name, plug_in in PLUG_INS.items()}
 
 REFERENCE_METHOD = "vanilla"
-"""Method that other methods are compared with, and under which models are compared."""
+"""The method that other methods are compared with, and under which models are compared."""

@@ -1,6 +1,7 @@
-"""Define an inference method: the requests it adds to a suite's requests, and its label probabilities from scores.
+"""Define what an inference method is, and compute predictions with inference methods.
 
-Turn scored requests into predictions: one row a request, method and definition.
+A method adds requests to a suite's requests, and computes label probabilities from scores. Predictions have one row for
+each request, method and definition.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 LABEL_SCORE: dict[Definition, str] = {"paper": "label_log_likelihoods", "released": "last_token_log_probs"}
-"""Column of scores that label probabilities are computed from, by definition."""
+"""Definition -> column of schemas.SCORES from which label probabilities are computed."""
 
 NO_QUERY: dict[str, pl.Expr] = {
     "query_id": pl.lit(None, pl.Int64),
@@ -30,15 +31,15 @@ NO_QUERY: dict[str, pl.Expr] = {
     "demonstration_ids": pl.lit([], pl.List(pl.Int64)),
     "gold": pl.lit(None, pl.Int64),
 }
-"""Columns of a request without query and demonstrations."""
+"""Values of the columns of a request without query and demonstrations."""
 
 
 class MethodContext(NamedTuple):
     """The input of `MethodPrompts.requests`: one part of one suite and dataset."""
 
     dataset: AnyDataset
-    requests: pl.LazyFrame  # of all parts, as the suite built them: they need not fit into memory
-    part: str
+    requests: pl.LazyFrame  # the suite's requests of all parts; they need not fit into memory
+    part: str  # the part to add requests for
     config: RunConfig
 
     @property
@@ -52,7 +53,7 @@ class MethodContext(NamedTuple):
         return self.requests.collect_schema().names()
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield the requests of the part in order, at most ROWS_PER_FRAME together."""
+        """Yield the requests of the part in order, in frames of at most ROWS_PER_FRAME rows."""
         for rows in slices(self.requests, ROWS_PER_FRAME):
             in_part = rows.filter(part=self.part)
             if in_part.height:
@@ -60,13 +61,13 @@ class MethodContext(NamedTuple):
 
     @property
     def classification(self) -> ClassificationDataset:
-        """Return the dataset of a classification suite."""
+        """Return the dataset, which must be that of a classification suite."""
         assert isinstance(self.dataset, ClassificationDataset), "classification parts have classification datasets"
         return self.dataset
 
 
 class MeasuredPart(NamedTuple):
-    """A part of a suite, with the definitions that the run measures it under."""
+    """Kind of a part of a suite, and the definitions under which the run measures the part."""
 
     kind: PartKind
     definitions: Sequence[Definition]
@@ -81,22 +82,22 @@ class ScoredRequests:
         default_factory=lambda: pl.LazyFrame(schema={**REQUESTS, **HIDDEN_STATES})
     )
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
-    # Prompts of the first round, with everything that suites request; empty where a table is made by hand.
+    # Tokens of the first round's prompts, which include all prompts of suites; empty in a table made by hand.
     tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))
-    parts: Mapping[str, MeasuredPart]  # the parts of suites, by name
+    parts: Mapping[str, MeasuredPart]  # name of a suite's part -> its kind and definitions
     answered_part: str = ""  # the part to predict
 
     @property
     def queries(self) -> pl.LazyFrame:
-        """Return scored requests of the part to predict."""
+        """Return the scored requests of the part to predict."""
         return self.rows.filter(part=self.answered_part)
 
     def answering(self, part: str, dataset: str | None = None) -> "ScoredRequests":
         """Return the requests needed to predict one part, without requests that methods added for other parts.
 
         Args:
-            part: to predict.
-            dataset: whose requests are returned; None: of all datasets.
+            part: the part to predict.
+            dataset: the dataset to predict; None: all datasets.
         """
         others = [name for name, measured in self.parts.items() if name != part and measured.kind != "null"]
         is_needed = pl.col("for_part").is_null() | ~pl.col("for_part").is_in(others)
@@ -106,30 +107,30 @@ class ScoredRequests:
 
 
 LabelProbs = Callable[[ScoredRequests, Definition], pl.LazyFrame]
-"""Returns the part's requests with the column `label_probs`: List[f64] in label-space order, summing to one."""
+"""Returns the requests of `answered_part` with the column `label_probs`: List[f64] in label-space order, sum one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodPrompts:
     """The prompts that a method adds to a suite's prompts.
 
-    Requests of a method have the columns of Suite.requests, and their `part` names the method's requests. Equal prompts
-    are computed once, even when several methods or suites request them.
+    Requests of a method have the columns of Suite.requests; their `part` is a name that the method chooses. Equal
+    prompts are computed once, also if several methods or suites request them.
     """
 
     requests: Callable[[MethodContext], Iterable[pl.DataFrame]] | None = None
     """Yields the requests of the first round."""
 
     follow_up: Callable[[MethodContext, ScoredRequests], Iterable[pl.DataFrame]] | None = None
-    """Yields further requests that depend on the answers to the first."""
+    """Yields the requests of the second round, which depend on the scores of the first round."""
 
-    need_states: bool = False  # some request hidden states
-    differ: bool = False  # between definitions, so that a run can measure only one of them
+    need_states: bool = False  # whether some requests are for hidden states
+    differ: bool = False  # whether prompts depend on the definition, so that a run can measure only one definition
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """An inference method: how it predicts, which prompts it adds, and its random draws."""
+    """An inference method: its summary, label probabilities, additional prompts and restrictions."""
 
     summary: str
     label_probs: LabelProbs
@@ -138,38 +139,39 @@ class Method:
     distances: "Callable[[ScoredRequests, torch.Tensor], pl.DataFrame] | None" = None
     """Returns schemas.LABEL_DISTANCES from hidden states and the LM head [vocabulary, hidden size]."""
 
-    part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # parts that it predicts
-    definitions: tuple[Definition, ...] = ("paper", "released")  # under which it has probabilities
-    max_label_tokens: int | None = None  # longest label that it can score; None: no limit
-    uses_gold: bool = False  # true labels of other queries, so that it measures and cannot predict
-    drawn_once: str = ""  # prompts or demonstrations drawn once for all queries, which intervals over queries ignore
+    part_kinds: tuple[PartKind, ...] = ("classification", "choice", "diagnostic")  # kinds of parts that it predicts
+    definitions: tuple[Definition, ...] = ("paper", "released")  # definitions under which it has label probabilities
+    max_label_tokens: int | None = None  # maximum number of tokens of a label; None: no limit
+    uses_gold: bool = False  # whether it uses true labels of other queries: then it cannot classify new texts
+    drawn_once: str = ""  # name of prompts drawn once for all queries: intervals over queries ignore this randomness
 
     labelled_examples: Callable[[int], float] = lambda _n_shots: 0
-    """Returns the number of labelled examples in its training prompts, from `n_shots`; infinity if it chooses
-    demonstrations for each query among all that a dataset has."""
+    """Returns the number of labelled examples that the method uses, from `n_shots`: those in training prompts, or
+    infinity if it uses all labelled examples that there are."""
 
 
 def softmax(scores: pl.Expr) -> pl.Expr:
-    """Normalise each list of log-likelihoods (nats) into probabilities; shape is kept."""
+    """Return the softmax of each list of log-likelihoods (nats): probabilities, in lists of the same length."""
     scaled = (pl.element() - pl.element().max()).exp()
     return scores.list.eval(scaled / scaled.sum())
 
 
 def label_score(definition: Definition) -> pl.Expr:
-    """Return the score of each label that vanilla normalises, nats.
+    """Return the label scores that the method vanilla normalises: List[f64], nats.
 
-    `paper` scores all tokens of a label. `released` scores only the last token, directly after the prompt, as the
-    toolkit does (`model_kernel.py`). They differ only for labels of several tokens.
+    Under `paper` a score is the log-likelihood of all tokens of a label. Under `released` it is the log-probability of
+    only the last token, directly after the prompt, as in the toolkit (`model_kernel.py`). The two differ only for
+    labels of several tokens.
     """
     return pl.col(LABEL_SCORE[definition])
 
 
 def softmax_of(score: Callable[[Definition], pl.Expr], part: str | None = None) -> LabelProbs:
-    """Return a function for Method.label_probs: the softmax over the label space of a score.
+    """Return a function for Method.label_probs that computes the softmax of a score over the label space.
 
     Args:
-        score: List[f64] by label, nats, from the columns of scored requests.
-        part: requests of the method that answer the queries; None: the requests of the suite.
+        score: definition -> expression over scored requests: List[f64] in label-space order, nats.
+        part: name of the method's requests that answer the queries; None: the suite's requests do.
     """
 
     def label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
@@ -180,17 +182,18 @@ def softmax_of(score: Callable[[Definition], pl.Expr], part: str | None = None) 
 
 
 def scored_definitions(definitions: Sequence[Definition]) -> list[Definition]:
-    """Return the definitions that score different tokens: `published` differs from `released` in its metrics alone."""
+    """Return the definitions without `published`, whose scores are those of `released`; only its metrics differ."""
     return list(dict.fromkeys("released" if name == "published" else name for name in definitions))
 
 
 def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: Sequence[Definition]) -> pl.LazyFrame:
-    """Return label probabilities and predictions of each method under each definition, sorted by key.
+    """Return schemas.PREDICTIONS of each method under each definition, sorted by PREDICTIONS_KEY.
 
     Args:
-        scored: the scores of all requests of a run.
-        methods: by name.
-        definitions: of the run; only `paper` and `released` have predictions, as they score different tokens.
+        scored: scores of all requests of a run.
+        methods: name -> method.
+        definitions: definitions of the run. Only `paper` and `released` have predictions: `published` uses those of
+            `released`.
     """
     tables = [
         method.label_probs(scored.answering(part), definition).with_columns(
@@ -207,7 +210,7 @@ def predict(scored: ScoredRequests, methods: Mapping[str, Method], definitions: 
 
 
 def measured_definitions(method: Method, definitions: Sequence[Definition]) -> list[Definition]:
-    """Return the requested definitions under which a run has probabilities by this method."""
+    """Return the requested definitions under which this method has label probabilities in a run."""
     possible = {prompt_definition(definitions)} if method.prompts.differ else {*method.definitions}
     return [name for name in scored_definitions(definitions) if name in possible and name in method.definitions]
 
@@ -215,13 +218,14 @@ def measured_definitions(method: Method, definitions: Sequence[Definition]) -> l
 def check_labels(
     methods: Mapping[str, Method], definitions: Sequence[Definition], tokens: pl.LazyFrame, prompts: pl.LazyFrame
 ) -> None:
-    """Check, before anything is scored, that every method and definition can score all labels.
+    """Check, before prompts are scored, that every method and definition can score all labels.
 
     Args:
-        methods, definitions: of the run.
+        methods, definitions: the methods and definitions of the run.
         tokens, prompts: schemas.TOKENS and schemas.PROMPTS of one store.
 
-    Raises LabelError for a label with more tokens than a method allows, or labels with the same score under `released`.
+    Raises LabelError for a label with more tokens than a method allows and, under `released`, for labels of one label
+    space that end in the same token.
     """
     limits = {name: method.max_label_tokens for name, method in methods.items() if method.max_label_tokens is not None}
     released = any("released" in method.definitions for method in methods.values())
@@ -230,12 +234,12 @@ def check_labels(
     is_long = pl.col("continuations").list.eval(pl.element().list.len()).list.max() > most
     last = pl.col("continuations").list.eval(pl.element().list.last())
     is_alike = (last.list.n_unique() < last.list.len()) & scores_last
-    # Without the single continuation of noisy channel, which is no label space.
+    # A single continuation, as in noisy channel, is not a label space.
     wrong = tokens.filter(pl.col("continuations").list.len() > 1, is_long | is_alike, ask="labels")
     if wrong.head(1).collect(engine="streaming").is_empty():
         return
-    # Texts are joined only here, where something is wrong: joins of all prompts take much memory.
-    # One row a distinct label of a distinct label space: `space`, `label`, and its `tokens`.
+    # Texts are joined only after a fault was found, because joins of all prompts need much memory.
+    # One row for each label of each distinct label space: `space`, `label`, and its `tokens`.
     spaces = prompts.select("prompt_id", space="continuations")
     joined = wrong.select("prompt_id", tokens="continuations").join(spaces, on="prompt_id")
     distinct = joined.select("space", "tokens", label="space").unique().explode("label", "tokens")

@@ -1,10 +1,12 @@
-"""Predict by the log-likelihoods of labels, as they are or normalised, or of the query given each label.
+"""Inference methods that predict from log-likelihoods alone.
 
-PPL-ICL: begin every prompt with the instruction that has the lowest perplexity under the model.
+vanilla, per_token, per_byte and unconditional use the log-likelihoods of labels after the prompt, plain or normalised.
+noisy_channel uses the log-likelihood of the query after each label.
 
-Source: Gonen et al. 2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower
-perplexity do better. The perplexity is that of the instruction alone, without any query, as in the toolkit
-(`prompt_template_edit.py`). The two definitions differ only in the score of labels.
+ppl_icl begins every prompt with the instruction that has the lowest perplexity under the model. Source: Gonen et al.
+2023, "Demystifying Prompts in Language Models via Perplexity Estimation": prompts of lower perplexity do better. Here
+it is the perplexity of only the instruction, without a query, as in the toolkit (`prompt_template_edit.py`). The two
+definitions of ppl_icl differ only in the score of labels.
 """
 
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ CONTEXT = "Answer:"
 
 _SPACE = ["suite", "dataset", "label_names"]
 _PROMPT = ["suite", "dataset", "query_id", "demonstration_set"]
-"""Columns that identify a prompt of the classification part, for which noisy channel has one request a label."""
+"""Columns that identify a prompt of the classification part; noisy channel has one request for each label of it."""
 
 
 VANILLA = base.Method(
@@ -37,7 +39,9 @@ VANILLA = base.Method(
 
 
 def log_likelihood_per_token(_definition: Definition) -> pl.Expr:
-    """Return each label's log-likelihood divided by its number of tokens, so that long labels are not penalised.
+    """Return each label's log-likelihood divided by its number of tokens, List[f64], nats per token.
+
+    So long labels are not penalised.
 
     Source: Yauney & Mimno 2024, appendix B ("the highest average log-likelihood per token"). Similar methods divide by
     bytes (per_byte), subtract the label's log-likelihood without the prompt (unconditional), or do neither (vanilla);
@@ -47,10 +51,12 @@ def log_likelihood_per_token(_definition: Definition) -> pl.Expr:
 
 
 def log_likelihood_per_byte(_definition: Definition) -> pl.Expr:
-    """Return each label's log-likelihood divided by the bytes of its name in UTF-8, which no tokenizer changes.
+    """Return each label's log-likelihood divided by the number of UTF-8 bytes of its name, List[f64], nats per byte.
+
+    The divisor does not depend on the tokenizer.
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "byte-length normalized". A
-    space in front of a label is scored with it but not counted here; Gao 2021 counts every byte of its tokens.
+    space in front of a label is scored but not counted here; Gao 2021 counts every byte of the label's tokens.
     """
     n_bytes = pl.col("label_names").list.eval(pl.element().str.len_bytes().cast(pl.Float64))
     return pl.col("label_log_likelihoods") / n_bytes
@@ -70,11 +76,11 @@ PER_BYTE = replace(
 
 
 def unconditional_probs(scored: base.ScoredRequests, _definition: Definition) -> pl.LazyFrame:
-    """Return the softmax over the label space of log P(label | prompt) - log P(label | "Answer:") (PMI).
+    """Return queries with the softmax over labels of log P(label | prompt) - log P(label | "Answer:") (PMI).
 
     Source: Gao 2021, "Multiple Choice Normalization in LM Evaluation" (blog.eleuther.ai), "unconditional likelihood
-    normalized", after Brown et al. 2020. The context is the same for all templates, although their
-    prompts end differently.
+    normalized", after Brown et al. 2020. The context "Answer:" is the same for all templates, although their prompts
+    end differently.
     """
     spaces = scored.rows.filter(part=UNCONDITIONAL_PART).select(*_SPACE, unconditional="label_log_likelihoods")
     queries = scored.queries.join(spaces, on=_SPACE, how="left", maintain_order="left")
@@ -83,7 +89,7 @@ def unconditional_probs(scored: base.ScoredRequests, _definition: Definition) ->
 
 
 def unconditional_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield one request for each distinct label space; query_id and gold are null, because it has no query."""
+    """Yield a frame with one request for each distinct label space. It has no query: query_id and gold are null."""
     spaces = context.rows.select("dataset", "label_names", "continuations").unique(maintain_order=True).collect()
     spaced = pl.col("continuations").list.first().str.starts_with(" ")
     prompt = pl.when(spaced).then(pl.lit(CONTEXT)).otherwise(pl.lit(f"{CONTEXT} "))
@@ -107,14 +113,15 @@ UNCONDITIONAL = replace(
 
 
 def noisy_channel_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the queries of the part with the softmax over labels of the query's log-likelihood under each label.
+    """Return queries with the softmax, over labels, of the query's log-likelihood after each label.
 
     `paper`: log P(query | demonstrations, label), summed over the query's tokens (Min et al. 2022, "Noisy Channel
     Language Model Prompting", with a uniform prior over labels). `released` (`model_kernel.py`): minus the mean
     loss over the whole prompt, demonstrations included, which is nearly the same for every label.
 
-    `prompt_id` is that of the prompt with the first label: one for each demonstration set of a query.
+    The `prompt_id` of a row is the id of the prompt with the first label.
     """
+    # The request of each label has one log-likelihood; the lists of a prompt are collected in label-space order.
     score = pl.col("label_log_likelihoods").list.first()
     if definition == "released":
         score = score / pl.col("label_token_counts").list.first()
@@ -125,7 +132,7 @@ def noisy_channel_probs(scored: base.ScoredRequests, definition: Definition) -> 
 
 
 def channel_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield a request for each prompt of the classification part and each label; its prompt ends in the query."""
+    """Yield a request for each prompt of the classification part and each label; its text ends in the query."""
     dataset = context.classification
     n_shots, definition = context.config.n_shots, context.config.prompt_definition
     for rows in context.frames():
@@ -145,9 +152,9 @@ PART = "ppl_icl"
 
 
 def requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield a request for the text of each instruction of the dataset; `template` is its index.
+    """Yield requests for the likelihood of each instruction of the dataset; `template` is the instruction's index.
 
-    Raises ConfigError where the dataset has none.
+    Raises ConfigError if the dataset has no instructions.
     """
     dataset = context.classification
     if not dataset.instructions:
@@ -163,7 +170,7 @@ def requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
 
 
 def follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
-    """Yield the prompts of the classification part with the chosen instruction in place of the template's."""
+    """Yield the requests of the classification part with the chosen instruction in place of the template's."""
     dataset = context.classification
     original, chosen = dataset.template.instruction, chosen_instruction(dataset, scored)
     instructed = pl.concat_str(pl.lit(chosen), pl.col("prompt").str.strip_prefix(original))
@@ -173,7 +180,7 @@ def follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Itera
 
 
 def chosen_instruction(dataset: ClassificationDataset, scored: base.ScoredRequests) -> str:
-    """Return the instruction with the lowest mean loss per token, hence the lowest perplexity; the first of equals."""
+    """Return the instruction of lowest perplexity, that is, lowest mean loss per token; the first of equal ones."""
     mean = pl.col("label_log_likelihoods").list.first() / pl.col("label_token_counts").list.first()
     candidates = scored.rows.filter(part=CANDIDATES_PART, dataset=dataset.name)
     ranked = candidates.select("template", loss=-mean).sort("loss", "template").collect()
