@@ -1,14 +1,15 @@
-"""Predict from hidden states: of labelled training prompts, or of the texts that demonstrations are chosen by.
+"""Inference methods that use hidden states, to compare prompts or to choose demonstrations.
 
-Hidden calibration and k-NN prompting: requests are written for one dataset at a time; the scored states are returned as
-arrays by dataset. A label space can have classes without training prompts (missing_classes); centroid_probs says how
-methods treat these.
+Hidden calibration predicts the label whose labelled training prompts have the nearest mean hidden state.
 
-k-NN prompting predicts the label whose training prompts' next-token distributions are nearest to the query's. After
-every prompt the model predicts a distribution over the whole vocabulary. It follows from the hidden state and the LM
-head, so distances are computed while the head is loaded, and label probabilities later need neither.
+k-NN prompting predicts the label whose training prompts have the nearest next-token distributions over the whole
+vocabulary. These distributions follow from the hidden state and the LM head, so distances are computed while the head
+is loaded, and label probabilities are later computed from distances.
 
-TopK and self-adaptive ICL show each query the demonstrations with the hidden states nearest to its own.
+A label space can have classes without training prompts (missing_classes); centroid_probs describes how they are
+treated.
+
+TopK and self-adaptive ICL show a query the demonstrations whose hidden states are nearest to that of the query.
 """
 
 import math
@@ -51,22 +52,23 @@ ROW = ["suite", "dataset", "position"]
 class DatasetStates(NamedTuple):
     """Hidden states of the queries and training prompts of one dataset in one suite."""
 
-    queries: pl.DataFrame  # ROW and prompt_id, one row a query prompt
-    states: Floats  # [queries, hidden size]
-    anchors: Floats  # [training prompts, hidden size]
+    queries: pl.DataFrame  # ROW and prompt_id, one row for each query prompt
+    states: Floats  # [queries, hidden size], hidden states of query prompts
+    anchors: Floats  # [training prompts, hidden size], hidden states of training prompts
     labels: Ints  # [training prompts], gold labels of their queries
     n_labels: int  # size of the label space
 
 
 def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
-    """Return 128 training prompts of a calibration split with their labels as `gold`; DatasetError if it is empty.
+    """Return requests for 128 training prompts with their true labels as `gold`.
 
-    A training prompt is demonstrations and a query of the calibration split (prompts.method_prompts); its query_id is
-    null, because it is not a row of the test split.
+    Demonstrations and query of a training prompt are rows of the calibration split (prompts.method_prompts); query_id
+    is null, because the query is not a row of the test split. Raises DatasetError if the calibration split is empty.
     """
     dataset = context.classification
     shown, asked = np.split(training_draws(dataset, n_draws=context.config.n_shots + 1), [-1], axis=1)
-    if dataset.own_demonstrations:  # of few rows, prompts would often show the one that they ask: the next instead
+    # With few rows, as in users' tables, draws often show the query itself: show the next row instead.
+    if dataset.own_demonstrations:
         shown = (shown + (shown == asked)) % dataset.calibration.height
     queries = dataset.calibration[asked[:, 0]]
     rows = training_requests(dataset, part=part, queries=queries["texts"], demonstration_ids=shown)
@@ -74,7 +76,7 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
 
 
 def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
-    """Yield requests for the hidden states of the queries' prompts and of the training prompts."""
+    """Yield requests for the hidden states of the queries' prompts, then of the training prompts."""
     training = labelled_prompts(context, TRAINING_STATES)
     queries = (rows.with_columns(part=pl.lit(QUERY_STATES)) for rows in context.frames())
     for rows in chain(queries, [training]):
@@ -82,12 +84,12 @@ def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
 
 
 def labelled_examples(n_shots: int) -> int:
-    """Return the number of labelled examples in training prompts: 128 prompts of k demonstrations and a query."""
+    """Return the number of labelled examples in training prompts: 128 prompts of n_shots demonstrations and a query."""
     return N_SAMPLES * (n_shots + 1)
 
 
 def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
-    """Yield the states of state_requests, of one dataset of one suite at a time."""
+    """Yield the hidden states of state_requests, for one dataset of one suite at a time."""
     queries = scored.states.filter(part=QUERY_STATES)
     for suite, dataset in queries.select("suite", "dataset").unique().sort("suite", "dataset").collect().iter_rows():
         rows, training = (
@@ -110,37 +112,48 @@ def state_array(rows: pl.DataFrame) -> Floats:
 
 
 def class_weights(states: DatasetStates) -> Floats:
-    """Return the weight of each training prompt in its class's mean, shape [classes present, training prompts]."""
+    """Return the weights of training prompts in the mean of each class, shape [classes present, training prompts]."""
     is_member = states.labels == np.unique(states.labels)[:, None]
     return np.asarray(is_member / is_member.sum(axis=1, keepdims=True))
 
 
 def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
-    """Return distances [queries, classes present] as List[f64] over the whole label space, null for a missing class."""
+    """Return distances to the classes present as List[f64] over the whole label space, null for a missing class.
+
+    Args:
+        states: hidden states of the dataset.
+        present: distances, [queries, classes present].
+    """
     distances = np.full((len(present), states.n_labels), np.nan)
     distances[:, np.unique(states.labels)] = present
     return pl.Series(distances).arr.to_list().list.eval(pl.element().fill_nan(None))
 
 
 def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """Return queries with `label_probs` = softmax(-distance), the toolkit's softmax(d_0 - d_i) in another form.
+    """Return queries with `label_probs` = softmax(-distance), which equals the toolkit's softmax(d_0 - d_i).
 
     A class without training prompts has no centroid. Under `paper` its probability is zero. Under `released`, as in the
     toolkit (standard_calibration.py), all queries of that dataset get vanilla's probabilities instead.
     missing_classes names these classes.
 
     Args:
+        scored: scored requests of a run.
         distances: ROW with `distances`, List[f64] in label-space order, null for a missing class.
+        definition: "paper" or "released".
     """
     closeness = pl.col("distances").list.eval(-pl.element().fill_null(float("inf")))
     return with_label_probs(scored, distances.select(*ROW, label_probs=softmax(closeness)), definition)
 
 
 def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
-    """Return the queries with `label_probs` from `probs`, or vanilla's under `released` where a class is missing.
+    """Return the queries with `label_probs` from `probs`.
+
+    Under `released`, queries of datasets with a class without training prompts get vanilla's probabilities.
 
     Args:
+        scored: scored requests of a run.
         probs: ROW with `label_probs`.
+        definition: "paper" or "released".
     """
     queries = scored.queries.join(probs, on=ROW, how="left", maintain_order="left")
     if definition == "paper":
@@ -152,10 +165,11 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
 
 
 def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl.DataFrame:
-    """Return the labels without training prompts, for the report (schemas.MISSING_CLASSES).
+    """Return the labels without training prompts, as schemas.MISSING_CLASSES, for the report.
 
     Args:
-        methods: of the run, by name; only a method that requests the states of training prompts gives rows.
+        scored: scored requests of a run.
+        methods: name -> method of the run; only methods that request states of training prompts have rows.
     """
     affected = [name for name, method in methods.items() if method.prompts.requests is state_requests]
     if not affected:
@@ -173,7 +187,9 @@ def _missing(scored: ScoredRequests) -> pl.LazyFrame:
 
 
 def hidden_calibration_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the softmax over labels of minus the Euclidean distance to each class's centroid in the last hidden state.
+    """Return queries with the softmax over labels of minus the distance to the class centroids.
+
+    The distance is the Euclidean distance between last hidden states; a centroid is the mean of a class's states.
 
     Source: Cho et al. 2024 (arXiv 2406.16535, abstract), "the nearest centroid classifier on the LM's last hidden
     states". The paper predicts labels without probabilities; the softmax is the toolkit's (standard_calibration.py).
@@ -200,28 +216,31 @@ HIDDEN_CALIBRATION = Method(
 
 CENTROID, NEIGHBOURS = "knn_centroid", "knn_neighbours"
 N_NEIGHBOURS = 3
-_VOCABULARY_ROWS = 16_384  # rows of the head that are converted to float64 at a time
+_VOCABULARY_ROWS = 16_384  # number of rows of the LM head that are converted to float64 at a time
 
 
 def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the softmax over the label space of minus the distance to each class's mean distribution.
+    """Return queries with the softmax over labels of minus the distance to each class's mean distribution.
 
-    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824), who
-    themselves use the nearest prompts (neighbour_label_probs); the softmax is the toolkit's. The distance is
-    KL(centroid || query) in nats under `paper`, the Euclidean distance of raw logits under `released`
-    (standard_calibration.py, knn_prompt_centroid).
+    Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824); Xu et al.
+    use the nearest prompts (neighbour_label_probs). The softmax is the toolkit's. The distance is KL(centroid || query)
+    in nats under `paper`, the Euclidean distance of raw logits under `released` (standard_calibration.py,
+    knn_prompt_centroid).
     """
     return centroid_probs(scored, _distances_of(scored, CENTROID, definition), definition)
 
 
 def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return the share of each label among the three nearest training prompts; of equal distances the lower position.
+    """Return queries with the share of each label among the three nearest training prompts.
 
-    Source: Xu et al. 2023, KL(anchor || query) in nats over the whole vocabulary, three neighbours in the released
-    script (github.com/BenfengXu/KNNPrompting). Of labels with equally many votes the first of the label space is
+    Among equal distances the training prompt of the lower position is nearer.
+
+    Source: Xu et al. 2023, with KL(anchor || query) in nats over the whole vocabulary, and three neighbours as in their
+    released script (github.com/BenfengXu/KNNPrompting). Among labels with equal votes the first of the label space is
     predicted, as in that script and in the toolkit. `released` (standard_calibration.py, knn_prompt) uses distances of
-    raw logits and the softmax of the counts, so that no label ever gets more than e^3 / (e^3 + n_labels - 1).
+    raw logits and the softmax of the counts, so that no probability exceeds e^3 / (e^3 + n_labels - 1).
     """
+    # Gold labels of the training prompts of each dataset, in order of position, as the distances are.
     training = scored.states.filter(part=TRAINING_STATES).sort(ROW).group_by("suite", "dataset", maintain_order=True)
     labels = training.agg("gold", n_labels=pl.col("label_names").first().list.len())
     rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
@@ -232,13 +251,15 @@ def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.
 
 
 def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: str) -> pl.DataFrame:
-    """Return schemas.LABEL_DISTANCES of distributions (`paper`) and of raw logits (`released`).
-
-    CENTROID: to the mean of each class, null for a class without training prompts. NEIGHBOURS: to each training prompt,
-    in order of position.
+    """Return schemas.LABEL_DISTANCES between next-token distributions (`paper`) and raw logits (`released`).
 
     Args:
-        head: LM head [vocabulary, hidden size]; distances are computed on its device.
+        scored: scored requests of a run.
+        head: LM head, [vocabulary, hidden size]; KL divergences are computed on its device.
+        method: CENTROID: distances to the mean of each class, null for a class without training prompts. NEIGHBOURS:
+            distances to each training prompt, in order of position.
+
+    Raises TemplateError if two datasets have a query with the same prompt but different training prompts.
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
@@ -254,7 +275,7 @@ def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: s
             distances = label_distances(states, found) if method == CENTROID else pl.Series(found).arr.to_list()
             about = {"method": pl.lit(method), "definition": pl.lit(definition)}
             tables.append(states.queries.select("dataset", **about, prompt_id="prompt_id", distances=distances))
-    # A dataset asks a prompt again in another suite, and twice of a query without shots.
+    # A dataset has the same prompt in several suites, and twice for a query without demonstrations.
     distinct = pl.concat(tables).unique(["dataset", "definition", "prompt_id"], keep="first", maintain_order=True)
     table = distinct.drop("dataset").cast(LABEL_DISTANCES)
     if table.select("definition", "prompt_id").is_duplicated().any():
@@ -266,7 +287,15 @@ def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: s
 
 
 def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") -> Floats:
-    """Return KL(c || q) in nats [queries, rows of weights]; c is a weighted mean of training prompts' distributions."""
+    """Return KL(c || q) in nats, [queries, rows of weights].
+
+    q is a query's next-token distribution, c the mean of training prompts' distributions with one row of weights.
+
+    Args:
+        states: hidden states of the dataset.
+        weights: [distributions c, training prompts].
+        head: LM head, [vocabulary, hidden size].
+    """
     import torch
 
     from evaluator_kernels import label_head
@@ -277,10 +306,13 @@ def divergences(states: DatasetStates, weights: Floats, head: "torch.Tensor") ->
 
 
 def logit_map(head: "torch.Tensor") -> Floats:
-    """Return a matrix [hidden size, hidden size] that maps hidden states to points with the distances of their logits.
+    """Return a matrix B, [hidden size, hidden size], float64: h B and c B have the Euclidean distance of the logits.
 
-    Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T, so h B and c B
-    have that Euclidean distance, and no array with a row of the vocabulary's length is needed. In float64.
+    Logits are linear in the hidden state: |W h - W c|^2 = (h - c)^T G (h - c) with G = W^T W = B B^T. So distances of
+    logits need no array with an axis of the vocabulary's length.
+
+    Args:
+        head: LM head W, [vocabulary, hidden size].
     """
     import torch
 
@@ -292,18 +324,22 @@ def logit_map(head: "torch.Tensor") -> Floats:
 
 
 def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
-    """Return ROW and `distances` of every query."""
+    """Return ROW and `distances` of every query, by one method under one definition."""
     distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
     queries = scored.states.filter(part=QUERY_STATES).select(*ROW, "prompt_id")
     return queries.join(distances, on="prompt_id").drop("prompt_id")
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:
-    """Count the labels of the nearest training prompts, List[f64] in label-space order; rows are of one dataset."""
+    """Return how often each label occurs among the nearest training prompts, List[f64] in label-space order.
+
+    Args:
+        rows: queries of one dataset, with `distances`, and `gold`, the labels of all training prompts.
+    """
     labels = rows["gold"][0].to_numpy()
     distances = rows["distances"].list.to_array(len(labels)).to_numpy()
-    nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]
-    votes = (nearest[:, :, None] == np.arange(rows["n_labels"][0])).sum(axis=1)
+    nearest = labels[distances.argsort(axis=1, kind="stable")[:, :N_NEIGHBOURS]]  # [queries, N_NEIGHBOURS]
+    votes = (nearest[:, :, None] == np.arange(rows["n_labels"][0])).sum(axis=1)  # [queries, n_labels]
     return pl.Series(votes.astype(np.float64)).arr.to_list()
 
 
@@ -324,21 +360,21 @@ KNN_NEIGHBOURS = replace(
 
 DEMONSTRATION_TEXTS, QUERY_TEXTS = "demonstration_texts", "query_texts"
 TOPK_PART, SA_ICL_PART = "topk", "sa_icl"
-N_ORDERINGS = 10
-RELEASED_POOL = 512  # the toolkit uses only the first rows of the demonstration split (prompt_template_edit.py)
+N_ORDERINGS = 10  # maximum number of orderings that self-adaptive ICL tries for a query
+RELEASED_POOL = 512  # the toolkit chooses among the first 512 rows of the demonstration split (prompt_template_edit.py)
 
 _QUERY = ["suite", "dataset", "query_id"]
 
 
 def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
-    """Yield requests for the hidden states of the texts of the queries and of the demonstrations to choose from.
+    """Yield a frame of requests for the hidden states of the texts of candidate demonstrations and of queries.
 
-    `training_row` is the row of a demonstration, `query_id` that of a query. Several text fields are joined by a space;
-    the toolkit takes datasets of one field only. An example without text has no request and is never chosen.
-    The toolkit handles it differently: where the tokenizer adds no BOS token, it catches the error for the empty text
-    and drops it, so that all later indices are off by one.
+    `training_row` is the row of a demonstration, `query_id` the row of a query. Several text fields are joined by a
+    space; the toolkit accepts only datasets of one field. A demonstration without text has no request and is never
+    chosen. The toolkit differs: if the tokenizer adds no BOS token, it catches the error for an empty text and drops
+    the text, so that all later indices are off by one.
 
-    Raises TemplateError, before anything is scored, where fewer than `n_nearest` demonstrations have a text.
+    Raises TemplateError, before prompts are scored, if fewer than `n_nearest` demonstrations have a text.
     """
     dataset = context.classification
     pool = dataset.demonstration
@@ -363,11 +399,11 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
 
 
 def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> tuple[Ints, Ints]:
-    """Return the demonstrations whose last hidden states have the smallest Euclidean distances to each query's.
+    """Return the nearest demonstrations of each query, by Euclidean distance of last hidden states in float64.
 
     Returns:
         Rows of the test split, [n_queries], ascending; and rows of the demonstration split, [n_queries, n_nearest],
-        nearest first, and of equal distances the lower row. Distances are computed in float64.
+        nearest first, the lower row first among equal distances.
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
@@ -375,14 +411,14 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     demonstrations = _states_by_row(states, DEMONSTRATION_TEXTS, "training_row")
     queries = _states_by_row(states, QUERY_TEXTS, "query_id")
     assert demonstrations.height >= n_nearest, "text_requests checked it"
-    # Not by a matrix product: its rounding depends on the position of a row, and would order equal texts arbitrarily.
+    # Not computed by a matrix product, whose rounding depends on a row's position: equal texts would not tie.
     distances = cdist(state_array(queries), state_array(demonstrations))
     order = distances.argsort(axis=1, kind="stable")[:, :n_nearest]
     return queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order]
 
 
 def retrieved_requests(context: MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
-    """Yield the requests of a plan as rows of a method's part."""
+    """Yield the requests of a plan with the method's `part`."""
     for rows in requests(context.classification, plan):
         yield rows.with_columns(part=pl.lit(part)).select(context.columns)
 
@@ -397,7 +433,9 @@ def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
 
 
 def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
-    """Yield one request a query, after its nearest demonstrations, nearest first; StaICC-Normal has two a query.
+    """Yield one request for each query, after its nearest demonstrations, nearest first.
+
+    (The suite itself has two requests for each query.)
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are
@@ -423,10 +461,10 @@ TOPK = Method(
 
 
 def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
-    """Return one row a query: vanilla's label probabilities after the ordering of lowest entropy; the first of equals.
+    """Return one row for each query, with vanilla's label probabilities after the ordering of lowest entropy.
 
-    `prompt_id` is that of the chosen prompt: up to ten are scored, but as the choice does not use gold labels, a
-    query's answer counts as one try, not as the best of ten.
+    The first of equal orderings is chosen. `prompt_id` is the id of the chosen prompt. Up to ten prompts are scored,
+    but the choice does not use gold labels, so a query's answer counts as one try, not as the best of ten.
 
     Source: Wu et al. 2023 (arXiv 2212.10375) as Cho & Inoue 2025 use it, by the entropy of the label
     probabilities. The toolkit's function (functional.py, entropy) applies another softmax to rows whose sum differs
@@ -445,9 +483,9 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
 
 
 def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
-    """Yield requests for each query after up to ten orderings of k of its k + 1 nearest demonstrations.
+    """Yield requests for each query after up to ten sequences of n_shots of its n_shots + 1 nearest demonstrations.
 
-    The toolkit does so for k = 4. `position` is 10 x query + ordering.
+    The toolkit does this for n_shots = 4. `position` is 10 * query_id + ordering.
     """
     n_shots = context.config.n_shots
     asked, nearest = nearest_demonstrations(context, scored, n_shots + 1)
@@ -463,11 +501,14 @@ def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:
-    """Return orderings of the n_shots + 1 nearest, 0 for the nearest: shape [10, or fewer if not possible; n_shots].
+    """Return sequences of n_shots of the n_shots + 1 nearest demonstrations, the same for every query.
 
-    `paper`: drawn at random without repetition by the seed, the same for every query. `released`: the first in
-    lexicographic order, because the toolkit shuffles a copy and drops it (prompt_template_edit.py), so that with four
-    shots the nearest always comes first.
+    `paper`: different sequences, drawn at random with the seed. `released`: the first sequences in lexicographic order,
+    because the toolkit shuffles a copy and drops it (prompt_template_edit.py); with four shots the nearest
+    demonstration is always first in the prompt.
+
+    Returns:
+        Ranks by distance, 0 for the nearest, [N_ORDERINGS, n_shots]; fewer rows if fewer sequences exist.
     """
     if definition == "paper":
         return demonstration_sequences(n_pool=n_shots + 1, n_shots=n_shots, n_sequences=N_ORDERINGS, seed=SEED)
