@@ -259,7 +259,7 @@ def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: s
         method: CENTROID: distances to the mean of each class, null for a class without training prompts. NEIGHBOURS:
             distances to each training prompt, in order of position.
 
-    Raises TemplateError if two datasets have a query with the same prompt but different training prompts.
+    Raises TemplateError if two datasets have a query with the same prompt, because their training prompts differ.
     """
     from scipy.spatial.distance import cdist  # imported here, because listing the methods should not load SciPy
 
@@ -435,7 +435,7 @@ def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
 def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield one request for each query, after its nearest demonstrations, nearest first.
 
-    (The suite itself has two requests for each query.)
+    (StaICC-Normal itself has two requests for each query.)
 
     Source: Liu et al. 2022 (arXiv 2101.06804), with the hidden states of the model that is evaluated in place of a
     sentence encoder's, as in the toolkit (prompt_template_edit.py, SA_ICL). Under `paper` demonstrations are

@@ -1,1 +1,1 @@
-"""Check prompts before a run: labels, lengths, classes, and what the run will take; no weights are read."""
+"""Check prompts before a run, and estimate its time and memory; no weights are read."""

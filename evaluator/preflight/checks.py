@@ -1,6 +1,7 @@
-"""Look at what a run is about to ask, before it asks: labels and their tokens, queries, demonstration sets.
+"""Check the prompts of a run before they are scored.
 
-Look at the tokens that are sent as well: the first of each prompt, control tokens in texts, and texts that are changed.
+Checks cover labels and their tokens, classes of queries, demonstration sets, the first token of prompts, control tokens
+in texts, and texts that tokenisation changes.
 """
 
 import re
@@ -26,26 +27,32 @@ Test = Callable[[Tokens, Tokens], bool]
 
 
 class LabelSpace(NamedTuple):
-    """The labels of some prompts of a dataset, in order, and their tokens."""
+    """The labels of a label space, in order: texts and token ids."""
 
     texts: list[str]
     tokens: list[Tokens]
 
 
 def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBoundary) -> pl.DataFrame:
-    """Count the prompts of each dataset by what they ask.
+    """Count the prompts of each dataset by their kind: whether they ask for labels, and which continuations they have.
 
     Args:
         store: requests and prompts.
-        tokens: schemas.TOKENS of some of these prompts, a row a prompt.
+        tokens: schemas.TOKENS of some of these prompts, one row for each prompt.
         boundary: where a label begins.
 
-    Returns dataset, is_of_labels, texts and tokens (digests of the continuations), n_continuations, n_prompts, n_tokens
-    (of the longest prompt with its longest continuation), n_end_in_space (prompts before a label),
-    n_labels_end_in_space (prompts with such a label), and number, the id of one of these prompts. What tokens tell is
-    null for other prompts.
+    Returns:
+        One row for each kind, with the columns:
+        dataset, is_of_labels (whether ask is "labels");
+        texts, tokens: hashes of the continuations' texts and token ids;
+        n_continuations, n_prompts;
+        n_tokens: tokens of the longest prompt with its longest continuation;
+        n_end_in_space: number of prompts that end in a space; 0 unless `boundary` is "separate";
+        n_labels_end_in_space: number of prompts with a label that ends in white space;
+        number: id of one of these prompts, as a number.
+        Columns from tokens are null for prompts that are not in `tokens`.
     """
-    # Ids and digests are numbers, so that little is joined.
+    # Ids and hashes are numbers, so that the join needs little memory.
     number, continuations = id_numbers("prompt_id").alias("number"), pl.col("continuations")
     ends = pl.col("prompt").str.contains(r"\s$") & ~pl.col("prompt").str.ends_with("\n") & (boundary == "separate")
     prompts = store.prompts().select(
@@ -71,18 +78,22 @@ def prompt_kinds(store: PromptStore, tokens: pl.LazyFrame, boundary: LabelBounda
 
 
 def longest_prompts(kinds: pl.DataFrame) -> dict[str, int]:
-    """Return the tokens of each dataset's longest prompt with its longest label, from prompt_kinds."""
+    """Return dataset -> number of tokens of its longest prompt with its longest label.
+
+    Args:
+        kinds: result of prompt_kinds.
+    """
     return dict(kinds.group_by("dataset").agg(pl.col("n_tokens").max()).drop_nulls().iter_rows())
 
 
 def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) -> dict[str, list[LabelSpace]]:
-    """Return the different label spaces of each dataset; those of the most prompts come first.
+    """Return dataset -> its distinct label spaces, the most frequent first.
 
     Args:
-        kinds: prompt_kinds of the store and tokens.
-        store, tokens: which have the texts and tokens of labels.
+        kinds: result of prompt_kinds for the store and tokens.
+        store, tokens: sources of the texts and tokens of labels.
     """
-    # A single continuation is no label space.
+    # A single continuation is not a label space. `number` names one prompt that has the label space.
     found = kinds.lazy().filter("is_of_labels", pl.col("n_continuations") > 1).select("dataset", "number", "n_prompts")
     texts, ids = (
         rows.select(id_numbers("prompt_id").alias("number"), pl.col("continuations").alias(name)).join(
@@ -120,11 +131,11 @@ _PAIRS: Sequence[tuple[str, Test, str]] = (
         "The labels {!r} and {!r} begin with the same token{}: what comes after it tells them apart.",
     ),
 )
-"""Findings about two labels of a space: name, the test of their tokens, and the text about the first such pair."""
+"""Findings about two labels of a label space: name, test of their tokens, and text about the first pair found."""
 
 
 def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRecord]:
-    """Yield the findings about the label spaces of a dataset, each kind with its first example."""
+    """Yield the findings of _PAIRS about the label spaces of a dataset, with the first pair as an example."""
     for name, test, text in _PAIRS:
         if pairs := [pair for space in spaces if (pair := _first_pair(space, test))]:
             where = f" (in {len(pairs):,} of {len(spaces):,} label spaces)" if len(spaces) > 1 else ""
@@ -132,7 +143,7 @@ def label_findings(dataset: str, spaces: list[LabelSpace]) -> Iterator[FindingRe
 
 
 def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Iterator[FindingRecord]:
-    """Yield a finding for the first labels of a dataset that are equal once they are folded."""
+    """Yield a finding for the first two labels of a dataset that differ only in form (redaction.folded)."""
     for space in spaces:
         seen: dict[str, str] = {}
         for label in dict.fromkeys(space):
@@ -149,7 +160,7 @@ def similar_label_findings(dataset: str, spaces: Iterable[Sequence[str]]) -> Ite
 
 
 def numeric_label_findings(dataset: str, labels: Sequence[str]) -> Iterator[FindingRecord]:
-    """Yield a finding if the labels of a dataset are numbers with a fraction, as tables with missing cells have."""
+    """Yield a finding if all labels of a dataset are numbers with a fraction, as in tables with missing cells."""
     if all(re.fullmatch(r"-?[0-9]+\.[0-9]+", label) for label in labels):
         named = ",".join(f"{label}=NAME" for label in labels)
         text = f"The labels {', '.join(labels)} are numbers and say nothing of a text. Name them: --labels {named}."
@@ -157,10 +168,10 @@ def numeric_label_findings(dataset: str, labels: Sequence[str]) -> Iterator[Find
 
 
 def space_findings(kinds: pl.DataFrame) -> Iterator[FindingRecord]:
-    """Yield, for each dataset, its prompts that end in a space before a label, and its labels that end in one.
+    """Yield findings about prompts that end in a space before a label, and about labels that end in white space.
 
     Args:
-        kinds: prompt_kinds.
+        kinds: result of prompt_kinds.
     """
     counts = pl.col("n_end_in_space", "n_labels_end_in_space", "n_prompts").sum()
     by_dataset = kinds.filter("is_of_labels").group_by("dataset").agg(counts).sort("dataset")
@@ -177,7 +188,7 @@ def space_findings(kinds: pl.DataFrame) -> Iterator[FindingRecord]:
 
 
 def _first_pair(space: LabelSpace, test: Test) -> tuple[str, str] | None:
-    """Return the texts of the first two labels whose tokens pass a test, the shorter first."""
+    """Return the texts of the first two labels whose tokens pass a test, with the shorter label first; or None."""
     labels = sorted(zip(space.tokens, space.texts, strict=True), key=lambda label: len(label[0]))
     return next(((a, b) for (ids_a, a), (ids_b, b) in combinations(labels, 2) if test(ids_a, ids_b)), None)
 
@@ -185,13 +196,13 @@ def _first_pair(space: LabelSpace, test: Test) -> tuple[str, str] | None:
 def first_token_findings(
     source: ModelSource, chat: ChatForm | None, store: PromptStore, tokens: pl.LazyFrame
 ) -> Iterator[FindingRecord]:
-    """Yield findings about prompts that begin without the token that the model expects first, or with it twice.
+    """Yield findings about prompts that begin without the model's BOS token, or with two of them.
 
     Args:
         source: the model.
-        chat: its chat template, if prompts go through one.
-        store: prompts.
-        tokens: schemas.TOKENS of these prompts, as they are sent.
+        chat: the chat template; None: plain prompts.
+        store: the prompts.
+        tokens: schemas.TOKENS of these prompts.
     """
     if source.bos is None:
         return
@@ -237,15 +248,15 @@ _FAULTS = {
         "characters, or changes them: rewrite them in the data (--data), or choose a --model that reads them.",
     ),
 }
-"""Kind of fault -> the finding and its text."""
+"""Kind of fault -> name and text of the finding."""
 
 
 def fault_findings(faults: Sequence[TextFault], n_prompts: int, boundary: LabelBoundary) -> Iterator[FindingRecord]:
-    """Yield a finding for each kind of difference between prompts and their tokens.
+    """Yield a finding for each fault, that is, each kind of difference between texts and their tokens.
 
     Args:
-        faults: found while the prompts were tokenised.
-        n_prompts: of the run.
+        faults: faults found while the prompts were tokenised.
+        n_prompts: number of prompts of the run.
         boundary: where a label begins.
     """
     other = "merged" if boundary == "separate" else "separate"
@@ -256,7 +267,7 @@ def fault_findings(faults: Sequence[TextFault], n_prompts: int, boundary: LabelB
 
 
 def template_findings(source: ModelSource, chat: ChatForm | None) -> Iterator[FindingRecord]:
-    """Yield findings about a chat template that is not applied, or opens answers with a thought."""
+    """Yield findings about a chat template that is not used, or that begins answers with a thought."""
     if chat is None and source.has_chat_template:
         yield finding(
             "chat-template-unused",
@@ -274,36 +285,40 @@ def template_findings(source: ModelSource, chat: ChatForm | None) -> Iterator[Fi
 
 
 SHARES = (0.1, 0.25, 0.5)
-"""Shares of queries that exactly one of two models answers correctly, for which detectable differences are stated."""
+"""Shares of queries that exactly one of two models answers correctly, for which detectable differences are computed."""
 
 
 class Classes(NamedTuple):
-    """The queries of a dataset."""
+    """Numbers of queries of a dataset."""
 
     n_queries: int
-    by_label: dict[str, int]  # empty where queries have label spaces of their own
+    by_label: dict[str, int]  # label -> number of queries; empty if queries have different label spaces
 
 
 class SplitLabels(NamedTuple):
-    """The labels of a dataset that has one label space: all that a check needs of it."""
+    """The labels of a dataset with one label space, as the checks need them."""
 
     names: tuple[str, ...]
-    queried: frozenset[int]  # indices of labels that some row of the test split has
-    shown: pl.Series  # gold label of each row of the demonstration split, then of the test split, which suites may show
+    queried: frozenset[int]  # indices of labels that occur in the test split
+    shown: pl.Series  # gold labels of the demonstration split, then of the test split: of rows that prompts may show
 
 
 class Sets(NamedTuple):
-    """The different demonstration sets of a dataset."""
+    """Numbers of distinct demonstration sets of a dataset."""
 
     n_sets: int
-    without_a_class: int
-    n_shots: int  # the most demonstrations in a set
+    without_a_class: int  # number of sets that lack a label
+    n_shots: int  # largest number of demonstrations in a set
 
 
 def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
-    """Count the queries of each dataset by label; a query counts once, however often it is asked."""
+    """Count the distinct queries of each dataset by label.
+
+    Args:
+        requests: schemas.REQUESTS; requests without a query or a true label, and those of methods, are ignored.
+    """
     rows = requests.filter(pl.col("query_id").is_not_null(), pl.col("gold").is_not_null(), pl.col("for_part").is_null())
-    # A number for each dataset: the queries of all of them are in memory at once.
+    # Categorical: a number for each row in place of the dataset's name, as all queries are in memory.
     queries = rows.select(pl.col("dataset").cast(pl.Categorical), "query_id", "gold")
     of_query = queries.group_by("dataset", "query_id").agg(pl.col("gold").first())
     by_gold = of_query.group_by("dataset", "gold").len().with_columns(pl.col("dataset").cast(pl.String))
@@ -320,23 +335,23 @@ def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
 
 
 def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabels]) -> dict[str, Sets]:
-    """Count the different demonstration sets of each dataset, and those that lack one of its labels.
+    """Count the distinct demonstration sets of each dataset, and the sets that lack a label.
 
     Args:
         requests: schemas.REQUESTS of one suite.
-        datasets: as the suite takes them.
+        datasets: name -> labels of the dataset, as the suite uses it.
     """
     found = {}
     for name, labels in datasets.items():
         ids = pl.col("demonstration_ids")
         golds = dict(enumerate(labels.shown))
         gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))
-        # Not those before a demonstration that is asked itself.
+        # Requests without a query, or added by a method, are ignored.
         is_set = pl.col("for_part").is_null() & pl.col("query_id").is_not_null() & (ids.list.len() > 0)
         shown = requests.filter(is_set, dataset=name).select(
             set=ids.hash(), n_labels=gold.list.n_unique(), n_shots=ids.list.len()
         )
-        # Sets are compared by their hashes, which are short.
+        # Sets are compared by their hashes, which need less memory.
         lacking = (pl.col("n_labels") < len(labels.names)).sum()
         sets = shown.unique("set").select(pl.len(), lacking=lacking, n_shots=pl.col("n_shots").max())
         n_sets, n_lacking, n_shots = sets.collect(engine="streaming").row(0)
@@ -346,9 +361,9 @@ def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabel
 
 
 def detectable(n_queries: int) -> dict[str, float | None]:
-    """Return the smallest difference of two accuracies that is detected with 80% power, for each of SHARES.
+    """Return share of SHARES -> smallest difference of two accuracies that is detected with 80% power.
 
-    None where not even the largest difference that such a share allows is detected.
+    None: not even the largest difference that the share allows, which is the share itself, is detected.
     """
     from evaluator.statistics.paired import detectable_in_advance  # here, because SciPy is slow to import
 
@@ -360,9 +375,9 @@ def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -
     """Yield the findings about the classes of a dataset's queries.
 
     Args:
-        dataset: its name.
-        counted: its queries.
-        labels: of the dataset, if it has one label space.
+        dataset: name of the dataset.
+        counted: numbers of its queries.
+        labels: its labels; None if it has no single label space.
     """
     absent = [repr(name) for label, name in enumerate(labels.names) if label not in labels.queried] if labels else []
     if absent:
@@ -390,7 +405,7 @@ def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -
 
 
 def set_finding(dataset: str, sets: Sets, n_labels: int) -> Iterator[FindingRecord]:
-    """Yield a finding if some demonstration sets lack a class."""
+    """Yield a finding if some demonstration sets lack a label."""
     if sets.without_a_class:
         why = f": {sets.n_shots} demonstrations cannot show {n_labels} labels" if sets.n_shots < n_labels else ""
         yield finding(

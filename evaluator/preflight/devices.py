@@ -1,4 +1,4 @@
-"""Estimate time, money and memory of a run on named devices, from their specifications."""
+"""Estimate the time, price and memory of a run on devices, from their specifications."""
 
 import math
 from collections.abc import Mapping
@@ -15,24 +15,24 @@ UTILISATION = 0.4
 matrix products of two cores in bf16 (docs/preflight.md)."""
 
 SECONDS_PER_REQUEST = 0.001
-"""The engine's own time for a request: what vLLM took on two cores with a model of 3.4 million parameters."""
+"""Overhead of the engine for a request, measured with vLLM on two cores and a model of 3.4 million parameters."""
 
 UNPACKED_FOR_PRODUCTS = ("awq", "gptq", "bitsandbytes")
-"""Quantised weights that are multiplied in the dtype of the model."""
+"""Quantisations whose weights are converted to the dtype of the model before they are multiplied."""
 
-MEMORY_SHARE = 0.9  # of a device that a run may take: vLLM's own default
+MEMORY_SHARE = 0.9  # share of a device's memory that a run may use: vLLM's default
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """What an estimate needs to know about a device."""
+    """Specifications of a device for an estimate."""
 
-    flops_16_bit: float  # per second, dense
+    flops_16_bit: float  # peak operations per second of dense 16-bit matrix products
     flops_32_bit: float
     memory_gib: float
     usd_per_hour: float
-    flops_8_bit: float | None = None  # of FP8 products; None: it has none, or they are not known
-    names: tuple[str, ...] = ()  # by which its driver calls it
+    flops_8_bit: float | None = None  # the same of FP8 products; None: the device has none, or they are unknown
+    names: tuple[str, ...] = ()  # names that the driver gives to the device
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -41,7 +41,12 @@ class Device:
                 raise ValueError(f"{entry.name} must be a number, {'0 or more' if is_price else 'above 0'}")
 
     def peak(self, dtype: str, quantization: str | None) -> float | None:
-        """Return the operations per second of products in a dtype with quantised weights; None where not known."""
+        """Return the peak operations per second of matrix products; None: unknown.
+
+        Args:
+            dtype: dtype of the computation.
+            quantization: quantisation of the weights; None: not quantised.
+        """
         if quantization == "fp8":
             return self.flops_8_bit
         if quantization is None or quantization in UNPACKED_FOR_PRODUCTS:
@@ -51,7 +56,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions(Options):
-    """How much of a device a run uses, and which devices to estimate for."""
+    """Devices to estimate for, and the assumed share of their peak."""
 
     devices: tuple[str, ...] = option(
         (),
@@ -61,7 +66,7 @@ class Assumptions(Options):
         given=str,
         several=True,
     )
-    file: Path | None = option(  # adds to assets/devices.toml, or replaces
+    file: Path | None = option(  # its devices are added to those of assets/devices.toml, or replace them by name
         None, "TOML file with the peak rate, memory and price of devices (docs/preflight.md).", name="device_file"
     )
     utilisation: float = option(
@@ -75,19 +80,22 @@ class Assumptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run computes and holds."""
+    """The computation and the memory of a run."""
 
     computed_tokens: int
-    prompts: int
+    prompts: int  # number of distinct prompts
     flop_per_token: int
-    dtype: str
-    quantization: str | None = None  # of the weights
+    dtype: str  # dtype of the computation
+    quantization: str | None = None  # quantisation of the weights
     weight_bytes: int
-    cache_bytes: int  # of the longest prompt
+    cache_bytes: int  # KV cache of the longest prompt
 
 
 def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
-    """Return the devices to estimate for. Raises ConfigError for a name that is none, and for a file that has none."""
+    """Return the devices to estimate for: name -> device.
+
+    Raises ConfigError for an unknown device name, and for a file that cannot be read or has invalid entries.
+    """
     devices = shipped_tables(__package__, "devices", Device)
     if assumptions.file is not None:
         where = f"--device-file {assumptions.file}"
@@ -101,12 +109,12 @@ def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
 
 
 def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: str | None) -> float | None:
-    """Return the operations per second of all devices of a run, at the peak; None where that is not known.
+    """Return the peak operations per second of all devices of a run together; None: unknown.
 
     Args:
-        engine: of each replica; its device is called as its driver calls it.
-        n_replicas: busy or idle.
-        saved_quantization: of the weights as they were saved.
+        engine: engine of the replicas; `engine.device` is the driver's name of the device.
+        n_replicas: number of replicas, busy or idle.
+        saved_quantization: quantisation of the saved weights.
     """
     device = next((one for one in chosen_devices(Assumptions()).values() if engine.device in one.names), None)
     peak = device.peak(engine.dtype, engine.quantization or saved_quantization) if device else None
@@ -122,7 +130,7 @@ def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> d
     """
     records, held = {}, work.weight_bytes + work.cache_bytes
     for name, device in devices.items():
-        # Without FP8 products, or where they are not known, weights are multiplied in the dtype.
+        # If the device has no FP8 products, or they are unknown, weights are multiplied in the dtype.
         peak = device.peak(work.dtype, work.quantization) or device.peak(work.dtype, None)
         assert peak is not None, "of plain weights it is known"
         seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST

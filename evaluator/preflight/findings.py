@@ -1,7 +1,4 @@
-"""Name what a check before a run can find, and refuse what would spoil results.
-
-What a terminal shows of the checks before a run.
-"""
+"""Declare the findings of the checks before a run, stop runs with unaccepted findings, and write findings as text."""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -39,16 +36,16 @@ FINDINGS: dict[str, tuple[FindingLevel, str]] = {
 """Finding -> its level and meaning."""
 
 LEAVES_OUT = ("unscorable-labels", "tokens-past-embedding", "prompts-over-context")
-"""Findings with which a dataset cannot be scored: where they are accepted, a run goes on with the others."""
+"""Findings with which a dataset cannot be scored: a run that accepts one leaves the dataset out."""
 
 SHOWN_AT_START = (
     "missing-bos", "repeated-bos", "control-tokens", "changed-labels", "changed-prompts", "unwritten-thought",
     "similar-labels", "numeric-labels",
 )  # fmt: skip
-"""Findings of what changes a measurement, of which a run warns before it scores."""
+"""Findings about prompts that change results, of which a run warns before it scores."""
 
 MAJORITY_SHARE = 0.8
-"""Share of queries from which one class counts as imbalance; a convention."""
+"""Share of queries in one class from which classes count as imbalanced; a convention."""
 
 
 def finding(name: str, text: str, dataset: str = "") -> FindingRecord:
@@ -57,7 +54,7 @@ def finding(name: str, text: str, dataset: str = "") -> FindingRecord:
 
 
 def warn(findings: Iterable[FindingRecord], model: str) -> None:
-    """Log the findings of SHOWN_AT_START; `model` is named, as a run may have several."""
+    """Log a warning for each finding of SHOWN_AT_START, with the name of the model, as a command may run several."""
     for one in findings:
         if one.name in SHOWN_AT_START:
             where = f"{model}, {one.dataset}" if one.dataset else model
@@ -65,12 +62,12 @@ def warn(findings: Iterable[FindingRecord], model: str) -> None:
 
 
 def in_order(findings: Iterable[FindingRecord]) -> list[FindingRecord]:
-    """Return findings in the order of FINDINGS, those of a dataset as they come."""
+    """Return findings sorted by the order of FINDINGS; findings of one name keep their order."""
     return sorted(findings, key=lambda one: list(FINDINGS).index(one.name))
 
 
 def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str]) -> None:
-    """Raise ConfigError for the first finding that stops a run and is not accepted, with how many others there are."""
+    """Raise ConfigError for the first finding of level "stop" that is not accepted, with the number of the others."""
     stopping = [one for one in findings if one.level == "stop" and one.name not in accepted]
     if not stopping:
         return
@@ -81,7 +78,7 @@ def require_accepted(findings: Iterable[FindingRecord], accepted: Collection[str
 
 
 def engine_findings(source: ModelSource) -> Iterator[FindingRecord]:
-    """Yield a finding for a model whose scores depend on the engine by more than rounding.
+    """Yield a finding for a model whose scores differ between engines by more than rounding.
 
     Source: measured on random models, docs/models.md.
     """
@@ -99,11 +96,16 @@ def engine_findings(source: ModelSource) -> Iterator[FindingRecord]:
         )
 
 
-MAX_SHOWN = 12  # labels of a dataset
+MAX_SHOWN = 12  # maximum number of labels or datasets in a line
 
 
 def preflight_lines(record: PreflightRecord, utilisation: float) -> Iterator[str]:
-    """Yield the lines about one model: datasets, tokens, devices, then findings."""
+    """Yield the lines about one model: datasets, tokens, devices, then findings.
+
+    Args:
+        record: results of the checks.
+        utilisation: assumed share of a device's peak.
+    """
     yield f"{record.model}: {_model(record)}"
     for name, dataset in record.datasets.items():
         yield ""
@@ -125,7 +127,7 @@ def _model(record: PreflightRecord) -> str:
 
 
 def template_text(record: PreflightRecord) -> str:
-    """Return whether the model has a chat template, and whether prompts go through one."""
+    """Return words that say whether the model has a chat template, and whether prompts use one."""
     if record.chat:
         return f"prompts go through {record.chat.form}"
     return "present, not used" if record.has_chat_template else "none"
@@ -150,13 +152,13 @@ def dataset_lines(name: str, dataset: CheckedDatasetRecord) -> Iterator[str]:
 
 
 def label_text(label: LabelRecord) -> str:
-    """Return a label and its tokens: 'good' = 1 token [good]."""
+    """Return a label and its tokens as text: 'good' = 1 token [good]."""
     n = len(label.tokens)
     return f"{label.text!r} = {n} token{'s' * (n != 1)} [{' '.join(label.pieces)}]"
 
 
 def detectable_text(dataset: CheckedDatasetRecord) -> str:
-    """Return the smallest detectable differences, for each share of queries answered differently."""
+    """Return the detectable differences of accuracy as text, for each share of queries answered differently."""
     return ", ".join(
         f"{'none' if difference is None else f'{difference:.3f}'} where {float(share):.0%} are answered differently"
         for share, difference in dataset.detectable.items()
@@ -164,7 +166,7 @@ def detectable_text(dataset: CheckedDatasetRecord) -> str:
 
 
 def token_lines(record: PreflightRecord) -> Iterator[str]:
-    """Yield the lines about tokens and memory."""
+    """Yield the lines about numbers of prompts and tokens, and about memory."""
     about = "about " if record.tokenised_prompts < record.prompts else ""
     sample = f" (from {record.tokenised_prompts:,} of them)" if about else ""
     yield f"{record.requests:,} requests, {record.prompts:,} distinct prompts: {about}{record.tokens:,} tokens{sample}"
@@ -190,7 +192,7 @@ def _device_lines(record: PreflightRecord, utilisation: float) -> Iterator[str]:
 
 
 def finding_lines(findings: Sequence[FindingRecord]) -> Iterator[str]:
-    """Yield a line for each finding, one for all notes of a name; one that says there are none."""
+    """Yield a line for each warning and stop, two at most for all notes of one name, or one line for no findings."""
     if not findings:
         yield "No problem was found."
     for name, group in groupby(findings, key=lambda one: one.name):
@@ -204,13 +206,13 @@ def finding_lines(findings: Sequence[FindingRecord]) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit that suits it."""
+    """Return a duration as text in seconds, minutes or hours: "35 s"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def listed(parts: Sequence[str], n_shown: int = MAX_SHOWN) -> str:
-    """Return the first parts with commas between them, and how many others there are."""
+    """Return the first `n_shown` parts with commas between them, and the number of the others."""
     more = len(parts) - n_shown
     return ", ".join(parts[:n_shown]) + (f" and {more} other{'s' * (more > 1)}" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Draw demonstrations: those of each query, and different ordered sets from a pool."""
+"""Draw demonstrations: sets for each query, and different sequences from a pool."""
 
 import math
 import random
@@ -13,25 +13,27 @@ from evaluator.datasets.base import ClassificationDataset, OwnDraw
 from evaluator.datasets.lcg import SEED, Lcg, places_before_removals
 from evaluator.errors import TemplateError
 
-N_DEMONSTRATION_SETS = 2  # the toolkit shows each query after two demonstration sets; the paper states no number
+N_DEMONSTRATION_SETS = 2  # sets of each query in the toolkit; the paper states no number
 
 LabelDomain = Literal["in_domain", "out_of_domain"]
-"""Whether the demonstrations of a prompt must show the query's gold label, or must not."""
+"""Whether the demonstrations of a prompt must show the query's true label, or must not."""
 
-REJECTION_BATCH = 2**16  # samples
-SEARCHED = 2**8  # samples among which the next that fits is searched at a time
-MAX_REJECTION_DRAWS = 2**26  # demonstrations drawn for one dataset: seconds here, hours in the toolkit
+REJECTION_BATCH = 2**16  # samples that are drawn at a time
+SEARCHED = 2**8  # samples that are checked at a time
+MAX_REJECTION_DRAWS = 2**26  # limit of demonstrations drawn for a dataset: seconds here, hours in the toolkit
 
 
 def sample_demonstrations(
     *, n_shots: int, n_demonstrations: int, n_queries: int, n_demonstration_sets: int = N_DEMONSTRATION_SETS
 ) -> Ints:
-    """Draw the demonstrations of each prompt: rows of the demonstration split, int64 of [n_demonstration_sets,
-    n_queries, n_shots], in prompt order.
+    """Draw the demonstrations of each prompt with the toolkit's generator.
 
-    One generator draws for all prompts, first for the first set of all queries. So pass the size of the test split as
-    `n_queries` and slice the result: then a run of fewer queries has prompts of the full run, and more demonstration
-    sets leave the first ones unchanged.
+    One generator draws for all prompts: the first set of all queries, then the second set. So pass the size of the test
+    split as `n_queries` and slice the result: then a run of fewer queries has the prompts of the full run, and more
+    demonstration sets leave the first ones unchanged.
+
+    Returns:
+        Rows of the demonstration split in prompt order, int64, [n_demonstration_sets, n_queries, n_shots].
 
     Raises TemplateError if there are fewer demonstrations than shots. (The toolkit draws with repetition in that case,
     and reports zeros.)
@@ -44,14 +46,18 @@ def sample_demonstrations(
 def own_demonstrations(
     how: OwnDraw, gold: Ints, *, n_shots: int, n_queries: int, n_demonstration_sets: int = 2, seed: int = SEED
 ) -> Ints:
-    """Draw the demonstrations of each prompt of one's own data, shaped as those of sample_demonstrations.
+    """Draw the demonstrations of each prompt of a user's data.
 
-    As there, fewer queries and more sets leave the others' demonstrations unchanged.
+    With fewer queries, or more sets, the other demonstrations do not change.
 
     Args:
-        how: of OWN_DRAWS.
-        gold: labels of the demonstration split.
-        seed: of the draws.
+        how: key of OWN_DRAWS.
+        gold: label indices of the demonstration split.
+        n_shots, n_queries, n_demonstration_sets: numbers of demonstrations, queries and sets.
+        seed: seed of the draws; every set has its own generator.
+
+    Returns:
+        Rows of the demonstration split in prompt order, int64, [n_demonstration_sets, n_queries, n_shots].
 
     Raises TemplateError if there are fewer demonstrations than shots.
     """
@@ -61,17 +67,20 @@ def own_demonstrations(
 
 
 def _labels_in_turn(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Generator) -> Ints:
-    """Draw demonstrations that show every label, or as many as there are shots, in turn: [n_queries, n_shots].
+    """Draw balanced demonstrations: the labels take turns. Returns rows, [n_queries, n_shots].
 
-    Each turn has every label once, in random order; a label whose rows are used up leaves the turns.
+    Each turn has every label once, in random order; a label without remaining rows drops out of the turns. With fewer
+    shots than labels, the labels shown are all different.
     """
+    # Rows of each label, the number of turns that give enough demonstrations, and the turns that each label is in.
     rows = [np.flatnonzero(gold == label) for label in np.unique(gold)]
     n_turns = next(n for n in range(n_shots + 1) if sum(min(len(each), n) for each in rows) >= n_shots)
     turns = [np.arange(min(len(each), n_turns)) for each in rows]
     turn = np.concatenate(turns)
+    # Two random numbers for each candidate: one draws a row of the label, one the order within the turn.
     uniform = draw.random((n_queries, 2, len(turn)))
     of_labels = np.split(uniform[:, 0], np.cumsum([len(each) for each in turns])[:-1], axis=1)
-    drawn = [  # without replacement
+    drawn = [  # rows of each label, without replacement
         each[places_before_removals((draws * (len(each) - removed)).astype(np.int64))]
         for each, removed, draws in zip(rows, turns, of_labels, strict=True)
     ]
@@ -80,10 +89,10 @@ def _labels_in_turn(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Ge
 
 
 def _labels_covered(gold: Ints, n_shots: int, n_queries: int, draw: np.random.Generator) -> Ints:
-    """Draw demonstrations that show every label at least once, and others as often as drawn: [n_queries, n_shots].
+    """Draw demonstrations that show every label at least once. Returns rows, [n_queries, n_shots].
 
-    Of a random order of all rows, the first of each label and then the first others are shown, in this order. With
-    fewer shots than labels, they show different labels.
+    All rows are put in random order. The first row of each label and as many of the first other rows as needed are
+    shown, in this order. With fewer shots than labels, the labels shown are all different.
     """
     drawn = np.empty((n_queries, n_shots), np.int64)
     for query in range(n_queries):
@@ -99,31 +108,34 @@ OWN_DRAWS: dict[OwnDraw, Callable[[Ints, int, int, np.random.Generator], Ints]] 
     "cover": _labels_covered,
     "first": lambda _gold, n_shots, n_queries, _draw: np.tile(np.arange(n_shots), (n_queries, 1)),
 }
-"""How the demonstrations of one's own data are chosen (datasets.base.OwnDemonstrations)."""
+"""Ways to choose the demonstrations of a user's data (datasets.base.OwnDemonstrations)."""
 
 
 def domain_demonstrations(
     dataset: ClassificationDataset, label_domain: LabelDomain, *, n_shots: int, definition: Definition
 ) -> Ints:
-    """Draw the demonstrations of each prompt, in-domain or out-of-domain: rows of the demonstration split, int64 of
-    [N_DEMONSTRATION_SETS * test queries, n_shots], in prompt order.
+    """Draw the demonstrations of each prompt, in-domain or out-of-domain.
 
-    In-domain prompts show the query's label at least once, out-of-domain prompts never. Prompts of
-    sample_demonstrations that fit are kept. For the others, the same generator draws again:
+    In-domain prompts show the query's true label at least once, out-of-domain prompts never. Prompts of
+    sample_demonstrations that satisfy this are kept. For the others, the same generator draws again:
 
     - under `released`, all demonstrations of a prompt until they fit, one query after the other, as the toolkit does;
-    - under `paper`, only demonstrations whose label fits: out-of-domain all `n_shots`, in-domain one, which replaces
-      one of the prompt's demonstrations. The paper does not say how such prompts are sampled.
+    - under `paper`, only demonstrations of allowed labels: out-of-domain all `n_shots`; in-domain a single one, which
+      replaces one of the prompt's demonstrations. The paper does not say how such prompts are sampled.
 
-    Raises TemplateError, naming the label, if no prompt can fit: there are fewer than `n_shots` demonstrations of
-    other labels or, in-domain, none of the label or `n_shots` is 0. Under `released` also if MAX_REJECTION_DRAWS draws
-    are not enough.
+    Returns:
+        Rows of the demonstration split in prompt order, int64, [N_DEMONSTRATION_SETS * n test queries, n_shots].
+
+    Raises TemplateError, naming the label, if no prompt can fit: out-of-domain, there are fewer than `n_shots`
+    demonstrations of other labels; in-domain, there is no demonstration of the label, or `n_shots` is 0. Under
+    `released` also if MAX_REJECTION_DRAWS draws are not enough.
     """
     labels = dataset.demonstration["gold"].to_numpy()
     gold = np.tile(dataset.test["gold"].to_numpy(), N_DEMONSTRATION_SETS)
     _require_enough(n_shots, len(labels))
     random = Lcg()
     sampled = random.samples(len(gold), n_shots, len(labels))
+    # Find the prompts that do not fit, and check that every label among them can have a fitting prompt.
     shows_gold = (labels[sampled] == gold[:, None]).any(axis=1)
     unfit = np.flatnonzero(shows_gold == (label_domain == "out_of_domain"))
     by_label = {label: unfit[gold[unfit] == label] for label in np.unique(gold[unfit]).tolist()}
@@ -132,6 +144,7 @@ def domain_demonstrations(
     if definition == "released":
         sampled[unfit] = _rejection_samples(dataset, label_domain, random, gold[unfit], n_shots)
         return sampled
+    # Replace one random place of an in-domain prompt, or all places of an out-of-domain prompt.
     for label, prompts in by_label.items():
         if label_domain == "in_domain":
             rows, places = np.flatnonzero(labels == label), random.samples(len(prompts), 1, n_shots)
@@ -172,10 +185,10 @@ def _require_fitting(dataset: ClassificationDataset, label_domain: LabelDomain, 
 def _rejection_samples(
     dataset: ClassificationDataset, label_domain: LabelDomain, random: Lcg, gold: Ints, n_shots: int
 ) -> Ints:
-    """Draw samples until each label of `gold` [n], in turn, has one that fits it; return them, [n, n_shots]."""
+    """Draw samples of demonstrations for each label of `gold`, [n], until one fits; return them, [n, n_shots]."""
     labels, is_in_domain = dataset.demonstration["gold"].to_numpy(), label_domain == "in_domain"
     samples, drawn, n_drawn, place = list[Ints](), np.empty((0, n_shots), np.int64), 0, 0
-    # One prompt after the other, because each search starts after the sample that the prompt before it took.
+    # One prompt after the other, because the search for a prompt starts after the previous prompt's sample.
     for label in gold.tolist():
         is_found = False
         while not is_found:
@@ -197,15 +210,19 @@ def _rejection_samples(
     return np.array(samples, dtype=np.int64).reshape(len(gold), n_shots)
 
 
-MAX_LISTED = 2**16  # up to this number all sequences are shuffled; beyond it, numbers are drawn until enough differ
+MAX_LISTED = 2**16  # up to this number of sequences all are shuffled; beyond it, numbers are drawn until enough differ
 
 
 def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed: int) -> Ints:
-    """Draw different sequences of demonstrations: int64 of [n, n_shots], places in the pool.
+    """Draw different sequences of n_shots demonstrations from a pool of n_pool.
 
-    n is `n_sequences`, or the number of possible sequences if that is smaller. A smaller `n_sequences` gives the first
-    rows of a larger one.
+    A smaller `n_sequences` gives the first rows of the result for a larger one.
+
+    Returns:
+        Indices into the pool, int64, [n, n_shots], n being `n_sequences` or, if smaller, the number of possible
+        sequences.
     """
+    # Draw different numbers, each of which encodes a sequence.
     n_possible = math.perm(n_pool, n_shots)
     draw = random.Random(f"demonstrations, {n_shots} shots, seed {seed}")
     if n_possible <= MAX_LISTED:
@@ -215,7 +232,7 @@ def demonstration_sequences(*, n_pool: int, n_shots: int, n_sequences: int, seed
         while len(drawn) < n_sequences:
             drawn[draw.randrange(n_possible)] = None
         numbers = list(drawn)
-    # In the mixed base n_pool, n_pool - 1, ... each digit of a number is a rank among the examples still left.
+    # Decode: in the mixed base n_pool, n_pool - 1, ... each digit of a number is a rank among the remaining examples.
     ranks = np.empty((len(numbers), n_shots), np.int64)
     for row, number in enumerate(numbers):
         for place in range(n_shots):

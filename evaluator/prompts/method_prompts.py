@@ -1,9 +1,10 @@
-"""Draw what methods add to the prompts of a suite: queries without content, and training prompts.
+"""Build the prompts that methods add to a suite's prompts.
 
-Training prompts are of the calibration split. Their draws are those of the toolkit under every definition: with
-repetition, so a prompt can show an example twice. (Of one's own data none shows its own query: labelled_prompts.)
+Calibrating methods need training prompts, whose query is without content, random words, or a labelled example. Their
+demonstrations are rows of the calibration split, drawn as in the toolkit under every definition: with repetition, so a
+prompt can show an example twice. (With a user's data no prompt shows its own query: hidden_states.labelled_prompts.)
 
-Build the prompts of the noisy channel, which show the label before the text: a request for each query and label.
+The noisy channel needs prompts that show the label before the text, with one request for each query and label.
 """
 
 import dataclasses
@@ -31,7 +32,7 @@ _WORD = rf"[{_UNSPACED}]|[^ {_UNSPACED}]+"
 
 
 def empty_queries(n_queries: int, n_fields: int) -> pl.Series:
-    """Return queries of empty texts, List[String] [n_queries]."""
+    """Return queries whose text fields are all empty, List[String], [n_queries]."""
     return pl.Series([[""] * n_fields], dtype=pl.List(pl.String)).new_from_index(0, n_queries)
 
 
@@ -44,23 +45,29 @@ def domain_queries(
     seed: int = 0,
     source_name: str = "The split",
 ) -> pl.Series:
-    """Draw queries of `n_words` words per text field from `source`, joined by spaces; List[String] [n_queries].
+    """Draw queries of random words from the texts of `source`.
 
     Texts are split into words at spaces, under `paper` also into the characters of scripts without spaces. Cho & Inoue
     2025 (section 3.3, after Fei et al. 2023) draw tokens by their frequency instead; words make the prompts independent
-    of the model. Under `paper` every occurrence of a word in its field is equally likely. Under `released`, as in the
-    toolkit, a row is drawn and then one of its words, but never the last row or the last word, by a generator with a
-    fixed seed. So a word of a short text is more likely than one of a long text, and two spaces in a row contain an
+    of the model. Under `paper` every occurrence of a word in the field is equally likely. Under `released`, as in the
+    toolkit, a generator with a fixed seed draws a row and then one of its words, but never the last row or the last
+    word. So a word of a short text is more likely than a word of a long text, and two consecutive spaces contain an
     empty word, which can be drawn.
 
     Args:
-        source: a split, of the schema datasets.base.EXAMPLES.
-        seed: of the draws under `paper`.
+        source: a split, in the schema datasets.base.EXAMPLES.
+        n_queries: number of queries.
+        n_words: number of words of each text field, which are joined by spaces.
+        definition: "paper" or "released".
+        seed: seed of the draws under `paper`.
         source_name: name of the source in error messages.
+
+    Returns:
+        List[String], [n_queries], the texts of the fields.
 
     Raises DatasetError if a text field of the source has no words.
     """
-    # For each text field, the words of each row: List[String].
+    # The words of each row, List[String], for each text field.
     n_fields = len(source["texts"][0]) if source.height else 0
     texts = (source["texts"].list.get(field).str for field in range(n_fields))
     fields = [text.split(" ") if definition == "released" else text.extract_all(_WORD) for text in texts]
@@ -84,7 +91,12 @@ def domain_queries(
 
 
 def _row_then_word(words: pl.Series, draws: Floats) -> pl.Series:
-    """Draw a row and one of its words as the toolkit does: it scales draws to the number minus one, and rounds down."""
+    """Return words drawn as in the toolkit, which scales draws to the number of items minus one and rounds down.
+
+    Args:
+        words: List[String], the words of each row.
+        draws: numbers in [0, 1), in pairs for the row and for the word.
+    """
     row_draws, word_draws = draws.reshape(-1, 2).T
     n_words = words.list.len().to_numpy().astype(np.int64)
     row = (row_draws * (len(words) - 1)).astype(np.int64)
@@ -93,14 +105,19 @@ def _row_then_word(words: pl.Series, draws: Floats) -> pl.Series:
     return words.explode().gather(first_of_row[row] + word)
 
 
-N_SAMPLES = 128  # "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2)
+# Number of training prompts: "128 additional samples for the additional inference" (Cho & Inoue 2025, appendix B.2).
+N_SAMPLES = 128
 
 
 def training_draws(dataset: ClassificationDataset, *, n_draws: int, n_samples: int = N_SAMPLES) -> Ints:
-    """Draw rows of the calibration split for training prompts: int64 of [n_samples, n_draws].
+    """Draw rows of the calibration split for training prompts.
 
-    The rows of a prompt are its demonstrations in prompt order and, if its query is labelled, the query last. One
-    generator draws for all prompts, so that the demonstrations before artificial queries are others.
+    The rows of a prompt are its demonstrations in prompt order and, if its query is a labelled example, the query last.
+    One generator draws for all prompts, so that prompts with a drawn query have other demonstrations than prompts with
+    an artificial query.
+
+    Returns:
+        Rows of the calibration split, int64, [n_samples, n_draws].
 
     Raises DatasetError if the dataset has no calibration rows.
     """
@@ -117,12 +134,13 @@ def training_draws(dataset: ClassificationDataset, *, n_draws: int, n_samples: i
 def training_requests(
     dataset: ClassificationDataset, *, part: str, queries: pl.Series, demonstration_ids: Ints
 ) -> pl.DataFrame:
-    """Build one row per training prompt, in the columns of Suite.requests; query_id and gold are null.
+    """Build one request for each training prompt, in the columns of Suite.requests; query_id and gold are null.
 
     Args:
-        part: of the new rows.
-        queries: List[String], the texts of each prompt's query.
-        demonstration_ids: rows of the calibration split, [number of queries, n_shots].
+        dataset: the dataset.
+        part: `part` of the requests.
+        queries: List[String], [n], the texts of each prompt's query.
+        demonstration_ids: rows of the calibration split, [n, n_shots].
     """
     text = classification_prompts(
         dataset.template,
@@ -143,7 +161,7 @@ def training_requests(
     )
 
 
-# The toolkit uses these instead of the affixes of the dataset's template.
+# Texts after the label and after the last text field, which the toolkit uses in place of those of the template.
 LABEL_AFFIX = " "
 LAST_INPUT_AFFIX = "\n"
 
@@ -160,16 +178,21 @@ def noisy_channel_requests(
         label_prefix label " " query_prefix prefix_0 text_0 "\n"    (the query, after the label that is tried)
 
     with nothing between the parts. Under `released` the request is for the likelihood of the whole text, under `paper`
-    for that of the query alone, from its first text to the "\n". So the end of a text is scored too, as it is with the
+    for that of only the query, from its first text field to the "\n". So the end of a text is scored too, as with the
     end token in the code of Min et al. 2022, and even an empty text has a likelihood. The words between several fields
-    are scored as well; they are the same after every label. In `spans`, the text stands in the place of the label.
+    are scored as well; they are the same after every label. In `spans`, `label` is the start of the text after the
+    label.
 
     Args:
+        dataset: the dataset.
         rows: Normal requests with n_shots demonstrations, in the columns of Suite.requests.
-        part: of the new rows.
+        part: `part` of the new requests.
+        n_shots: number of demonstrations.
+        definition: "paper" or "released".
 
-    Returns rows with the columns of `rows`: `label_tried` is the label, `position` that of the Normal request times the
-    number of labels plus the label; other columns are those of the Normal request.
+    Returns:
+        Requests with the columns of `rows`. `label_tried` is the label; `position` is that of the Normal request times
+        the number of labels, plus the label; other columns, except those of the prompt, are from the Normal request.
     """
     n_labels = len(dataset.verbalizer.label_names)
     label = _label(dataset, pl.col("label_tried"))
@@ -191,7 +214,9 @@ def noisy_channel_requests(
 
 
 def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int) -> pl.DataFrame:
-    """Add `before`, the text in front of the query's label, `shown`, the spans of its demonstrations, and `query`, the
+    """Add the columns `before`, `shown` and `query` to requests.
+
+    `before` is the text in front of the query's label, `shown` the spans of the demonstrations, and `query` the query's
     text after the label.
     """
     template = dataset.template

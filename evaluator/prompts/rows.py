@@ -1,6 +1,6 @@
-"""Build request rows from a plan of which demonstrations each query is shown with.
+"""Build requests from a plan of queries and their demonstrations.
 
-Join rendered demonstrations and queries to prompts. (Templates render single examples.)
+Templates render single examples; this module joins rendered demonstrations and queries to prompts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,17 +20,17 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 
 _SPAN = pl.Struct({"start": pl.Int32(), "label": pl.Int32(), "end": pl.Int32()})
 NO_SPANS = pl.lit(None, PROMPTS["spans"])
-"""The column `spans` of schemas.PROMPTS for texts that ask nothing."""
+"""The column `spans` of schemas.PROMPTS for texts without a query."""
 
 
 def render_prompts(opening: str, demonstrations: pl.Series, rows: Ints, queries: pl.Series | None = None) -> pl.Series:
-    """Join each prompt's opening, demonstrations and query, with nothing between them: String [n].
+    """Join opening, demonstrations and query of each prompt, with nothing between them; return prompts, String, [n].
 
     Args:
         opening: text at the start of every prompt.
-        demonstrations: String, rendered examples to show.
-        rows: which of them each prompt shows, in prompt order, [n, n_shots].
-        queries: String [n], rendered; if left out, prompts end before the query.
+        demonstrations: String, rendered examples.
+        rows: indices of each prompt's demonstrations, in prompt order, [n, n_shots].
+        queries: String, [n], rendered queries; None: prompts end before the query.
     """
     openings = pl.Series([opening]).new_from_index(0, len(rows))
     shown = [demonstrations.gather(column) for column in rows.T]
@@ -43,10 +43,10 @@ def prompt_spans(opening: str, demonstrations: pl.DataFrame, rows: Ints, queries
 
     Args:
         opening, rows, queries: as for render_prompts; queries end in front of their labels.
-        demonstrations: the rendered examples as `text`, and `label`: the number of characters before its label.
+        demonstrations: `text`, the rendered example, and `label`, the number of characters before its label.
     """
     lengths, labels = (demonstrations.select(pl.col("text").str.len_chars(), "label").to_numpy().astype(np.int64)).T
-    # One column for each demonstration and one for the query.
+    # Arrays with one column for each demonstration and one for the query.
     sizes, in_example = lengths[rows], labels[rows]
     if queries is not None:
         query_sizes = queries.str.len_chars().to_numpy()
@@ -60,7 +60,7 @@ def prompt_spans(opening: str, demonstrations: pl.DataFrame, rows: Ints, queries
 
 
 def with_query_span(shown: pl.Expr, before: pl.Expr, asked: pl.Expr, prompt: pl.Expr) -> pl.Expr:
-    """Add the query's span to those of the demonstrations.
+    """Return `spans` with the query's span after the spans of the demonstrations.
 
     Args:
         shown: `spans` of the demonstrations.
@@ -73,7 +73,7 @@ def with_query_span(shown: pl.Expr, before: pl.Expr, asked: pl.Expr, prompt: pl.
 
 
 def shifted(spans: pl.Expr, n_characters: int) -> pl.Expr:
-    """Return the spans of prompts whose text before the first example is longer by so many characters."""
+    """Return spans moved by `n_characters`, the change in length of the text before the first example."""
     moved = [pl.element().struct.field(name) + n_characters for name in ("start", "label", "end")]
     return spans.list.eval(pl.struct(*moved)).cast(PROMPTS["spans"])
 
@@ -87,18 +87,20 @@ def classification_prompts(
     demonstration_ids: Ints,
     shown_labels: Ints | None = None,
 ) -> pl.DataFrame:
-    """Render labelled examples and join them to prompts: `prompt` and `spans` of schemas.PROMPTS, [n].
+    """Render demonstrations and queries, and join them to prompts: `prompt` and `spans` of schemas.PROMPTS, [n].
 
     Args:
-        queries: List[String] [n], the texts of each prompt's query, one per field of the template.
-        demonstrations: any split, of the schema datasets.base.EXAMPLES.
+        template: template of the dataset.
+        verbalizer: label names.
+        queries: List[String], [n], the texts of each prompt's query, one for each field of the template.
+        demonstrations: a split, in the schema datasets.base.EXAMPLES.
         demonstration_ids: rows of `demonstrations` that each prompt shows, [n, n_shots].
-        shown_labels: indices of the labels that they are shown with, [n, n_shots]; the gold labels if left out.
+        shown_labels: indices of the labels that the demonstrations show, [n, n_shots]; None: the gold labels.
     """
     if shown_labels is None:
         shown_labels = demonstrations["gold"].to_numpy()[demonstration_ids]
     shown, places = np.unique(demonstration_ids, return_inverse=True)
-    # Render each example once with each label, however many prompts show it: row = example * number of labels + label.
+    # Render each example once with every label, for all prompts: row = example * number of labels + label.
     n_labels = len(verbalizer.label_names)
     each_label = demonstrations[shown].select("texts", label=pl.lit(list(range(n_labels)))).explode("label")
     rendered = each_label.select(
@@ -114,7 +116,7 @@ def classification_prompts(
 
 
 ROWS_PER_FRAME = 32_768
-"""Rows that are built together: those of all prompts may not fit into memory."""
+"""Maximum number of requests that are built together: the requests of all prompts may not fit into memory."""
 
 NOT_VARIED: dict[str, pl.Expr] = {
     "demonstration_set": pl.lit(0, pl.Int64),
@@ -129,9 +131,9 @@ NOT_VARIED: dict[str, pl.Expr] = {
 
 NO_CONTINUATIONS = pl.lit([], pl.List(pl.String))
 ASKS_TEXT: dict[str, pl.Expr] = {"ask": pl.lit("text"), "continuations": NO_CONTINUATIONS}
-"""Columns of schemas.PROMPTS: the log-likelihood of the prompt itself."""
+"""Columns of requests for the log-likelihood of the prompt itself."""
 ASKS_STATE: dict[str, pl.Expr] = {"ask": pl.lit("state"), "continuations": NO_CONTINUATIONS}
-"""Columns of schemas.PROMPTS: the hidden state at the end of the prompt."""
+"""Columns of requests for the hidden state at the end of the prompt."""
 
 
 def asks_labels(dataset: ClassificationDataset) -> dict[str, pl.Expr]:
@@ -144,7 +146,7 @@ def asks_labels(dataset: ClassificationDataset) -> dict[str, pl.Expr]:
 class PromptPlan:
     """The query and demonstrations of each prompt."""
 
-    demonstration_set: Ints  # [n], which demonstration set of the query
+    demonstration_set: Ints  # [n], number of the query's demonstration set, from 0
     query_id: Ints  # [n], rows of the test split
     demonstration_ids: Ints  # [n, n_shots], rows of the demonstration split
 
@@ -161,17 +163,24 @@ def benchmark_plan(
     n_demonstration_sets: int | None = None,
     n_queries: int | None = None,
 ) -> PromptPlan:
-    """Plan a prompt for the first n_queries, or all, with each of their demonstration sets, all of the first set first.
+    """Plan one prompt for each query and demonstration set: all queries with the first set, then with the second.
 
-    Demonstrations are the toolkit's draws, or chosen as the dataset says. Raises TemplateError if there
-    are too few of them.
+    Demonstrations are drawn as in the toolkit, or by `own_demonstrations` of the dataset.
+
+    Args:
+        dataset: the dataset.
+        n_shots: demonstrations in a prompt.
+        n_demonstration_sets: sets of each query; None: n_sets of the dataset.
+        n_queries: number of queries, from the first; None: all.
+
+    Raises TemplateError if there are fewer demonstrations than shots.
     """
     n_test = n_drawn = dataset.test.height
     n_queries, n_demonstration_sets = min(n_queries or n_test, n_test), n_demonstration_sets or n_sets(dataset)
     sample = partial(sample_demonstrations, n_demonstrations=dataset.demonstration.height)
     if own := dataset.own_demonstrations:
         sample = partial(own_demonstrations, own.how, dataset.demonstration["gold"].to_numpy(), seed=own.seed)
-        n_drawn = n_queries  # each set has a generator of its own, so that no other prompt changes
+        n_drawn = n_queries  # enough, as every set has its own generator: fewer queries change no other prompt
     drawn = sample(n_shots=n_shots, n_queries=n_drawn, n_demonstration_sets=n_demonstration_sets)
     demonstration_set, query_id = (index.ravel() for index in np.indices((n_demonstration_sets, n_queries)))
     return PromptPlan(
@@ -188,7 +197,7 @@ def normal_requests(
     n_queries: int | None,
     n_demonstration_sets: int | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Build a request for each prompt of benchmark_plan. Yields the frames of `requests`, and raises as both do."""
+    """Yield the requests for the prompts of benchmark_plan, in frames. Raises as benchmark_plan and `requests` do."""
     plan = benchmark_plan(dataset, n_shots=n_shots, n_demonstration_sets=n_demonstration_sets, n_queries=n_queries)
     yield from requests(dataset, plan, n_queries=n_queries)
 
@@ -201,17 +210,18 @@ def requests(
     queries: pl.Series | None = None,
     n_queries: int | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Build one row per prompt of the plan, in frames of at most ROWS_PER_FRAME rows.
+    """Yield one request for each prompt of the plan, in frames of at most ROWS_PER_FRAME rows.
 
-    Yields the columns of schemas.REQUESTS without suite, part, for_part and prompt_id, and those of schemas.PROMPTS
-    without prompt_id. `position` is query_id + demonstration_set * number of test queries; other varied columns have
-    the defaults of NOT_VARIED.
+    Frames have the columns of schemas.REQUESTS without suite, part, for_part and prompt_id, and those of
+    schemas.PROMPTS without prompt_id. `position` is query_id + demonstration_set * number of test queries; other varied
+    columns have the defaults of NOT_VARIED.
 
     Args:
-        shown_labels: indices of the labels that demonstrations are shown with, [n, n_shots]; the gold labels if left
-            out.
-        queries: List[String] [n], used instead of the test split's texts.
-        n_queries: number of queries to build, from the first; it does not change their prompts.
+        dataset: the dataset.
+        plan: queries and demonstrations of the prompts, [n].
+        shown_labels: indices of the labels that the demonstrations show, [n, n_shots]; None: the gold labels.
+        queries: List[String], [n], texts of the queries; None: the texts of the test split.
+        n_queries: only prompts of the first n_queries queries are built, unchanged; None: all.
 
     Raises TemplateError if the template does not fit the dataset's text fields, ConfigError if the test split has fewer
     than `n_queries` queries.
@@ -245,7 +255,7 @@ def requests(
 
 
 def of_parts(parts: Mapping[str, Iterable[pl.DataFrame]]) -> Iterator[pl.DataFrame]:
-    """Yield the frames of each part with its name in the column `part`."""
+    """Yield the frames of all parts, with the part's name in the column `part`."""
     for part, frames in parts.items():
         for rows in frames:
             yield rows.with_columns(part=pl.lit(part))

@@ -1,1 +1,1 @@
-"""Scores: written in shards during a run, and checked before anything is measured."""
+"""Plan, compute, store and check the scores of prompts."""

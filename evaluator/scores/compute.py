@@ -1,6 +1,7 @@
-"""Compute the scores and hidden states that a plan still lacks, shard by shard.
+"""Compute the scores and hidden states that are missing from a plan, shard by shard.
 
-A shard is a job of a replica, in the process that has the engine. The command writes what jobs yield.
+A shard is a job of a replica and is computed in the process of its engine. The process of the command writes the
+results.
 """
 
 import logging
@@ -37,31 +38,32 @@ logger = logging.getLogger(__name__)
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
 
-SHARDS_NAMED_AT_ONCE = 500  # up to so many shards, the manifest is written after each
-TIMES_BETWEEN_MANIFESTS = 20  # beyond that: the pause between two manifests, in times that the last took to write
+SHARDS_NAMED_AT_ONCE = 500  # up to this number of shards, the manifest is written after every shard
+TIMES_BETWEEN_MANIFESTS = 20  # beyond it: pause between manifests, as a multiple of the time to write the last one
 
-SECONDS_BETWEEN_REPORTS = 0.5  # to another process each costs a message
+SECONDS_BETWEEN_REPORTS = 0.5  # limits the number of progress messages between processes
 
 SECONDS_BETWEEN_KEPT = 60.0
-"""How long the answers of a shard may be in memory alone: so much a run that is stopped can lose."""
+"""Interval at which answers of an unfinished shard are saved: a stopped run loses at most the work of this time."""
 
 
 Kept = Mapping[str, Any]
-"""Answers of a shard that is not finished, as JSON holds them: `answers` by request, `rows` that were asked, counts."""
+"""Saved answers of an unfinished shard, as JSON values: `answers`, pairs of request index and token log-probabilities;
+`rows`, fingerprint of the requested rows; and counts of tokens and seconds."""
 
 
 class ShardUpdate(NamedTuple):
-    """How much of a shard is computed."""
+    """Progress of a shard; the last update has the results."""
 
-    shard: str
-    replica: int  # that computes it
-    prompts: int
+    shard: str  # file name of the shard
+    replica: int  # number of the replica that computes the shard
+    prompts: int  # number of prompts computed so far, by an interrupted command included
     prompt_tokens: int
     cached_tokens: int
     elapsed_s: float
-    earlier: tuple[int, int] = (0, 0)  # of these prompts, and of the tokens computed: those of an interrupted command
-    frame: pl.DataFrame | None = None  # schemas.TOKEN_SCORES or TOKEN_STATES of all rows, in the last update
-    kept: Kept | None = None  # what the shard_job that goes on from here is given
+    earlier: tuple[int, int] = (0, 0)  # prompts, and computed tokens, of an interrupted command
+    frame: pl.DataFrame | None = None  # in the last update: schemas.TOKEN_SCORES or TOKEN_STATES of all rows
+    kept: Kept | None = None  # answers to save, from which shard_job can resume
 
 
 def shard_job(
@@ -70,12 +72,12 @@ def shard_job(
     """Return the job that computes a shard and yields `ShardUpdate`s.
 
     Args:
-        name: of the shard.
-        kind: what is computed.
-        rows: all that belong to the shard, which are read when it is computed or sent.
-        size: tokens that it computes, about.
-        adapter: that it computes with; None for the base model.
-        kept: the last `ShardUpdate.kept` of a job that was stopped; of other rows, it is ignored.
+        name: file name of the shard.
+        kind: "scores" or "states".
+        rows: the rows of the shard, which are read when the job runs or is sent to another process.
+        size: approximate number of tokens to compute.
+        adapter: LoRA adapter; None: the base model.
+        kept: the last `ShardUpdate.kept` of a stopped job; ignored if its rows differ.
     """
     if kind == "states":
         return Job(name, size, _compute_states, (name, rows, adapter))
@@ -86,6 +88,7 @@ def _score_shard(
     loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None, kept: Kept
 ) -> Iterator[ShardUpdate]:
     engine, rows = adapted(loaded, adapter), tokens.frame()
+    # Resume from saved answers only if they are of the same rows, and request the others.
     requests, identity = engine_requests(rows), list_fingerprint([rows["token_id"]])
     kept = kept if kept.get("rows") == identity else {}
     meter = _Meter(engine, replica, name, kept)
@@ -123,7 +126,10 @@ def _compute_states(
 
 
 class _Meter:
-    """Measures the tokens and seconds of a shard, including those before it was interrupted."""
+    """Measures the tokens and seconds of a shard, including those of an interrupted command.
+
+    Starting values are moved back by what the interrupted command spent, so that differences include it.
+    """
 
     def __init__(self, engine: Engine, replica: int, name: str, kept: Kept | None = None) -> None:
         self.engine, self.replica, self.name = engine, replica, name
@@ -144,7 +150,11 @@ class _Meter:
 
 
 def engine_requests(tokens: pl.DataFrame) -> list[ContinuationRequest]:
-    """Return one request per context, with the continuations of all its rows in order."""
+    """Return one engine request for each context, with the continuations of all rows of this context, in order.
+
+    Args:
+        tokens: schemas.TOKENS, in prefix order.
+    """
     contexts, continuations = tokens["context"].to_list(), tokens["continuations"].to_list()
     bounds = pairwise([*request_starts(tokens).tolist(), tokens.height])
     return [
@@ -163,7 +173,7 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     Raises:
         ScoreError: a sum that is not finite.
     """
-    # Requests join the continuations of several rows: deal them out to the rows again.
+    # A request has the continuations of several rows: split the answers into one list for each row again.
     n_of_row, answered = tokens["continuations"].list.len(), list(chain.from_iterable(answers))
     assert len(answered) == n_of_row.sum(), "engines answer every continuation"
     ends = pa.array([0, *n_of_row.cum_sum()], pa.int64())
@@ -179,14 +189,14 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
 
 
 class Arithmetic(NamedTuple):
-    """The operations of a model for a token, and the peak rate of devices."""
+    """Operations of a model for a token, and the peak rate of the devices."""
 
     flop_per_token: int
-    peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # facts, replicas -> peak of all
+    peak_flop_per_s: Callable[[EngineRecord, int], float | None]  # engine, number of replicas -> peak of all devices
 
 
 AfterShard = Callable[[ScoreTable], Iterator[Progress]]
-"""Is called with the table after each shard; yields progress to show."""
+"""Function that is called with the table after each shard; it yields progress to show."""
 
 
 def score_rows(
@@ -200,15 +210,15 @@ def score_rows(
 ) -> Stage[ScoreTable]:
     """Compute the scores or states that are missing, and return the complete table.
 
-    The engine is loaded only if something is missing.
+    The engine is loaded only if scores or states are missing.
 
     Args:
-        plan: of the rows, with continuations for scores, without for states.
-        table: scores of these rows.
-        loader: of the engine that the table belongs to.
-        adapter: that the engine computes with; None for the base model.
+        plan: plan of the rows; its key says whether scores or states are computed.
+        table: table of the scores of these rows.
+        loader: loader of the engine that the table belongs to.
+        adapter: LoRA adapter; None: the base model.
         after_shard: called with the table after each shard.
-        arithmetic: operations of the model, for progress; None: not known.
+        arithmetic: operations of the model, for progress; None: unknown.
     """
     record, kind = plan.record, plan.key.kind
     if record.reused_prompts:
@@ -251,12 +261,12 @@ def score_rows(
 
 
 def kept_file(shard: str) -> str:
-    """Return the name of the file with the answers of a shard that is not finished."""
+    """Return the name of the file with saved answers of an unfinished shard."""
     return f"{shard.removesuffix('.arrow')}.kept.json"
 
 
 def read_kept(folder: Path, shard: str) -> dict[str, Any] | None:
-    """Return the answers that a stopped job has kept; None without any, and, with a warning, for damaged ones."""
+    """Return the saved answers of an unfinished shard, or None if there are none or, with a warning, if damaged."""
     try:
         return read_json(folder / kept_file(shard))
     except StoreError as error:
@@ -265,14 +275,17 @@ def read_kept(folder: Path, shard: str) -> dict[str, Any] | None:
 
 
 def _remove_kept(table: ScoreTable) -> None:
-    """Remove the partial scores of finished shards."""
+    """Remove the saved answers of shards that are finished."""
     for path in table.folder.glob(kept_file("*")):
         if path.name in map(kept_file, table.manifest.shards):
             path.unlink(missing_ok=True)
 
 
 def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tuple[ScoreTable, Plan]]:
-    """Complete a plan with the size of its shards, if the engine is needed, and write it in place of an older one."""
+    """Add the shard sizes to a plan, which depend on the engine, and write the plan in place of an older one.
+
+    The engine is loaded only if the plan has rows to compute.
+    """
     record, manifest = plan.record, table.manifest
     if plan.rows.height:
         replicas = yield from loader.replicas(plan.requests.longest)
@@ -292,17 +305,17 @@ def _write_plan(plan: Plan, table: ScoreTable, loader: EngineLoader) -> Stage[tu
 
 @dataclass
 class _Clock:
-    """Adds up the time and tokens of this command's shards, for progress."""
+    """Sums the time and tokens of this command's shards, for progress."""
 
     stage: str
-    done_before: int  # prompts of shards that earlier commands finished
-    total: int
+    done_before: int  # number of prompts of shards that earlier commands finished
+    total: int  # number of prompts of the plan
     flop_per_token: int | None
     peak_flop_per_s: float | None
     counts_cached_tokens: bool
     started: float = field(default_factory=lambda: time.monotonic())
-    finished: dict[int, Floats] = field(default_factory=dict)  # replica -> _sums of finished shards
-    running: dict[str, ShardUpdate] = field(default_factory=dict)  # the last update of each other shard
+    finished: dict[int, Floats] = field(default_factory=dict)  # replica -> summed _sums of finished shards
+    running: dict[str, ShardUpdate] = field(default_factory=dict)  # running shard -> its last update
 
     def add(self, update: ShardUpdate) -> None:
         if update.frame is None:
@@ -312,14 +325,15 @@ class _Clock:
             self.finished[update.replica] = self.finished.get(update.replica, 0) + _sums(update)
 
     def progress(self) -> Progress:
+        # Sums of each replica, over finished and running shards.
         replicas = self.finished.copy()
         for update in self.running.values():
             replicas[update.replica] = replicas.get(update.replica, 0) + _sums(update)
         done, sent, computed, _, *earlier = sum(replicas.values(), np.zeros(6)).tolist()
         elapsed = time.monotonic() - self.started
         now = Progress(stage=self.stage, done=self.done_before + int(done), total=self.total, unit="prompts")
-        done, newly_computed = done - earlier[0], computed - earlier[1]  # by this command
-        # The first results wait for a whole batch and say little about the speed of the rest.
+        done, newly_computed = done - earlier[0], computed - earlier[1]  # without an interrupted command's part
+        # No rates in the first second: the first results wait for a whole batch and would give wrong rates.
         if done <= 0 or elapsed <= 1:
             return now
         now = replace(now, requests_per_s=done / elapsed, seconds_left=elapsed / done * (self.total - now.done))
@@ -338,7 +352,7 @@ class _Clock:
 
 
 def _sums(update: ShardUpdate) -> Floats:
-    """Return prompts, tokens sent, tokens computed and seconds; prompts and tokens computed by interrupted commands."""
+    """Return [prompts, tokens sent, tokens computed, seconds, earlier prompts, earlier tokens computed] of a shard."""
     computed = update.prompt_tokens - update.cached_tokens
     return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s, *update.earlier])
 
@@ -346,17 +360,18 @@ def _sums(update: ShardUpdate) -> Floats:
 class ShardWriter:
     """Writes finished shards, then the manifest that names them.
 
-    The manifest is written whole, and grows. After SHARDS_NAMED_AT_ONCE shards it is no longer written after each
-    shard, so that manifests take at most a twentieth of the time. A kill loses shards that no manifest names yet.
+    The whole manifest is written each time, and it grows. After SHARDS_NAMED_AT_ONCE shards it is no longer written
+    after every shard, so that writing manifests takes at most a twentieth of the time. If the process is killed, shards
+    that the manifest does not name yet are lost.
     """
 
     def __init__(self, table: ScoreTable) -> None:
         self._table, self._is_named = table, True
-        self._zero_s = time.time() - time.monotonic()  # read once: a clock that is set back later changes no rate
-        self._next = 0.0  # when the manifest is written again; in seconds of a monotonic clock
+        self._zero_s = time.time() - time.monotonic()  # read once, so that later changes of the clock change no rate
+        self._next = 0.0  # time of time.monotonic() from which the manifest is written again
 
     def add(self, finished: ShardUpdate) -> ScoreTable:
-        """Write a shard, and return the table with it."""
+        """Write a finished shard and, if it is due, the manifest; return the table with the shard."""
         assert finished.frame is not None, "the shard is finished"
         entry = ShardRecord(
             sha256=write_shard(self._table.folder / finished.shard, finished.frame),
@@ -375,7 +390,7 @@ class ShardWriter:
         return self._table
 
     def close(self) -> None:
-        """Write the manifest, if shards were added since."""
+        """Write the manifest, if shards were added since the last manifest."""
         if self._is_named:
             return
         started = time.monotonic()

@@ -1,9 +1,9 @@
-"""Which rows a folder of scores computes, and in which shards.
+"""Plan which rows a folder of scores computes, and cut them into shards.
 
-A plan states which shards of other folders already hold scores of some rows, and cuts the remaining rows into shards.
-The plan is written before the engine is used, and a shard is a pure function of its rows: its rows depend
-only on the tokens and the plan, and an engine carries nothing from one call to the next. So a run that was
-killed and restarted writes the same bytes, also on another number of replicas.
+A plan names the shards of other folders that already have scores of some rows, and cuts the remaining rows into shards.
+The plan is written before any prompt is scored. The rows of a shard depend only on the tokens and the plan, and an
+engine keeps no state between calls. So a run that was killed and restarted writes the same bytes, also with another
+number of replicas.
 """
 
 import math
@@ -24,58 +24,65 @@ from evaluator.store import changed, id_numbers, scan_arrow
 from evaluator.tokens.rows import TokenRows, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
-# Forward passes of a shard: few, so that a kill loses little; enough, so that an empty cache at its beginning and a
-# step that is not full at its end cost little.
+# Forward passes of a shard: few, so that a killed process loses little work; enough, so that the empty cache at the
+# beginning and the partly filled last step cost little.
 STEPS_PER_SHARD = 64
-# With several replicas, a shard takes this part of what each has left, so that all end at about the same time (guided
-# self-scheduling, Polychronopoulos and Kuck 1987), but never fewer forward passes than the second number.
+# With several replicas, the size of a shard is this fraction of the remaining work per replica, so that all replicas
+# end at about the same time (guided self-scheduling, Polychronopoulos and Kuck 1987), but at least MIN_STEPS_PER_SHARD
+# forward passes.
 PART_OF_THE_REST = 1 / 2
 MIN_STEPS_PER_SHARD = 4
 
-SHARD_CUT_WINDOW = 0.75  # a shard may close in the last quarter of its size, where the shared prefix is shortest
+SHARD_CUT_WINDOW = 0.75  # a shard ends after this fraction of its size, where the shared prefix is shortest
 
 
 class Shard(NamedTuple):
-    """Rows that are computed together."""
+    """Consecutive rows of a plan that are computed together."""
 
-    first: int
+    first: int  # index of the first row
     n_rows: int
-    computed_tokens: int  # without tokens that an earlier request of the plan has computed
+    computed_tokens: int  # tokens to compute, without prefixes shared with an earlier request of the plan
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests that an engine gets for some rows; arrays are int64 of [n_requests]."""
+    """Row ranges and token counts of the engine requests for some rows; arrays are int64, [n_requests]."""
 
-    starts_at: Ints  # first row; rows of one request stay together
-    fed: Ints  # tokens: context, and continuations without their last tokens
-    shared: Ints  # tokens in common with the request before
-    n_rows: int
+    starts_at: Ints  # first row of each request; its rows are consecutive
+    fed: Ints  # input tokens: those of the context, and of the continuations without their last tokens
+    shared: Ints  # length of the prefix shared with the previous request, in tokens
+    n_rows: int  # number of rows of all requests
 
     def __len__(self) -> int:
         return len(self.starts_at)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest context with its longest continuation, or more: the length that an engine must take."""
+        """Return the sequence length that the engine must support, in tokens.
+
+        It is an upper limit of the longest context with its longest continuation.
+        """
         return int(self.fed.max(initial=0)) + 1
 
     def computed(self, *, shares_prefixes: bool) -> Ints:
-        """Return the tokens that no earlier request has computed; at least the last token is computed."""
+        """Return the number of tokens to compute for each request, [n_requests].
+
+        With shared prefixes these are the tokens after the shared prefix, but at least the last token.
+        """
         return np.maximum(self.fed - self.shared, 1) if shares_prefixes else self.fed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows of one set that remain to be computed."""
+    """The rows of a set that remain to be computed."""
 
     key: PlanKey
     record: PlanRecord
-    rows: TokenRows  # without rows of reused shards, each token_id once, in prefix order
-    requests: Requests  # of these rows
+    rows: TokenRows  # rows to compute: not in reused shards, each token_id once, in prefix order
+    requests: Requests  # the engine requests of these rows
 
     def shards(self) -> dict[str, Shard]:
-        """Return the shards by name."""
+        """Return the shards: file name -> rows."""
         record = self.record
         shards = cut_shards(
             self.requests,
@@ -88,21 +95,24 @@ class Plan:
 
 
 def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
-    """Plan how these rows get their scores: as planned before, or from all shards of the model and engine.
+    """Return the plan for the scores of some rows: the plan in the manifest, or a new one.
 
-    Nothing is written. A plan that is not in the manifest has no shard size yet. Where scores that a plan reused are
-    lost, the rows are planned anew under another key, so that the shards of both have different names.
+    A new plan reuses all finished shards of the same model and engine. It is not written, and its shard size is still
+    0. If shards that an earlier plan reused are lost, the rows are planned again with a higher version of the key, so
+    that the shards of both plans have different names.
 
     Args:
-        tokens: rows to get scores for.
-        table: scores of these rows.
-        kind: what is computed.
+        tokens: rows that need scores.
+        table: table of the scores of these rows.
+        kind: "scores" or "states".
     """
+    # Each token_id once. The key identifies the set of rows.
     ids = tokens.column(id_numbers("token_id"))
     is_first = ids.is_first_distinct()
     rows, ids = tokens.where(is_first.to_numpy()), ids.filter(is_first)
     key = PlanKey(kind, list_fingerprint(rows.columns(pl.col("token_id")))[:8])
     earlier = next((each for each in map(PlanKey.parse, table.manifest.plans) if each.has_rows_of(key)), None)
+    # Use the earlier plan, unless shards that it reused are lost.
     if earlier:
         planned = table.manifest.plans[str(earlier)]
         reused, missing = _reuse(rows, ids, table, planned.reused)
@@ -115,7 +125,7 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     record = PlanRecord(
         reused={name: files[name] for name in reused["file"].cast(pl.String).unique().sort()},
         prompts=len(requests),
-        # A prompt that lacks one of its rows is requested again, so it counts as scored by this plan.
+        # A request with a missing row is sent to the engine again, so it counts as scored by this plan.
         reused_prompts=len(find_requests(rows)) - len(requests) if reused.height else 0,
         reused_rows=reused.height,
         shard_tokens=0,
@@ -127,9 +137,19 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
 def _reuse(
     rows: TokenRows, ids: pl.Series, table: ScoreTable, files: Collection[str]
 ) -> tuple[pl.DataFrame, TokenRows]:
-    """Return the ids of rows that files hold, each with the first such file by name, and the rows that none holds."""
+    """Split rows into those with scores in some shards and the others.
+
+    Args:
+        rows: the rows.
+        ids: their token ids as numbers.
+        table: its folder's parent is the folder of the model and engine.
+        files: paths of shards below that folder.
+
+    Returns:
+        token_id and `file` of rows with scores, `file` being the first in order of names; and the other rows.
+    """
     names = sorted(files)
-    kind = pl.Enum(names)  # a number a row in memory, not a path
+    kind = pl.Enum(names)  # stored as a number in each row, not as a path
     scored = [pl.LazyFrame(schema={"token_id": pl.Int128(), "file": kind})]
     for name in names:
         shard = scan_arrow(table.folder.parent / name)
@@ -140,13 +160,13 @@ def _reuse(
 
 
 def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
-    """Return the intact shards of this kind by the same model and engine in other plans: path -> SHA-256.
+    """Return the intact shards of the same model, engine and kind that belong to other plans: path -> SHA-256.
 
     Folders are read in the order of their names, so that a plan does not depend on file times.
     """
     others: dict[str, str] = {}
     for path in sorted(table.folder.parent.glob(f"*/{MANIFEST}")):
-        in_table = path.parent == table.folder  # verified when the table was opened
+        in_table = path.parent == table.folder  # shards of this table were verified when it was opened
         manifest = table.manifest if in_table else read_manifest(path, ScoreManifest)
         shards_here = sorted(manifest.shards.items()) if manifest else []
         fitting = {name: shard.sha256 for name, shard in shards_here if name.startswith(key.kind)}
@@ -158,29 +178,35 @@ def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
 def cut_shards(
     requests: Requests, *, shard_tokens: int, min_shard_tokens: int = 1, n_replicas: int = 1, shares_prefixes: bool
 ) -> list[Shard]:
-    """Cut requests into shards of `shard_tokens` computed tokens; for several replicas smaller towards the end.
+    """Cut requests into shards of about `shard_tokens` computed tokens; with several replicas smaller towards the end.
 
-    No request begins after the first so many computed tokens of its shard; with shared prefixes, tokens that a
-    request shares with the previous one are not computed. A shard ends in its last quarter, at the request that shares
-    least with the previous one: each shard begins with an empty cache, so a prefix that is cut is computed twice.
+    A shard ends in the last quarter of its size, before the request with the shortest shared prefix: every shard begins
+    with an empty cache, so that a prefix shared across a cut is computed twice.
+
+    Args:
+        requests: the requests, in prefix order.
+        shard_tokens: size of a shard: no request begins after this number of computed tokens of its shard.
+        min_shard_tokens: minimum size with several replicas.
+        n_replicas: number of replicas.
+        shares_prefixes: whether the engine computes a prefix shared with the previous request only once.
     """
     if not len(requests):
         return []
     computed = requests.computed(shares_prefixes=shares_prefixes)
-    before = computed.cumsum() - computed  # tokens of all earlier requests
-    sizes = np.full(len(requests), shard_tokens)  # of a shard that begins with each request
-    if n_replicas > 1:
+    before = computed.cumsum() - computed  # computed tokens of all earlier requests
+    sizes = np.full(len(requests), shard_tokens)  # size of a shard, if it begins with this request
+    if n_replicas > 1:  # a fraction of the remaining tokens
         part = (computed.sum() - before) * PART_OF_THE_REST / n_replicas
         sizes = np.clip(part, min(min_shard_tokens, shard_tokens), shard_tokens)
 
     def first_after(tokens: float) -> int:
-        """Return the first request before which there are so many tokens, or more."""
-        return int(np.searchsorted(before, math.ceil(tokens)))  # NumPy would make floats of all numbers to find one
+        """Return the index of the first request with at least `tokens` computed tokens before it."""
+        return int(np.searchsorted(before, math.ceil(tokens)))  # ceil: for a float NumPy would convert all of `before`
 
     starts = [0]  # first request of each shard
     while (full := first_after(before[starts[-1]] + sizes[starts[-1]])) < len(requests):
         late = first_after(before[starts[-1]] + SHARD_CUT_WINDOW * sizes[starts[-1]])
-        # Of the requests in the last quarter of the shard, the one that shares least begins the next shard.
+        # Among the requests in the last quarter of the shard, that with the shortest shared prefix begins the next one.
         candidates = slice(max(late, starts[-1] + 1), full + 1)
         starts.append(candidates.start + int(requests.shared[candidates].argmin()))
     computed_tokens = np.add.reduceat(computed, starts).tolist()
@@ -189,13 +215,14 @@ def cut_shards(
 
 
 def find_requests(tokens: TokenRows) -> Requests:
-    """Return the requests of some rows, which are read shard by shard: all token ids would take too much memory.
+    """Return the engine requests of some rows.
 
-    Each shard is read after the last row of the shard before it, because a request may go on from there.
+    Rows are read frame by frame, because all token ids need too much memory. Each frame is read together with the last
+    row of the previous frame, because a request may continue across the boundary.
     """
     continuations = pl.col("continuations")
     stem_tokens = continuations.list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
-    # The tokens fed first for each row: its context, and its continuation if it has exactly one.
+    # Tokens of a row whose prefix can be shared: its context, and its continuation if there is exactly one.
     only_one = pl.when(continuations.list.len() == 1).then(continuations.list.first()).fill_null([])
     fed_first = pl.concat_list("context", only_one)
     nothing = np.empty(0, np.int64)
@@ -203,7 +230,7 @@ def find_requests(tokens: TokenRows) -> Requests:
     n_rows, above = 0, TOKENS.to_frame()
     for rows in tokens.frames():
         frame = pl.concat([above, rows])
-        starts = request_starts(frame)[above.height :]  # the row above always begins a request of the frame
+        starts = request_starts(frame)[above.height :]  # without the first: `above` always begins a request of `frame`
         starts_at.append(n_rows + starts - above.height)
         contexts.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
         shared.append(shared_prefix_lengths(*ragged(frame.select(fed_first).to_series()))[starts].astype(np.int64))
@@ -215,7 +242,9 @@ def find_requests(tokens: TokenRows) -> Requests:
 
 
 def request_starts(tokens: pl.DataFrame) -> Ints:
-    """Return the first row of each request: labels and last tokens after the same context form one request.
+    """Return the index of the first row of each engine request, [n_requests].
+
+    Neighbouring rows for labels and for last tokens after the same context form one request.
 
     Args:
         tokens: schemas.TOKENS in prefix order, so that equal contexts are neighbours.

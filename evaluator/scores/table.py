@@ -1,10 +1,9 @@
-"""Scores on disk, stored by model and engine and by the tokens that they were computed from.
+"""Read and write scores on disk, and check prompts before scoring and scores before measuring.
 
     scores/<model and engine>/<rows>/manifest.json and shards
 
 Each set of rows that a run needs has a folder below the folder of its model and engine. plan.py plans which rows a
-folder computes, and compute.py computes them. Prompts are checked before they are scored, and scores before they are
-measured.
+folder computes, and compute.py computes them.
 """
 
 import logging
@@ -27,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 
 def require_finite(rows: pl.DataFrame, numbers: str, what: str) -> None:
-    """Raise ScoreError, naming the first prompt, if an entry of the lists in a column is missing, NaN or infinite.
+    """Raise ScoreError, naming the first prompt, if a list in a column has a null, NaN or infinite entry.
 
     Args:
-        rows: prompt_id and the column.
-        numbers: the column.
-        what: the message's words for what such a prompt has.
+        rows: frame with prompt_id and the column.
+        numbers: name of the column of lists.
+        what: words for such an entry in the message: "a hidden state that is not finite".
     """
     bad = rows.filter(~pl.col(numbers).list.eval(pl.element().is_finite().fill_null(False)).list.all())
     if not bad.is_empty():
@@ -43,11 +42,11 @@ def require_finite(rows: pl.DataFrame, numbers: str, what: str) -> None:
 
 
 def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.LazyFrame) -> None:
-    """Raise ScoreError unless every prompt has exactly one score, with one number per continuation.
+    """Raise ScoreError unless every prompt has exactly one row of scores, with one number for each continuation.
 
     Args:
         requests: schemas.REQUESTS of these prompts, for messages.
-        prompts: schemas.PROMPTS for log-likelihoods.
+        prompts: schemas.PROMPTS with ask "labels" or "text".
         scores: schemas.SCORES.
     """
     repeated = scores.group_by("prompt_id").len().filter(pl.col("len") > 1).collect(engine="streaming")
@@ -56,7 +55,7 @@ def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.L
             f"{repeated.height} prompts have several scores; the first is {repeated['prompt_id'].sort()[0]}. "
             "The score folder is damaged: remove it and run `evaluator score` again."
         )
-    # A whole text has one log-likelihood, any other prompt one for each continuation.
+    # A prompt with ask "text" has one log-likelihood, any other prompt one for each continuation.
     n_continuations = pl.when(pl.col("ask") == "text").then(1).otherwise(pl.col("continuations").list.len())
     found = scores.select("prompt_id", n_scores=pl.col("label_log_likelihoods").list.len())
     joined = prompts.select("prompt_id", "ask", "continuations").join(found, on=PROMPTS_KEY, how="left")
@@ -75,10 +74,11 @@ def require_complete(requests: pl.LazyFrame, prompts: pl.LazyFrame, scores: pl.L
 
 
 def warn_if_equal(scores: pl.LazyFrame) -> None:
-    """Log a warning if all prompts whose labels have equally many tokens have the same log-likelihoods of them.
+    """Log a warning if the label log-likelihoods are the same for all prompts, so that they do not depend on the text.
 
-    Then no text changes an answer. Labels of other lengths have other log-likelihoods even where every token has one.
-    Imported answers without probabilities, which have infinite log-likelihoods, may all name one label.
+    Prompts are compared only if their labels have equal numbers of tokens: even if all tokens had one log-probability,
+    labels of other lengths would differ. Imported answers without probabilities have infinite log-likelihoods, may all
+    name one label, and are ignored.
 
     Args:
         scores: schemas.SCORES.
@@ -95,11 +95,11 @@ def warn_if_equal(scores: pl.LazyFrame) -> None:
 
 
 def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.LazyFrame) -> None:
-    """Raise ScoreError unless every prompt has its hidden state.
+    """Raise ScoreError unless every prompt has a hidden state.
 
     Args:
         requests: schemas.REQUESTS of these prompts, for messages.
-        prompts: schemas.PROMPTS for hidden states.
+        prompts: schemas.PROMPTS with ask "state".
         states: schemas.HIDDEN_STATES.
     """
     missing = prompts.select("prompt_id").join(states, on=PROMPTS_KEY, how="anti").collect(engine="streaming")
@@ -109,7 +109,7 @@ def require_states(requests: pl.LazyFrame, prompts: pl.LazyFrame, states: pl.Laz
 
 
 def _missing(rows: pl.DataFrame, requests: pl.LazyFrame, prompts: pl.LazyFrame, what: str) -> ScoreError:
-    """Return the error about rows of requests for these prompts that have no score or hidden state."""
+    """Return the error about requests, `rows`, whose prompts have no score or hidden state."""
     n = requests.join(prompts, on=PROMPTS_KEY, how="semi").select(pl.len()).collect().item()
     place = ", ".join(rows.select("suite", "part", "dataset").row(0))
     return ScoreError(
@@ -119,9 +119,9 @@ def _missing(rows: pl.DataFrame, requests: pl.LazyFrame, prompts: pl.LazyFrame, 
 
 
 def longest_tokens() -> pl.Expr:
-    """Return the number of tokens of a row of schemas.TOKENS: its context and its longest continuation.
+    """Return the number of tokens of a row of schemas.TOKENS: its context plus its longest continuation.
 
-    Where a hidden state is wanted there is none, and one more token is counted: vLLM always samples one.
+    A row with ask "state" has no continuation and counts one more token, because vLLM always samples a token.
     """
     continuation = pl.col("continuations").list.eval(pl.element().list.len()).list.max()
     return pl.col("context").list.len() + continuation.fill_null(pl.when(pl.col("ask") == "state").then(1).otherwise(0))
@@ -133,7 +133,7 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
     Args:
         tokens: schemas.TOKENS of a store.
         prompts: schemas.PROMPTS of the same store.
-        context_length: of the model, in tokens; None: no limit.
+        context_length: the model's context length in tokens; None: no limit.
     """
     if context_length is None:
         return
@@ -153,13 +153,13 @@ def check_prompt_lengths(tokens: pl.LazyFrame, prompts: pl.LazyFrame, context_le
 
 
 def check_vocabulary(tokens: pl.LazyFrame, prompts: pl.LazyFrame, tokenizer: TextTokenizer, vocab_size: int) -> None:
-    """Raise VocabularyError, naming the first prompt and token, if ids are past the embedding of the model.
+    """Raise VocabularyError, naming the first prompt and token, if a token id is outside the model's embedding.
 
     Args:
         tokens: schemas.TOKENS of a store.
         prompts: schemas.PROMPTS of the same store.
-        tokenizer: of the model.
-        vocab_size: rows of the model's embedding.
+        tokenizer: the model's tokenizer, for the message.
+        vocab_size: number of rows of the model's embedding.
     """
     largest = pl.max_horizontal(
         pl.col("context").list.max(), pl.col("continuations").list.eval(pl.element().list.max()).list.max()
@@ -177,19 +177,19 @@ def check_vocabulary(tokens: pl.LazyFrame, prompts: pl.LazyFrame, tokenizer: Tex
 
 
 Kind = Literal["scores", "states"]
-"""What a shard holds: log-likelihoods or hidden states. Names of plans and shards begin with it."""
+"""Content of a shard: log-likelihoods or hidden states. Names of plans and shards begin with this word."""
 
 
 class PlanKey(NamedTuple):
     """The key of a plan in a manifest, "KIND-ROWS" or "KIND-ROWS.VERSION"; the names of its shards begin with it."""
 
     kind: Kind
-    rows: str  # digest of the ids of the planned rows
-    version: int = 0  # raised by one when reused scores are lost and the same rows are planned again
+    rows: str  # digest of the token ids of the planned rows
+    version: int = 0  # increased by one when reused scores are lost and the same rows are planned again
 
     @classmethod
     def parse(cls, text: str) -> "PlanKey":
-        """Return the key that a manifest writes as `text`."""
+        """Return the key from its text in a manifest."""
         kind, _, rest = text.partition("-")
         rows, _, version = rest.partition(".")
         return cls("states" if kind == "states" else "scores", rows, int(version or 0))
@@ -198,11 +198,11 @@ class PlanKey(NamedTuple):
         return f"{self.kind}-{self.rows}" + (f".{self.version}" if self.version else "")
 
     def has_rows_of(self, other: "PlanKey") -> bool:
-        """Return whether both keys are of plans for the same rows."""
+        """Return whether both keys belong to plans for the same kind and rows."""
         return self[:2] == other[:2]
 
     def names(self, shard: str) -> bool:
-        """Return whether a file name is that of a shard of the plan."""
+        """Return whether `shard` is the file name of a shard of this plan."""
         return shard.startswith(f"{self}-")
 
 
@@ -218,74 +218,80 @@ class ShardRecord:
     prompt_tokens: int
     cached_tokens: int
     elapsed_s: float
-    finished_s: float = 0.0  # seconds since 1970; 0 if an earlier version wrote it
-    replica: int = 0  # of the model, that computed it
+    finished_s: float = 0.0  # time in seconds since 1970; 0 if an earlier version of this package wrote the record
+    replica: int = 0  # number of the replica that computed the shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRecord:
-    """How one set of rows gets its scores: from shards of earlier runs and from new shards."""
+    """The sources of the scores of a set of rows: shards of earlier runs, and new shards."""
 
-    reused: dict[str, str]  # path below the folder of the model and engine -> SHA-256
-    prompts: int  # scored by this plan; with those reused, each prompt counts once
-    reused_prompts: int  # whose rows are all in reused shards
-    shard_tokens: int
-    shares_prefixes: bool
-    min_shard_tokens: int = 1  # with several replicas, where shards are smaller towards the end
-    n_replicas: int = 1  # for which the shards were cut
-    reused_rows: int | None = None  # in reused shards; None: an earlier version counted them as reused_prompts
+    reused: dict[str, str]  # path of a reused shard below the folder of the model and engine -> SHA-256
+    prompts: int  # number of prompts that this plan scores; reused_prompts are not among them
+    reused_prompts: int  # number of prompts whose rows are all in reused shards
+    shard_tokens: int  # computed tokens of a shard; 0 in a plan that is not written yet
+    shares_prefixes: bool  # whether the engine computes a shared prefix only once
+    min_shard_tokens: int = 1  # minimum with several replicas, for which shards get smaller towards the end
+    n_replicas: int = 1  # number of replicas for which the shards were cut
+    reused_rows: int | None = None  # number of rows in reused shards; None: an earlier version, as reused_prompts
 
     @property
     def expected_rows(self) -> int:
-        """Rows that the reused shards must hold for the plan to be complete."""
+        """Return the number of rows that the reused shards must have; if some are lost, the plan is replaced."""
         return self.reused_prompts if self.reused_rows is None else self.reused_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreManifest:
-    """manifest.json of one folder of scores."""
+    """The content of manifest.json in a folder of scores."""
 
     engine: EngineRecord | None = None  # None: all rows have scores from earlier runs
-    plans: dict[str, PlanRecord] = field(default_factory=dict)
-    shards: dict[str, ShardRecord] = field(default_factory=dict)
-    distances: dict[str, str] = field(default_factory=dict)  # method -> SHA-256 of its file
+    plans: dict[str, PlanRecord] = field(default_factory=dict)  # text of a PlanKey -> plan
+    shards: dict[str, ShardRecord] = field(default_factory=dict)  # file name -> finished shard of this folder
+    distances: dict[str, str] = field(default_factory=dict)  # method -> SHA-256 of its file of label distances
 
     @property
     def reused(self) -> dict[str, str]:
-        """Shards that any plan reuses: path below the folder of the model and engine -> SHA-256."""
+        """Return the shards that any plan reuses: path below the folder of the model and engine -> SHA-256."""
         return {name: sha256 for plan in self.plans.values() for name, sha256 in plan.reused.items()}
 
     def shards_of(self, plans: Iterable[PlanKey]) -> list[ShardRecord]:
-        """Return the shards that these plans have written."""
+        """Return the records of the shards that these plans have written."""
         keys = list(plans)
         return [shard for name, shard in self.shards.items() if any(key.names(name) for key in keys)]
 
     @property
     def counted_shards(self) -> list[ShardRecord]:
-        """Shards whose prompts, tokens and time count. Shards of a replaced plan do not: the newer plan reuses them."""
+        """Return the shards whose prompts, tokens and time count.
+
+        Shards of a replaced plan do not count, because the newer plan reuses them.
+        """
         return self.shards_of(map(PlanKey.parse, self.plans))
 
     @property
     def written(self) -> dict[str, str]:
-        """Files in the folder itself: name -> SHA-256."""
+        """Return the files in this folder: name -> SHA-256."""
         shards = {name: shard.sha256 for name, shard in self.shards.items()}
         return shards | {distances_file(method): sha256 for method, sha256 in self.distances.items()}
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores of one set of rows; shards are verified when it is opened. Complete once every plan is."""
+    """The folder of scores of a set of rows. Shards are verified when the table is opened (open_scores).
+
+    The table is complete once all shards of its plans are finished.
+    """
 
     folder: Path
     manifest: ScoreManifest
 
     @property
     def name(self) -> str:
-        """Path of the folder below scores/."""
+        """Return the path of the folder below scores/."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     def read(self, kind: Kind) -> pl.LazyFrame:
-        """Return TOKEN_SCORES or TOKEN_STATES, each row once: from all finished shards, then from reused ones."""
+        """Return TOKEN_SCORES or TOKEN_STATES from all finished and reused shards, each token_id once."""
         plans = [plan for key, plan in self.manifest.plans.items() if key.startswith(kind)]
         written = [self.folder / name for name in sorted(self.manifest.shards) if name.startswith(kind)]
         reused = [self.folder.parent / name for name in sorted({name for plan in plans for name in plan.reused})]
@@ -295,18 +301,18 @@ class ScoreTable:
         return rows.unique("token_id", keep="first", maintain_order=True) if reused else rows
 
     def files(self) -> dict[str, str]:
-        """Return every file that these scores are read from: path below scores/ -> SHA-256."""
+        """Return all files that these scores are read from: path below scores/ -> SHA-256."""
         reused = {f"{self.folder.parent.name}/{name}": sha256 for name, sha256 in self.manifest.reused.items()}
         written = {f"{self.name}/{name}": sha256 for name, sha256 in self.manifest.written.items()}
         return dict(sorted((reused | written).items()))
 
     def distances(self) -> pl.LazyFrame:
-        """Return schemas.LABEL_DISTANCES of all methods that have any."""
+        """Return schemas.LABEL_DISTANCES of all methods with a file of distances."""
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
         return pl.concat([pl.LazyFrame(schema=schemas.LABEL_DISTANCES), *map(scan_arrow, files)])
 
     def totals(self) -> dict[str, int]:
-        """Return prompts and tokens over all shards of this folder's plans, whichever process wrote them."""
+        """Return the numbers of prompts, reused prompts and tokens over all shards of this folder's plans."""
         written = self.manifest.counted_shards
         total = {
             key: sum(getattr(shard, key) for shard in written) for key in ("prompts", "prompt_tokens", "cached_tokens")
@@ -315,15 +321,15 @@ class ScoreTable:
         return total
 
     def write_manifest(self, manifest: ScoreManifest) -> "ScoreTable":
-        """Write the manifest and return the table with it."""
+        """Write the manifest, and return the table with this manifest."""
         write_record(self.folder / MANIFEST, manifest)
         return ScoreTable(self.folder, manifest)
 
 
 def open_scores(folder: Path) -> ScoreTable:
-    """Open the scores in a folder, leaving out shards that are missing or changed; without scores, an empty table.
+    """Open the scores in a folder, without shards that are missing or changed; without scores, an empty table.
 
-    A plan stays without the reused shards that are missing or changed; their rows are planned again.
+    Missing or changed shards that a plan reuses are removed from the plan, so that plan_rows plans its rows again.
     """
     manifest = read_manifest(folder / MANIFEST, ScoreManifest) or ScoreManifest()
     lost = {*changed(folder, manifest.written)}
@@ -343,12 +349,17 @@ def distances_file(method: str) -> str:
 
 
 def prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFrame:
-    """Return schemas.SCORES of the prompts in schemas.TOKENS that have schemas.TOKEN_SCORES, in no particular order."""
+    """Return schemas.SCORES of the prompts in `tokens` that have token scores, in no particular order.
+
+    Args:
+        tokens: schemas.TOKENS.
+        token_scores: schemas.TOKEN_SCORES.
+    """
     ids = tokens.filter(pl.col("ask") != "state").select("prompt_id", "token_id", "ask")
     rows = token_scores.join(ids, on="token_id")
     whole = rows.filter(pl.col("ask") != "last_tokens")
     last = rows.filter(pl.col("ask") == "last_tokens").select("prompt_id", last_token_log_probs="log_likelihoods")
-    # Labels of one token each have no row of last tokens: their log-likelihoods are the same numbers.
+    # If all labels have one token, there is no row of last tokens, because the log-likelihoods are the same numbers.
     one_token_each = (pl.col("ask") == "labels") & (pl.col("token_counts").list.max() == 1)
     same = pl.when(one_token_each).then(pl.col("log_likelihoods"))
     scores = whole.join(last, on="prompt_id", how="left").select(
@@ -361,6 +372,11 @@ def prompt_scores(tokens: pl.LazyFrame, token_scores: pl.LazyFrame) -> pl.LazyFr
 
 
 def prompt_states(tokens: pl.LazyFrame, token_states: pl.LazyFrame) -> pl.LazyFrame:
-    """Return schemas.HIDDEN_STATES of the prompts in schemas.TOKENS that have schemas.TOKEN_STATES, in no order."""
+    """Return schemas.HIDDEN_STATES of the prompts in `tokens` that have states, in no particular order.
+
+    Args:
+        tokens: schemas.TOKENS.
+        token_states: schemas.TOKEN_STATES.
+    """
     rows = tokens.filter(pl.col("ask") == "state").select("prompt_id", "token_id")
     return token_states.join(rows, on="token_id").select(schemas.HIDDEN_STATES.names())
