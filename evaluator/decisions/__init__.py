@@ -1,1 +1,1 @@
-"""Typed questions and the answers of decision services, as they go over the wire."""
+"""Typed questions, and requests to decision services and their answers in the formats of the protocols."""

@@ -1,8 +1,8 @@
-"""Read one answer of a decision service: a probability for each option of a typed question.
+"""Read an answer of a decision service: a probability for each option of a typed question.
 
-Three wire formats are read, each by its own fields: System One (`noul`, `choice` and `score` with a map of
-probabilities), OpenAI's Decisions (`predicate`, and lists of values with probabilities) and Gemini's (System One's
-names). `confidence` is never read: servers compute it in seven ways.
+Three formats are recognised by their fields: System One (`noul`, `choice` and `score` with a map of probabilities),
+OpenAI's Decisions (`predicate`, and lists of values with probabilities) and Gemini's (with the names of System One).
+`confidence` is never read, because servers compute it in seven ways.
 """
 
 import math
@@ -16,22 +16,23 @@ from evaluator.decisions.questions import NO, YES, QuestionKind, option_text
 from evaluator.errors import DatasetError, shown
 
 _TRUTH = {"true": YES, "yes": YES, "1": YES, "false": NO, "no": NO, "0": NO}
-"""How a gold value says yes or no, in lower case."""
+"""Gold value in lower case -> option of a yes-or-no question."""
 
 
 class TypedAnswer(NamedTuple):
-    """The probability of each option, as it was reported."""
+    """The reported probability of each option."""
 
-    options: tuple[str, ...]  # in the order of the answer; of a score, its levels from 0
+    options: tuple[str, ...]  # in the order of the answer; of a score, the levels in ascending order
     probabilities: tuple[float, ...]
-    legend: Mapping[str, str] = {}  # text of a level -> the level
+    legend: Mapping[str, str] = {}  # text of a level -> level
     kind: QuestionKind = "choice"
 
 
 def typed_answer(answer: object) -> TypedAnswer | None:
-    """Return the probabilities of an answer, or None for a refusal and for a missing answer.
+    """Return the options and probabilities of an answer, or None for a refusal or a missing answer.
 
-    Raises DatasetError for an answer without two options, and for values that are no probabilities.
+    Raises DatasetError for an answer that is no object or has fewer than two different options, and for values that
+    are not probabilities.
     """
     if answer is None or (isinstance(answer, Mapping) and answer.get("type") == "refusal"):
         return None
@@ -41,7 +42,7 @@ def typed_answer(answer: object) -> TypedAnswer | None:
     if yes is not None:
         _require_probabilities([yes], answer)
         return TypedAnswer((NO, YES), (1.0 - yes, float(yes)), kind="yes-no")
-    # System One and Gemini write maps and a legend of levels, Decisions lists of values with labels.
+    # System One and Gemini write a map of probabilities and a legend of levels, Decisions a list of values with labels.
     legend, reported = answer.get("legend"), answer.get("probabilities")
     levels = {str(text): level for level, text in legend.items()} if isinstance(legend, Mapping) else {}
     if isinstance(reported, Mapping):
@@ -63,7 +64,11 @@ def typed_answer(answer: object) -> TypedAnswer | None:
 
 
 def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return question -> answer, None where it is missing; answers of a list belong to the questions by place.
+    """Return question -> answer, or None if the answer is missing. Answers in a list are in the order of the questions.
+
+    Args:
+        names: names of the questions.
+        reply: the service's reply to one request.
 
     Raises DatasetError for a list of another length, and for answers that are neither a list nor an object.
     """
@@ -78,11 +83,11 @@ def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str,
 
 
 def gold_option(gold: object, answer: TypedAnswer) -> str | None:
-    """Return the option that a gold value names, or None: by its text, its level, or as yes or no."""
+    """Return the option that a gold value names, by its text, by the text of its level, or as yes or no; else None."""
     text = option_text(gold)
     if text in answer.options:
         return text
-    for each in (text.strip(), text.strip().removesuffix(".0")):  # 1.0, where a column had missing cells
+    for each in (text.strip(), text.strip().removesuffix(".0")):  # 1.0 for 1, in a column with missing cells
         if each in answer.options:
             return each
         if option := (_TRUTH.get(each.lower()) if answer.options == (NO, YES) else answer.legend.get(each)):
@@ -91,11 +96,15 @@ def gold_option(gold: object, answer: TypedAnswer) -> str | None:
 
 
 Gold = tuple[int | None, list[float] | None]
-"""The place of the true option, and the share of each option where the true answer is a distribution."""
+"""Index of the true option, and the share of each option if the true answer is a distribution, else None."""
 
 
 def gold_index(gold: object, answer: TypedAnswer) -> Gold:
-    """Return what a gold value says: an option, or an object or a list of weights. Raises DatasetError for others."""
+    """Return the true option of a gold value, and its distribution if it is an object or a list of weights.
+
+    The true option of a distribution is the option with the largest share. Raises DatasetError for a value that names
+    no option, and for weights that do not fit the options.
+    """
     if isinstance(gold, dict | list):
         soft = _distribution(gold, answer)
         return soft.index(max(soft)), soft
@@ -105,6 +114,7 @@ def gold_index(gold: object, answer: TypedAnswer) -> Gold:
 
 
 def _distribution(value: dict[str, Any] | list[Any], answer: TypedAnswer) -> list[float]:
+    # Weights of a list are in the order of the options.
     named = value if isinstance(value, dict) else dict(zip(answer.options, value, strict=False))
     n_expected = len(value) if named is value else len(answer.options)
     of_option = {gold_option(key, answer): weight for key, weight in named.items()}
@@ -126,10 +136,10 @@ def _require_probabilities(values: Sequence[object], answer: Mapping[str, Any]) 
 
 
 SUM_TOLERANCE = 1e-3
-"""Least deviation of a sum of probabilities from 1 that is taken for rounding."""
+"""Lower limit of the tolerance for the deviation of a sum of probabilities from 1."""
 
 
-_STEPS = 10.0 ** -np.arange(2.0, 10.0)
+_STEPS = 10.0 ** -np.arange(2.0, 10.0)  # rounding steps: 0.01, 0.001, ..., 1e-9
 
 
 def _are_multiples(probabilities: Floats, step: float) -> Bools:
@@ -137,7 +147,7 @@ def _are_multiples(probabilities: Floats, step: float) -> Bools:
 
 
 def resolution(probabilities: Floats) -> float | None:
-    """Return the step that all probabilities are multiples of, 0.01 to 1e-9, or None where there is no such step.
+    """Return the largest step among 0.01, 0.001, ..., 1e-9 that all probabilities are multiples of, or None.
 
     Args:
         probabilities: in [0, 1], of any shape.
@@ -146,25 +156,30 @@ def resolution(probabilities: Floats) -> float | None:
 
 
 def sum_tolerances(probabilities: Floats) -> Floats:
-    """Return how far the sum of each row may be from 1, [rows], by the step that the row is rounded to.
+    """Return the tolerated deviation of each row's sum from 1, [rows], from the step that the row is rounded to.
 
-    A service may round otherwise after its version has changed, so that each row has its own.
+    It is half a step for each option. Rows have different tolerances, because a service may round differently after a
+    change of its version.
 
     Args:
         probabilities: [rows, options].
     """
     tolerances = np.full(len(probabilities), SUM_TOLERANCE)
-    for step in _STEPS[::-1]:
+    for step in _STEPS[::-1]:  # from the smallest step, so that the largest step that fits a row is set last
         reach = max(SUM_TOLERANCE, probabilities.shape[1] * step / 2 + 1e-9)
         tolerances[_are_multiples(probabilities, step).all(axis=1)] = reach
     return tolerances
 
 
 def least_probability(probabilities: Floats, step: float | None) -> float | None:
-    """Return the probability of a reported zero: half the step, else half the least positive value; None without zeros.
+    """Return the probability to assume for a reported zero, or None if there are no zeros.
 
-    Source: a value is rounded to zero below half a step; a service that reports the most probable options alone gives
-    zero to options below the least value that it reports.
+    It is half the rounding step, because values below are rounded to zero. Without a step it is half the smallest
+    positive value, because services that report only the most probable options give zero to all others.
+
+    Args:
+        probabilities: reported probabilities, of any shape.
+        step: rounding step (resolution); None: no step.
     """
     if probabilities.min() > 0:
         return None

@@ -1,4 +1,4 @@
-"""Options of the service that answers typed questions, and its price."""
+"""Options of a service that answers typed questions, and the cost of its answers."""
 
 import math
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from evaluator.files.toml_files import read_toml
 from evaluator.options import Options, option, require_address
 
 API_KEY_VARIABLE = "EVALUATOR_API_KEY"
-"""The environment variable with the key of any service."""
+"""Environment variable with the API key, for a service of any protocol."""
 
 ProtocolName = Literal["systemone", "decisions", "gemini"]
 
 PARTS = tuple(part for part in VARIED if part != FORM)
-"""Parts that a service can be asked."""
+"""Variations of questions that can be sent to a service."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions(Options):
-    """Which service is asked, how often and at what cost."""
+    """The service, the number of requests, and the price of answers."""
 
     url: str = option(
         help=f"Address of the service, without the path of the protocol; the key is read from {API_KEY_VARIABLE}."
@@ -51,7 +51,7 @@ class EndpointOptions(Options):
 
     @property
     def host(self) -> str:
-        """Return the name of the host that is asked."""
+        """Return the host name of the service."""
         return urlsplit(self.url).hostname or ""
 
     @property
@@ -63,9 +63,9 @@ class EndpointOptions(Options):
             return self.host == "localhost"
 
     def price(self) -> tuple[float, float] | None:
-        """Return dollars for a token of input and of output, or None where no price is given.
+        """Return the price of an input token and of an output token in dollars, or None if no price is given.
 
-        Raises ConfigError for a file of prices that cannot be read or lacks the model.
+        Raises ConfigError if the file of prices cannot be read or has no price for the model.
         """
         if self.prices is None:
             return None if self.price_per_million is None else (self.price_per_million / 1e6, 0.0)
@@ -78,7 +78,12 @@ class EndpointOptions(Options):
 
 
 def cost_of(reply: Mapping[str, Any], price: tuple[float, float] | None) -> float | None:
-    """Return the dollars that an answer cost, by its usage or by tokens times price; None if neither is known."""
+    """Return the cost of a reply in dollars, or None if it is unknown.
+
+    Args:
+        reply: reply with `usage`, which states `cost`, or `input_tokens` and `output_tokens`.
+        price: dollars for an input token and an output token, used if `cost` is missing.
+    """
     usage = reply.get("usage")
     if not isinstance(usage, Mapping):
         return None

@@ -1,7 +1,8 @@
-"""Write typed questions as prompts: with lettered options, with their names, or as a decision server writes them.
+"""Write typed questions as prompts: options with letters, options by name, or the text of a vLLM decision server.
 
-Source: `vllm` and `vllm-decisions` follow vLLM 0.32, entrypoints/generate/structured_decisions/question_types.py, and
-0.33 for /v1/decisions. They are user turns, so they equal the server's prompt through the model's chat template alone.
+Source: the forms `vllm` and `vllm-decisions` follow vLLM 0.32,
+entrypoints/generate/structured_decisions/question_types.py, and 0.33 for /v1/decisions. Their texts are user turns:
+prompts equal the server's prompts only if they use the model's chat template.
 """
 
 import string
@@ -17,20 +18,20 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 _OF_SERVER: dict[QuestionKind, int] = {"choice": len(string.ascii_uppercase), "score": len(string.digits)}
 LIMITS: dict[Form, dict[QuestionKind, int]] = {"vllm": _OF_SERVER, "vllm-decisions": _OF_SERVER}
-"""Most options of a question that a server takes."""
+"""Form -> kind of question -> maximum number of options that the server accepts."""
 
 
 def require_form(form: Form, kind: QuestionKind, n_options: int, where: str) -> None:
-    """Raise DatasetError, which begins with `where`, for more options than the form has."""
+    """Raise DatasetError, beginning with `where`, for a question with more options than the form allows."""
     if n_options > (most := LIMITS.get(form, {}).get(kind, n_options)):
         raise DatasetError(f"{where}: {n_options} options; the form {form} takes {most} at most. Choose --form names.")
 
 
 class Asked(NamedTuple):
-    """A question as it is put to a model."""
+    """The text of a question in a prompt, and the answers to score."""
 
-    text: str  # up to the answer
-    answers: list[str]  # the text that answers with each option, in the order of the options
+    text: str  # text of the question up to the answer
+    answers: list[str]  # text of the answer for each option, in the order of the options
 
 
 def asked(
@@ -41,17 +42,20 @@ def asked(
     descriptions: Sequence[str],
     order: Sequence[int],
 ) -> Asked:
-    """Return a question without its input, which stands before it, in a form.
+    """Return the text of a question in a form, without the input, which comes before it in the prompt.
 
     Args:
-        options, descriptions: names, of a score its levels, and what they mean or "".
-        order: of the options in the prompt.
-
+        form: the form.
+        kind: kind of the question.
+        instructions: instructions of the question; may be "".
+        options: names of the options, or levels of a score.
+        descriptions: meaning of each option; "" for none.
+        order: indices of the options in the order of the prompt.
     """
     is_server = form in LIMITS
     labels = _labels(form, kind, len(options), order)
     names = options
-    if form == "vllm-decisions" and kind == "yes-no":  # asked as a choice of two values
+    if form == "vllm-decisions" and kind == "yes-no":  # the server asks it as a choice between false and true
         kind, names = "choice", ["false", "true"]
     lines = [f"Question: {instructions}"] if instructions else []
     for option in order:
@@ -68,7 +72,10 @@ def asked(
 
 
 def _labels(form: Form, kind: QuestionKind, n_options: int, order: Sequence[int]) -> list[str]:
-    """Return the label of each option: a letter by its place in the prompt, a level's digit, or yes and no."""
+    """Return the label of each option: a letter by its position in the prompt, the digit of a level, or yes and no.
+
+    With more options than letters, numbers from 1 replace letters.
+    """
     if form == "vllm" and kind == "yes-no":
         return [NO, YES]
     if form in LIMITS and kind == "score":

@@ -1,6 +1,8 @@
-"""Read typed questions about the rows of a table: one of several options, yes or no, or a level of a scale.
+"""Read typed questions about the rows of a table.
 
-A file of questions is TOML with a table for each question:
+The answer to a question is one of several options, yes or no, or a level of a scale.
+
+A file of questions is a TOML file with a table for each question:
 
     [queue]
     type = "choice"
@@ -22,16 +24,16 @@ from evaluator.redaction import folded
 QuestionKind = Literal["choice", "yes-no", "score"]
 
 NO, YES = "no", "yes"
-"""Options of a question that asks for yes or no, in this order."""
+"""Options of a yes-or-no question, in this order."""
 
 REPEAT, FORM, ORDER, WORDING = "repeat", "form", "order", "wording"
 NEGATION, SPACING, AMONG = "negation", "spacing", "among"
 VARIED = (REPEAT, FORM, ORDER, WORDING, NEGATION, SPACING, AMONG)
-"""Parts in which a question is asked again with something changed that should not matter: in REPEAT, of services alone,
-nothing; in FORM, of prompts alone, whether options have letters."""
+"""Parts in which a question is asked again with a change that should not matter. REPEAT changes nothing and exists only
+for services; FORM changes whether options have letters and exists only for prompts."""
 
 NONE_OF_THESE = "none of the other options"
-"""Description of the option for inputs that no other option fits."""
+"""Description of the option `none` of a question, for inputs that no other option fits."""
 
 
 class Option(NamedTuple):
@@ -48,17 +50,17 @@ class Question:
     name: str
     kind: QuestionKind
     instructions: str
-    options: tuple[Option, ...]  # in their order; of a score from the lowest level; empty: `options_column` has them
+    options: tuple[Option, ...]  # options, or levels from the lowest; without those of `options_column`
     options_column: str | None = None  # column with the options of each row
     gold: str | None = None  # column with the true option, level, or distribution over options
-    none: str | None = None  # option that is true of rows without a gold value
-    wordings: tuple[str, ...] = ()  # other instructions that mean the same
-    negated: str | None = None  # instructions that mean the opposite, of a yes-or-no question
+    none: str | None = None  # option that is the true one for rows without a gold value
+    wordings: tuple[str, ...] = ()  # other instructions with the same meaning
+    negated: str | None = None  # instructions with the opposite meaning, for a yes-or-no question
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Stated:
-    """A question as a file states it."""
+    """The entries of a question's table in a file; read_questions has an example, Question the meanings."""
 
     type: QuestionKind
     instructions: str
@@ -73,7 +75,10 @@ class _Stated:
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
-    """Return the questions of a file. Raises DatasetError, naming file and question, for entries that do not fit."""
+    """Return the questions of a TOML file, in order.
+
+    Raises DatasetError, naming file and question, for a file without questions and for entries that do not fit.
+    """
     content = read_toml(path, DatasetError)
     if not content:
         raise DatasetError(f'{path} has no question. Write a table for each, as in [queue] with type = "choice".')
@@ -102,11 +107,11 @@ def _question(path: Path, name: str, stated: object) -> Question:
 
 
 OF_TYPE = {"choice": ("options", "options_column", "none"), "yes-no": ("criteria", "negated"), "score": ("levels",)}
-"""Type of a question -> the keys that no other type has, what its options are first."""
+"""Type of a question -> keys that only this type allows; the first key has its options."""
 
 
 def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
-    """Return the options that a question states, and `none`. Raises DatasetError unless they fit its type."""
+    """Return the options of a question, with `none`. Raises DatasetError for entries that do not fit its type."""
     for kind, keys in OF_TYPE.items():
         if wrong := [key for key in keys if kind != read.type and getattr(read, key)]:
             raise DatasetError(f"{where}: `{wrong[0]}` is for questions of the type {kind}; this one is {read.type}.")
@@ -129,7 +134,7 @@ def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
 
 
 def listed_options(stated: Mapping[Any, object] | Sequence[object], none: str | None) -> list[Option]:
-    """Return the options of a list of names or a map of names to descriptions, and `none` after them if it is new."""
+    """Return options from a list of names or a map of name -> description; `none` is added last if it is missing."""
     pairs = stated.items() if isinstance(stated, Mapping) else ((name, "") for name in stated)
     options = [Option(option_text(name).strip(), str(description or "")) for name, description in pairs]
     if none is not None and none not in {option.name for option in options}:
@@ -138,11 +143,11 @@ def listed_options(stated: Mapping[Any, object] | Sequence[object], none: str | 
 
 
 def option_text(option: object) -> str:
-    """Return an option as a text: true and false, which are values of their own, as JSON writes them."""
+    """Return an option as a text; a value that is not a text, such as true, is written as JSON."""
     return option if isinstance(option, str) else json.dumps(option)
 
 
 def are_different(texts: Sequence[str]) -> bool:
-    """Return whether texts are two or more, differ in more than case, spaces and Unicode form, and none is blank."""
+    """Return whether there are two or more texts, none of them blank, and no two equal once they are folded."""
     different = set(map(folded, texts))
     return len(texts) > 1 and len(different) == len(texts) and "" not in different

@@ -1,4 +1,4 @@
-"""Write requests to decision services, and check that an answer fits its question.
+"""Write requests to decision services, and check that answers fit their questions.
 
 Source: openai 3.51.0 types/decision_create_params.py (Decisions), typesafe-sdk 0.7.5 (System One), google-genai 3.6.1
 _gaos/types/decisions (Gemini).
@@ -19,20 +19,20 @@ Body = dict[str, Any]
 
 
 class Protocol(NamedTuple):
-    """How a kind of service is asked, and its known limits."""
+    """The request format of a kind of service, and its known limits."""
 
-    path: str
-    body: Callable[[str, str, Sequence[Question]], Body]  # of a model, an input and its questions
-    host: str  # of the service, which alone is sent the key of `key_variable`
-    key_variable: str
-    max_questions: int  # in a request
-    max_levels: int  # of a score
-    max_options: int = 255  # of a choice
-    key_header: str = "Authorization"
+    path: str  # path of the service's address
+    body: Callable[[str, str, Sequence[Question]], Body]  # model, input, questions -> body of a request
+    host: str  # host of the provider; the key of `key_variable` is sent only to this host
+    key_variable: str  # environment variable with the provider's key
+    max_questions: int  # maximum number of questions in a request
+    max_levels: int  # maximum number of levels of a score
+    max_options: int = 255  # maximum number of options of a choice
+    key_header: str = "Authorization"  # HTTP header of the key
 
 
 def _mapped(question: Question) -> Body:
-    """Return a question as System One and Gemini write it."""
+    """Return a question in the format of System One and Gemini."""
     described = {option.name: option.description or None for option in question.options}
     if question.kind == "score":
         return {"type": "score", "instructions": question.instructions, "criteria": [*described]}
@@ -47,7 +47,7 @@ def _systemone(model: str, text: str, questions: Sequence[Question]) -> Body:
 
 
 def _gemini(model: str, text: str, questions: Sequence[Question]) -> Body:
-    """Return a request of Gemini, whose options have a text each: their name, where they have no description."""
+    """Return the body of a request to Gemini. Every option needs a text: its name if it has no description."""
     mapped = {question.name: _mapped(question) for question in questions}
     for question in mapped.values():
         if question["type"] == "choice":
@@ -60,7 +60,10 @@ def _decisions(model: str, text: str, questions: Sequence[Question]) -> Body:
 
 
 def _listed(question: Question) -> Body:
-    """Return a question as Decisions writes it. A predicate has no criteria: they end its instructions."""
+    """Return a question in the format of Decisions.
+
+    A predicate (yes-or-no question) has no criteria: they are added at the end of its instructions.
+    """
     instructions, options = question.instructions, question.options
     if question.kind == "yes-no":
         criteria = [f"{option.name}: {option.description}" for option in options if option.description]
@@ -81,24 +84,33 @@ PROTOCOLS: Mapping[ProtocolName, Protocol] = {
 
 
 def limit_fault(question: Question, protocol: Protocol) -> str | None:
-    """Name the known limit of a service that a question passes, or return None."""
+    """Return a sentence about the service's limit of options or levels that a question exceeds, or None."""
     kind, most = ("levels", protocol.max_levels) if question.kind == "score" else ("options", protocol.max_options)
     n = len(question.options)
     return f"{n} {kind}, and the service takes {most} at most" if n > most else None
 
 
 def questions_limit(refusal: str, n_asked: int) -> int | None:
-    """Return the number of questions that a service takes, from its refusal of `n_asked`; None if that is no reason."""
+    """Return the maximum number of questions that a service states when it refuses a request.
+
+    Args:
+        refusal: message of the service.
+        n_asked: number of questions in the request.
+
+    Returns:
+        A number below `n_asked`; None if the refusal is not about the number of questions.
+    """
     found = re.search(r"at most (\d+)", refusal)
-    # The names are those of options and levels in the services' own messages.
+    # Words of messages about other limits, such as the number of options.
     is_other = re.search(r"option|criteria|choices|level|token|character", refusal)
     return int(found[1]) if found and "question" in refusal and not is_other and 0 < int(found[1]) < n_asked else None
 
 
 def require_fit(question: Question, answer: object) -> None:
-    """Raise DatasetError unless an answer is a refusal, missing, or has the probabilities of the question's options.
+    """Raise DatasetError if an answer does not fit its question. Refusals and missing answers pass.
 
-    The option that it names, if it does, must be the most probable one.
+    An answer must have a probability for exactly the question's options, with the sum 1. If it names a choice, this
+    must be the most probable option, up to rounding.
     """
     read = typed_answer(answer)
     if read is None:

@@ -1,4 +1,5 @@
-"""Files that are whole or absent, one writer a folder, JSON with a digest, and digests of contents.
+"""Atomic file writes, folder locks, JSON files with a digest, TOML files, and digests of contents.
 
-Every layer may use this package. Whatever is wrong with a file is raised here as one EvaluatorError.
+Every layer may use this package. Faults of a user's file are raised as EvaluatorError; functions that read plain bytes
+raise OSError.
 """

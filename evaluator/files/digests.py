@@ -1,4 +1,4 @@
-"""Digests of bytes, of values and of this package's own code."""
+"""Compute digests of bytes, of values and of this package's code."""
 
 import ast
 import hashlib
@@ -33,7 +33,7 @@ def sealed(page: bytes) -> bytes:
 
 
 def is_sealed(path: Path) -> bool:
-    """Return whether a file is as sealed returned it; one that cannot be read is not."""
+    """Return whether a file has the bytes of a page that `sealed` returned; False for a file that cannot be read."""
     with suppress(OSError):
         page = path.read_bytes()
         return page == sealed(page[: -len(_SEAL % (b"0" * 64))])
@@ -41,16 +41,16 @@ def is_sealed(path: Path) -> bool:
 
 
 def fingerprint(*parts: object) -> str:
-    """Return 16 hex digits that change whenever any part does.
+    """Return 16 hex digits that change if any part changes.
 
     Args:
-        parts: JSON-serialisable; the order of keys in objects is ignored.
+        parts: values that JSON can hold; the order of keys in objects is ignored.
     """
     return short_digest(json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def list_fingerprint(texts: Iterable["pl.Series"]) -> str:
-    """Return the fingerprint of the list of all texts in these parts, without the list."""
+    """Return the fingerprint of the list of all texts in these series, without building the list in memory."""
     digest, n_texts = hashlib.sha256(b"[["), 0
     for part in texts:
         written = json.dumps(part.to_list(), separators=(",", ":"), ensure_ascii=False)[1:-1].encode()
@@ -64,14 +64,14 @@ def list_fingerprint(texts: Iterable["pl.Series"]) -> str:
 def source_fingerprint(*folders: str) -> str:
     """Return a fingerprint of the code in some folders or modules of this package.
 
-    It replaces a version number, which is easily forgotten when code changes. Tables of data in TOML count as code.
+    It replaces a version number, which developers forget to change with the code. TOML files with data count as code.
     Comments, docstrings and layout do not count: an edited docstring leaves stored prompts and scores valid.
 
     Args:
         folders: paths within the package: "engine", "suites/staicc" or "config.py"; a folder includes its subfolders.
 
     Raises:
-        StoreError: a path that holds no code, because a misspelt one would otherwise go unnoticed.
+        StoreError: a path without Python code; otherwise a misspelt path would not be noticed.
     """
     package = Path(__file__).parents[1]
     sources: dict[str, str] = {}
@@ -80,11 +80,11 @@ def source_fingerprint(*folders: str) -> str:
         modules = [path] if path.is_file() else sorted(path.rglob("*.py"))
         if not modules:
             raise StoreError(f"{path} holds no Python code to take a fingerprint of.")
-        data = [table for table in sorted(path.rglob("*.toml")) if table.name != "texts.toml"]  # words of pages
+        data = [table for table in sorted(path.rglob("*.toml")) if table.name != "texts.toml"]  # which has page texts
         sources |= {file.relative_to(package).as_posix(): file.read_text("utf-8") for file in [*modules, *data]}
-    # Reading code as syntax takes a third of a second, so that the cache folder has its fingerprint.
+    # Parsing the code takes a third of a second, so the result is cached by a digest of the sources.
     cached = cache_folder() / "digests" / f"code-{fingerprint(sources, sys.version)}.json"
-    with suppress(StoreError):  # a damaged one is written again
+    with suppress(StoreError):  # a damaged file is written again
         if known := read_json(cached):
             return str(known["code"])
     code = {
@@ -97,12 +97,12 @@ def source_fingerprint(*folders: str) -> str:
 
 
 def code_digest(source: str) -> str:
-    """Return a short digest of Python source without its comments, docstrings and layout."""
+    """Return a digest of Python source, 16 hex digits, that ignores comments, docstrings and layout."""
     return short_digest(ast.unparse(_WithoutDocstrings().visit(ast.parse(source))).encode())
 
 
 class _WithoutDocstrings(ast.NodeTransformer):
-    """Remove strings that are statements: docstrings, and the descriptions after constants."""
+    """Remove string statements: docstrings, and descriptions after constants."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,4 +1,4 @@
-"""Objects and dataclasses in JSON files with a digest, checked before they are believed."""
+"""Write and read objects and dataclasses as JSON files with a digest, which is checked when a file is read."""
 
 import hashlib
 import json
@@ -16,29 +16,32 @@ from evaluator.files.whole import read_bytes, reason, write_bytes
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
-"""The file that lists the shards of a folder, written after them."""
+"""Name of the file that lists the shards of a folder; it is written after the shards."""
 
 DIGEST = "sha256"
-"""Last member of every JSON file of ours: the SHA-256 of all others, in canonical form."""
+"""Last member of the JSON files that write_json writes: the SHA-256 of all other members in canonical form."""
 
 logger = logging.getLogger(__name__)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write an object as indented JSON with its digest, replacing the file at once."""
+    """Write an object as indented JSON with its digest, replacing the file atomically."""
     text = json.dumps(content | {DIGEST: _content_digest(content)}, indent=2, ensure_ascii=False)
-    # A path that is no UTF-8 has lone surrogates, and these become JSON's escapes of them.
+    # A path that is not UTF-8 has lone surrogates, which are written as JSON escapes.
     write_bytes(path, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
 _PLAIN = json.JSONDecoder()
-"""Made once, as a new decoder for each row takes longer than a short row."""
+"""A shared decoder: making one for each row would take longer than decoding a short row."""
 
 
 def read_object(
     path: Path, error: type[EvaluatorError], hint: str = "", decoder: json.JSONDecoder = _PLAIN
 ) -> dict[str, Any]:
-    """Return the object in a JSON file, which `decoder` reads. Raises `error`, ending in `hint`, for anything else."""
+    """Return the object in a JSON file.
+
+    Raises `error`, ending in `hint`, for a file that cannot be read, is not JSON, or holds no object.
+    """
     try:
         content = parse_json(read_bytes(path), decoder)
         if not isinstance(content, dict):
@@ -51,9 +54,9 @@ def read_object(
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object that write_json wrote, without its digest, or None where there is no file.
+    """Return the object that write_json wrote, without its digest, or None if there is no file.
 
-    Raises StoreError when anything in it is not as it was written.
+    Raises StoreError if the file is not JSON or its content does not match the digest.
     """
     try:
         content = read_object(path, StoreError)
@@ -75,7 +78,11 @@ def _content_digest(content: dict[str, Any]) -> str:
 
 
 def parse_json(content: bytes | str, decoder: json.JSONDecoder = _PLAIN) -> Any:
-    """Parse a JSON text in UTF-8. Raises ValueError, in words, for whatever cannot be parsed or written again."""
+    """Return the value of a JSON text in UTF-8.
+
+    Raises ValueError, with the reason, for a text that cannot be parsed, and for a value with lone surrogates, which
+    could not be written again.
+    """
     text = content if isinstance(content, str) else content.decode("utf-8-sig")
     try:
         parsed = decoder.decode(text)
@@ -90,7 +97,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _require_unicode(parsed: Any) -> None:
-    """Raise ValueError for half of a surrogate pair, which JSON can escape and no file can hold."""
+    """Raise ValueError for a lone surrogate, which JSON can escape but UTF-8 cannot encode."""
     try:
         json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -99,7 +106,7 @@ def _require_unicode(parsed: Any) -> None:
 
 
 def write_record(path: Path, record: object) -> None:
-    """Write a dataclass as indented JSON, replacing the file atomically. Paths become strings."""
+    """Write a dataclass as indented JSON with its digest, replacing the file atomically. Paths become strings."""
     write_json(path, to_builtins(record))
 
 
@@ -109,10 +116,9 @@ def to_builtins(record: object) -> Any:
 
 
 def read_record(path: Path, kind: type[T], hint: str = "") -> T | None:
-    """Return the dataclass in a JSON file, or None where there is no file.
+    """Return the dataclass in a JSON file, or None if there is no file.
 
-    Raises StoreError, naming the field and ending in `hint`, when the file is damaged or was written by another
-    version.
+    Raises StoreError, naming the field and ending in `hint`, if the file is damaged or was written by another version.
     """
     try:
         content = read_json(path)
@@ -130,9 +136,9 @@ def from_builtins(content: object, kind: type[T], *, where: str) -> T:
 
 
 def read_manifest(path: Path, kind: type[T]) -> T | None:
-    """Return the dataclass in a manifest, or None where there is none that can be read, with a warning.
+    """Return the dataclass in a manifest; None if there is no file or, with a warning, if the file is damaged.
 
-    What a damaged manifest describes does not count: whoever needs it makes it again, or says how to.
+    The content of a folder with a damaged manifest counts as missing.
     """
     try:
         return read_record(path, kind)

@@ -1,4 +1,4 @@
-"""TOML files: data and texts of this package; template files, label names, policies and devices of users."""
+"""Read TOML files: data and texts of this package, and users' files such as templates, label names and policies."""
 
 import re
 import tomllib
@@ -16,12 +16,12 @@ Entry = TypeVar("Entry")
 
 
 def shipped_toml(package: str, name: str) -> dict[str, Any]:
-    """Return the content of assets/NAME.toml in one of our packages."""
+    """Return the content of assets/NAME.toml in a subpackage of this project."""
     return tomllib.loads(files(package).joinpath(f"assets/{name}.toml").read_text("utf-8"))
 
 
 def shipped_tables(package: str, name: str, kind: type[Entry]) -> dict[str, Entry]:
-    """Return the tables of assets/NAME.toml in one of our packages as records of a dataclass, by name, in order."""
+    """Return the tables of assets/NAME.toml in a subpackage of this project: name -> dataclass of `kind`, in order."""
     return msgspec.convert(shipped_toml(package, name), dict[str, kind], str_keys=True)  # type: ignore[valid-type]
 
 
@@ -30,8 +30,8 @@ def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[
 
     Args:
         path: the file.
-        error: the kind of error to raise for what cannot be read or is no TOML.
-        where: what the error calls the file; its path if left out.
+        error: class of the error for a file that cannot be read or is not TOML.
+        where: name of the file in the error message; "": its path.
     """
     where = where or str(path)
     try:
@@ -48,9 +48,9 @@ def read_toml(path: Path, error: type[EvaluatorError], where: str = "") -> dict[
 
 
 def require_known_keys(content: object, kind: type, error: type[EvaluatorError], where: str) -> None:
-    """Raise an error that names the nearest field if a table has a key that is no field of the dataclass `kind`.
+    """Raise `error`, naming similar fields, if a table has a key that is not a field of the dataclass `kind`.
 
-    What is no table passes; converting it to `kind` says so.
+    A value that is not a table passes here; converting it to `kind` raises the error.
     """
     keys, allowed = content if isinstance(content, dict) else (), [entry.name for entry in fields(kind)]
     require_known(f"{where}: there is no key", keys, allowed, error, listed="Keys are")
@@ -59,9 +59,17 @@ def require_known_keys(content: object, kind: type, error: type[EvaluatorError],
 def converted(
     content: object, kind: type[Entry], error: type[EvaluatorError], where: str, hint: str = "", *, strict: bool = True
 ) -> Entry:
-    """Return a table of a file as a record of the dataclass `kind`; `strict`: a text is no number.
+    """Return a table of a file as a dataclass.
 
-    Raises an error that ends in `hint` for a key that is no field, and for a value that does not fit.
+    Args:
+        content: value of the table.
+        kind: the dataclass.
+        error: class of the errors.
+        where: name of the file and table in messages.
+        hint: last sentence of the message about a value that does not fit.
+        strict: whether a text such as "3" is refused as a number.
+
+    Raises `error` for a key that is not a field, and for a value that does not fit its field.
     """
     require_known_keys(content, kind, error, where)
     try:
@@ -74,7 +82,7 @@ _KINDS = {"str": "a text", "int": "a whole number", "float": "a number", "array"
 
 
 def _in_words(fault: str) -> str:
-    """Return the fault of a value as a sentence without the names of types in msgspec's message."""
+    """Return the fault in a message of msgspec in plain words, without names of Python types."""
     message, _, place = fault.partition(" - at `$.")
     words = re.sub(
         r"`([\w| ]+)`", lambda found: " or ".join(_KINDS.get(kind, kind) for kind in found[1].split(" | ")), message

@@ -1,7 +1,4 @@
-"""Write files that are whole or absent; read, scan and measure regular files alone.
-
-Lock a folder for one writer at a time.
-"""
+"""Write files atomically, read regular files, and lock a folder for one writer at a time."""
 
 import errno
 import fcntl
@@ -21,24 +18,24 @@ import filelock
 from evaluator.errors import ConfigError, OutputInUseError, WriteError
 from evaluator.run_log import writing_log
 
-if TYPE_CHECKING:  # so that commands that need no table, such as --help, do not wait for polars
+if TYPE_CHECKING:  # not imported at run time, so that commands without tables, such as --help, do not wait for Polars
     import polars as pl
 
 ROWS_PER_GROUP = 122_880
-"""Rows that are compressed together, in tables that need not fit into memory: the number that Polars aims at."""
+"""Rows of a Parquet row group of tables: the number that Polars aims at."""
 
 PARTIAL = ".partial"
-"""Ending of a file that is still being written. Its writer holds a lock on it, so that one without is a dead one's."""
+"""Ending of an unfinished file. Its writer holds a lock on it; an unlocked one was left by a killed process."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing; once it is complete and on disk, rename it to `path`.
+    """Yield a temporary file for writing, which is flushed to disk and renamed to `path` when the context ends.
 
-    A process killed at any moment leaves the old file or the new one, never a part. Two writers at once do not disturb
-    each other: the last one's file stays.
+    A process killed at any moment leaves the old file or the new file, never a part of it. Two writers at the same time
+    do not disturb each other: the file that is renamed last stays.
 
-    Raises WriteError where the file cannot be written: no space, no permission, a folder in its place.
+    Raises WriteError if the file cannot be written: no space, no permission, a folder of the same name.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
     try:
@@ -69,7 +66,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def system_errors() -> Iterator[None]:
-    """Raise the OSError behind an error of Polars' Parquet writer, which has its number only in its text."""
+    """Turn an error of Polars' Parquet writer that a system error caused into this OSError.
+
+    Polars states the error number only in the text.
+    """
     try:
         yield
     except Exception as error:
@@ -81,7 +81,7 @@ def system_errors() -> Iterator[None]:
 
 
 _UNABLE = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
-"""What file systems answer that have no locks or flush no folders, as many network shares."""
+"""Error numbers of file systems that have no locks or cannot flush folders, such as many network shares."""
 
 
 def _sync_folder(folder: Path) -> None:
@@ -96,25 +96,27 @@ def _sync_folder(folder: Path) -> None:
 
 
 WRITTEN_IN = ("", "tables/", "exports/", "users/", "store/*/", "store/*/tokens-*/", "scores/*/", "scores/*/*/")
-"""Folders of a run and of its prompts and scores in which files are written, as patterns."""
+"""Glob patterns of the folders of a run, its prompts and its scores in which files are written."""
 
 
 def remove_partial_files(folder: Path, *patterns: str) -> None:
-    """Remove unfinished files of killed writers in a folder and in matching folders below it; files in writing stay."""
+    """Remove the files that dead_partial_files yields: unfinished files of killed processes."""
     for path in dead_partial_files(folder, *patterns):
         with suppress(OSError):  # another process may have removed it
             path.unlink()
 
 
 def dead_partial_files(folder: Path, *patterns: str) -> Iterator[Path]:
-    """Yield the files that killed writers left in matching folders, this one and those below it, sorted.
+    """Yield the unfinished files of killed processes, sorted; files that are being written are left out.
 
-    Without a pattern, the places in which runs write. Files in writing and in other folders are left out.
+    Args:
+        folder: the folder that patterns are relative to.
+        patterns: glob patterns of folders, each "" or ending in "/"; without patterns, WRITTEN_IN.
     """
     name = f".*.{'[0-9a-f]' * 8}{PARTIAL}"
     for path in sorted({path for each in patterns or WRITTEN_IN for path in folder.glob(f"{each}{name}")}):
         with suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where a process writes it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a process is writing the file
             yield path
 
 
@@ -124,14 +126,14 @@ def reason(error: OSError) -> str:
 
 
 def table_path(out: Path, name: str) -> Path:
-    """Return the path of a table of a run."""
+    """Return the path OUT/tables/NAME.parquet of a table."""
     return out / "tables" / f"{name}.parquet"
 
 
 def write_table(out: Path, name: str, table: "pl.DataFrame | pl.LazyFrame") -> str:
-    """Write OUT/tables/NAME.parquet, whole or not at all. Returns the SHA-256 of its bytes.
+    """Write OUT/tables/NAME.parquet atomically, and return the SHA-256 of its bytes.
 
-    Rows of a scan need not fit into memory. Equal rows give equal bytes.
+    Rows of a lazy frame need not fit into memory. Equal rows give equal bytes.
     """
     import polars as pl
 
@@ -142,26 +144,26 @@ def write_table(out: Path, name: str, table: "pl.DataFrame | pl.LazyFrame") -> s
 
 
 def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str]) -> None:
-    """Remove tables that are not written any more, as far as they are still as they were recorded.
+    """Remove earlier tables that are not among the new ones, unless their files were changed since.
 
     Args:
         out: folder of a run or a comparison.
-        earlier: recorded name of a table -> SHA-256.
-        written: names of the tables that stay.
+        earlier: table name -> recorded SHA-256.
+        written: names of the new tables.
     """
     for name in earlier.keys() - written:
         path = table_path(out, name)
-        with suppress(OSError):  # it is missing
+        with suppress(OSError):  # the file is missing
             if file_digest(path) == earlier[name]:
                 path.unlink()
 
 
-# First characters at which spreadsheets take a text for a formula; the last four are the wide forms of the first.
+# First characters that make spreadsheets read a text as a formula; the last four are full-width forms of the first.
 _FORMULA = re.compile(r"^([=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
 
 
 def csv_text(table: "pl.DataFrame") -> str:
-    """Return a table as CSV. A text that a spreadsheet would take for a formula, also as a name, has a ' before it."""
+    """Return a table as CSV. Texts and column names that a spreadsheet would read as a formula get a ' in front."""
     import polars as pl
 
     texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
@@ -170,7 +172,7 @@ def csv_text(table: "pl.DataFrame") -> str:
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> str:
-    """Write a file, replacing it at once. Returns the SHA-256 of its bytes."""
+    """Write a file, replacing it atomically, and return the SHA-256 of its bytes. Raises WriteError as `replacing`."""
     with replacing(path) as file:
         file.write(content)
     return hashlib.sha256(content).hexdigest()
@@ -183,7 +185,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def require_regular(path: Path) -> None:
-    """Raise OSError for a pipe or device, from which a read may never return."""
+    """Raise OSError for a missing file, and for anything but a regular file: reading a pipe may never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(None, "it is no regular file", str(path))
 
@@ -196,7 +198,7 @@ def file_digest(path: Path) -> str:
 
 
 def scan_parquet(path: Path) -> "pl.LazyFrame":
-    """Scan a Parquet file. Polars alone takes `[`, `*` and `?` in a path for a pattern, and then finds no file."""
+    """Scan a Parquet file. Without glob=False, Polars reads `[`, `*` and `?` in a path as a pattern."""
     import polars as pl
 
     return pl.scan_parquet(path, glob=False)
@@ -214,12 +216,12 @@ logger = logging.getLogger(__name__)
 
 
 def acquire_lock(path: Path) -> AbstractContextManager[None]:
-    """Acquire a lock file; the context that is returned releases it. A process that is killed releases it too.
+    """Acquire a lock file, and return a context that releases it at its end. A killed process releases it too.
 
-    If the context ends with an error, the file and those folders made for it that are still empty are removed. On a
-    file system without locks nothing is locked, and a warning says so.
+    If the context ends with an error, the lock file is removed, and the folders that were made for it, if they are
+    empty. On a file system without locks nothing is locked, and a warning is logged.
 
-    Raises filelock.Timeout, which is an OSError, while another process holds the lock; OSError where no file can be.
+    Raises filelock.Timeout, an OSError, if another process holds the lock; OSError if the file cannot be made.
     """
     new_folders = [folder for folder in path.parents if not folder.exists()]  # innermost first
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +240,7 @@ def _released_after(lock: filelock.BaseFileLock, created: Sequence[Path]) -> Ite
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # a folder that is no longer empty stays, and so do those around it
+        with suppress(OSError):  # a folder that is not empty stays, and so do its parents
             for path in created:
                 path.rmdir() if path.is_dir() else path.unlink()
         raise
@@ -249,12 +251,11 @@ def _released_after(lock: filelock.BaseFileLock, created: Sequence[Path]) -> Ite
 
 @contextmanager
 def writing_to(out: Path) -> Iterator[None]:
-    """Lock an output folder, made if it is missing, against other processes until the context ends.
+    """Lock an output folder against other processes until the context ends; a missing folder is made.
 
-    What happens meanwhile is logged in the folder (run_log.LOG_FILE), and what a killed process left half written in
-    it is removed.
+    Unfinished files of killed processes are removed, and events are logged in the folder (run_log.LOG_FILE).
 
-    Raises OutputInUseError while another process writes to it, ConfigError if it cannot be written to.
+    Raises OutputInUseError if another process writes to the folder, ConfigError if it cannot be written to.
     """
     try:
         lock = acquire_lock(out / ".lock")
@@ -271,9 +272,9 @@ def writing_to(out: Path) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that holds a lock file, 0 if it cannot be seen from here, or None if none holds it.
+    """Return the id of the process that holds a lock file, 0 if the id is not visible, or None if it is not locked.
 
-    /proc/locks lists all locks by inode. Nothing is locked, so that no run that begins just now is disturbed.
+    The lock is looked up in /proc/locks, by inode, and not tried, which would disturb a run that is about to start.
     """
     try:
         inode = path.stat().st_ino

@@ -346,7 +346,7 @@ def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabel
         ids = pl.col("demonstration_ids")
         golds = dict(enumerate(labels.shown))
         gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))
-        # Requests without a query, or added by a method, are ignored.
+        # Ignore requests of methods, and requests whose query is a demonstration: they have no query_id.
         is_set = pl.col("for_part").is_null() & pl.col("query_id").is_not_null() & (ids.list.len() > 0)
         shown = requests.filter(is_set, dataset=name).select(
             set=ids.hash(), n_labels=gold.list.n_unique(), n_shots=ids.list.len()

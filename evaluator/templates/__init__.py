@@ -1,1 +1,1 @@
-"""Templates, which turn examples into text, as Polars expressions."""
+"""Templates that render examples as text, with Polars expressions."""

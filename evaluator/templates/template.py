@@ -1,8 +1,8 @@
-"""Templates of classification and of multiple choice, which turn examples into text, as Polars expressions.
+"""Templates of classification and of multiple choice, which render examples as text with Polars expressions.
 
-Nine templates from four attributes with three levels: any two levels of two attributes occur together once.
-
-For a dataset that states no levels, levels and instructions that suit any task.
+nine_templates varies four attributes of a template with three levels each. Any two levels of two attributes occur
+together in exactly one of the nine templates. For datasets without levels of their own there are general levels and
+instructions.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from evaluator.redaction import name_fault
 
 @dataclass(frozen=True, kw_only=True)
 class Verbalizer:
-    """The label space: the text of each label index, shown in demonstrations and scored after a prompt."""
+    """The label space: label index -> label name, which is shown in demonstrations and scored after a prompt."""
 
     label_names: tuple[str, ...]
 
@@ -32,7 +32,7 @@ class Verbalizer:
             raise TemplateError(f"Label names must differ, got {list(self.label_names)}.")
 
     def text(self, label: pl.Expr) -> pl.Expr:
-        """Return the names of label indices; an index outside the label space raises Polars' InvalidOperationError."""
+        """Return the label names of label indices. Polars raises InvalidOperationError for any other index."""
         return label.replace_strict(range(len(self.label_names)), self.label_names, return_dtype=pl.String)
 
 
@@ -44,12 +44,12 @@ class MetaTemplate:
         prefix_0 text_0 affix_0 prefix_1 text_1 affix_1 label_prefix label label_affix      (the demonstration)
         query_prefix prefix_0 text_0 affix_0 prefix_1 text_1 affix_1 label_prefix           (the query)
 
-    with nothing between the parts, the line ends above included (Cho & Inoue 2025, figure 3).
+    with nothing between the parts; the line ends and spaces above are not part of it (Cho & Inoue 2025, figure 3).
     """
 
     instruction: str = ""
-    input_prefixes: tuple[str, ...]  # one per text field
-    input_affixes: tuple[str, ...]
+    input_prefixes: tuple[str, ...]  # one for each text field
+    input_affixes: tuple[str, ...]  # one for each text field
     label_prefix: str
     label_affix: str
     query_prefix: str = ""
@@ -62,7 +62,7 @@ class MetaTemplate:
             )
 
     def require_fields(self, text_fields: Sequence[str]) -> None:
-        """Raise TemplateError unless this template has one place for each text field."""
+        """Raise TemplateError unless the template has one prefix and affix for each text field."""
         if len(self.input_prefixes) != len(text_fields):
             raise TemplateError(
                 f"The template has {len(self.input_prefixes)} input prefixes {list(self.input_prefixes)}, but examples "
@@ -70,22 +70,22 @@ class MetaTemplate:
             )
 
     def inputs(self, texts: pl.Expr) -> pl.Expr:
-        """Render the input part of each example; `texts` is List[String], one per field."""
+        """Return the input part of each example, String. `texts` is List[String], one text for each field."""
         fields = enumerate(zip(self.input_prefixes, self.input_affixes, strict=True))
         return pl.concat_str(
             part for field, (prefix, affix) in fields for part in (pl.lit(prefix), texts.list.get(field), pl.lit(affix))
         )
 
     def before_label(self, texts: pl.Expr) -> pl.Expr:
-        """Render each example up to its label."""
+        """Return the text of each example up to its label."""
         return pl.concat_str(self.inputs(texts), pl.lit(self.label_prefix))
 
     def demonstration(self, texts: pl.Expr, label_text: pl.Expr) -> pl.Expr:
-        """Render each example as a demonstration, with its label."""
+        """Return each example as a demonstration, with its label."""
         return pl.concat_str(self.before_label(texts), label_text, pl.lit(self.label_affix))
 
     def query(self, texts: pl.Expr) -> pl.Expr:
-        """Render each example as a query, which ends in front of its label."""
+        """Return each example as a query, which ends in front of its label."""
         return pl.concat_str(pl.lit(self.query_prefix), self.before_label(texts))
 
 
@@ -95,21 +95,21 @@ LABEL_SPACE = " "
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceTemplate:
-    """The text around inputs and choices. With one demonstration a prompt reads
+    """The text around inputs and choices of multiple choice. With one demonstration, a prompt reads
 
         instruction separator                (left out if the instruction is empty)
         inputs " " choice separator          (the demonstration, with its first correct choice)
         inputs                               (the query; " " and a choice are scored after it)
 
-    where `inputs` is input_prefix input output_prefix, with choice_prefix and a choice for each choice before the
-    output prefix, stripped of the white space around it. The defaults are those of BIG-bench's json_task format, the
-    stripping is that of its published `inputs`, and joining with " " and a line end is what Yauney & Mimno 2024 did.
+    `inputs` is input_prefix, the input, choice_prefix and choice for each listed choice, and output_prefix, without
+    white space at its ends. The defaults are those of BIG-bench's json_task format; white space is removed as in its
+    published `inputs`; demonstrations are joined with " " and a line end as in Yauney & Mimno 2024.
     """
 
     instruction: str = ""
     input_prefix: str = "\nQ: "
     output_prefix: str = "\nA: "
-    choice_prefix: str | None = "\n  choice: "  # None: choices are not listed in the text
+    choice_prefix: str | None = "\n  choice: "  # None: the choices are not listed in the prompt
     separator: str = "\n"
 
     @property
@@ -117,11 +117,11 @@ class ChoiceTemplate:
         return self.instruction + self.separator if self.instruction else ""
 
     def inputs(self, text: pl.Expr, shown_choices: pl.Expr) -> pl.Expr:
-        """Render each example as a query, which ends before the space in front of its label.
+        """Return each example as a query, which ends before the space in front of its choice.
 
         Args:
             text: String, the input.
-            shown_choices: List[String], its choices in the order in which they are listed.
+            shown_choices: List[String], the choices in the order of the prompt.
         """
         parts = [pl.lit(self.input_prefix), text]
         if self.choice_prefix is not None:
@@ -129,17 +129,17 @@ class ChoiceTemplate:
         return pl.concat_str(*parts, pl.lit(self.output_prefix)).str.strip_chars()
 
     def demonstration(self, text: pl.Expr, shown_choices: pl.Expr, choice: pl.Expr) -> pl.Expr:
-        """Render each example as a demonstration, with its label."""
+        """Return each example as a demonstration, with its correct choice."""
         return pl.concat_str(self.inputs(text, shown_choices), pl.lit(LABEL_SPACE), choice, pl.lit(self.separator))
 
 
 def continuations(choices: pl.Expr) -> pl.Expr:
-    """Return the texts scored after a prompt: a space and each choice."""
+    """Return the texts that are scored after a prompt, List[String]: each choice with a space in front."""
     return choices.list.eval(pl.lit(LABEL_SPACE) + pl.element())
 
 
 ORTHOGONAL_ARRAY = (
-    # Taguchi & Konishi 1987, L9(3^4): the level of instruction, input prefixes, label prefix and label affix.
+    # Taguchi & Konishi 1987, L9(3^4): levels of instruction, input prefixes, label prefix and label affix.
     (0, 0, 0, 0),
     (0, 1, 1, 1),
     (0, 2, 2, 2),
@@ -159,25 +159,26 @@ INSTRUCTIONS = (
     "Which of the labels describes this text? ",
     "What class does this text belong to? ",
 )
-"""Five wordings of one question, which suit any task. (StaICC has five for each of its datasets.)"""
+"""Five wordings of the same instruction, for any task. (StaICC has five for each of its datasets.)"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alternatives:
-    """Two levels of each attribute that templates differ in; None: levels that suit any task."""
+    """Levels 1 and 2 of each attribute in which templates differ; None: general levels."""
 
     instructions: tuple[str, str] | None = None
-    input_prefixes: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # one per text field
+    input_prefixes: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # in each level one for each text field
     label_prefixes: tuple[str, str] | None = None
     label_affixes: tuple[str, str] | None = None
 
 
 def nine_templates(default: MetaTemplate, stated: Alternatives) -> tuple[MetaTemplate, ...]:
-    """Return the templates of ORTHOGONAL_ARRAY, `default` first: level 0 of each attribute is that of `default`.
+    """Return the nine templates of ORTHOGONAL_ARRAY; the first is `default`, which has level 0 of all attributes.
 
-    Levels 1 and 2 are the stated ones, or levels that suit any task and differ from those of `default`: those that most
-    StaICC datasets have, without their words for the task. Source: Cho & Inoue 2025, appendix B.1 ("Candidate
-    template"). Raises TemplateError for a stated level that is another's as well.
+    Levels 1 and 2 are those of `stated`, or general levels that differ from `default`: the levels of most StaICC
+    datasets, without words for a task. Source: Cho & Inoue 2025, appendix B.1 ("Candidate template").
+
+    Raises TemplateError if two levels of an attribute are equal.
     """
     n_fields = len(default.input_prefixes)
     numbers = [""] if n_fields == 1 else [f" {number}" for number in range(1, n_fields + 1)]
