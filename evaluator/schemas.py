@@ -257,7 +257,7 @@ DESIGN_STUDY_KEY = [*_ANSWERS_KEY, "question", "spent_on"]
 DESIGN_STUDY = declare(  # predicted standard errors for other numbers of queries, levels and draws
     **_ANSWERS,
     question=pl.String(),  # "now" | "10,000 more prompts" | "half-width of 0.02", ...
-    spent_on=pl.String(),  # the increased factor: a value of `component`; "cheapest": the cheapest combination
+    spent_on=pl.String(),  # the increased factor, a value of `component`; "cheapest": the cheapest design; "" for "now"
     n_queries=pl.Int64(),  # queries of each dataset in a mean; null if no number of queries is enough
     n_levels=pl.Int64(),  # as in VARIANCE_COMPONENTS
     n_draws=pl.Int64(),
@@ -346,7 +346,7 @@ UNTIL = declare(  # the decision of a run --until for each dataset
     dataset=pl.String(),
     decision=pl.String(),  # "better" | "worse" | "equivalent" | "certified" | "refuted" | "undecided"
     n_scored=pl.Int64(),  # number of queries with a gold label, in random order, up to the decision
-    n_queries=pl.Int64(),  # number of queries of the dataset
+    n_queries=pl.Int64(),  # number of queries of the dataset with a gold label
     saving=pl.Float64(),  # share of the queries that were not scored
     value=pl.Float64(),  # difference of accuracies on the scored queries, or accuracy of used answers
     **_numbers("low", "high"),  # 95% interval on all n_queries, or on new answers, valid at any stopping time

@@ -196,7 +196,7 @@ class ListingCommand(click.Command):
 
 
 _NAMED = "evaluator: suites whose options a command has; all if there are none"
-"""Key of Context.meta with the suites whose options are parsed; all suites if the value is empty."""
+"""Key of click's Context.meta."""
 
 
 class SuiteCommand(click.Command):

@@ -180,6 +180,7 @@ def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl
 
 
 def _missing(scored: ScoredRequests) -> pl.LazyFrame:
+    """Return suite, dataset and label of the labels without training prompts."""
     shown = scored.states.filter(part=TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
     label = pl.col("label_names").list.get(pl.col("gold"))
     spaces = shown.select("suite", "dataset", label="label_names").unique().explode("label")

@@ -343,6 +343,7 @@ def demonstration_sets(requests: pl.LazyFrame, datasets: Mapping[str, SplitLabel
     """
     found = {}
     for name, labels in datasets.items():
+        # The label of each demonstration in a set.
         ids = pl.col("demonstration_ids")
         golds = dict(enumerate(labels.shown))
         gold = ids.list.eval(pl.element().replace_strict(golds, return_dtype=pl.Int64))

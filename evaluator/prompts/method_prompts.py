@@ -207,6 +207,7 @@ def noisy_channel_requests(
     else:
         columns = {"prompt": pl.concat_str(before, query), **ASKS_TEXT}
     spans = with_query_span(pl.col("shown"), pl.col("before"), pl.concat_str(before, pl.lit(start)), columns["prompt"])
+    # One row for each prompt and label.
     labels = pl.lit(list(range(n_labels)), pl.List(pl.Int64))
     each_label = _with_texts(dataset, rows, n_shots).with_columns(label_tried=labels).explode("label_tried")
     position = pl.col("position") * n_labels + pl.col("label_tried")
@@ -224,6 +225,7 @@ def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int
     label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
     inputs = label_first.inputs(pl.col("texts"))
     label = _label(dataset, pl.col("gold"))
+    # Render each demonstration once, for all prompts that show it.
     ids = rows["demonstration_ids"].list.to_array(n_shots).to_numpy().reshape(rows.height, n_shots)
     distinct, places = np.unique(ids, return_inverse=True)
     shown = dataset.demonstration[distinct].select(

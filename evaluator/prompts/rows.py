@@ -51,6 +51,7 @@ def prompt_spans(opening: str, demonstrations: pl.DataFrame, rows: Ints, queries
     if queries is not None:
         query_sizes = queries.str.len_chars().to_numpy()
         sizes, in_example = np.column_stack([sizes, query_sizes]), np.column_stack([in_example, query_sizes])
+    # Examples follow the opening without gaps, so that ends are cumulative lengths.
     ends = len(opening) + np.cumsum(sizes, axis=1)
     starts = ends - sizes
     flat = {"start": starts, "label": starts + in_example, "end": ends}

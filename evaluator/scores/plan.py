@@ -228,6 +228,7 @@ def find_requests(tokens: TokenRows) -> Requests:
     nothing = np.empty(0, np.int64)
     starts_at, contexts, shared, stems = [nothing], [nothing], [nothing], [nothing]
     n_rows, above = 0, TOKENS.to_frame()
+    # Positions are counted over all frames; `above` is the last row of the previous frame.
     for rows in tokens.frames():
         frame = pl.concat([above, rows])
         starts = request_starts(frame)[above.height :]  # without the first: `above` always begins a request of `frame`
@@ -236,6 +237,7 @@ def find_requests(tokens: TokenRows) -> Requests:
         shared.append(shared_prefix_lengths(*ragged(frame.select(fed_first).to_series()))[starts].astype(np.int64))
         stems.append(rows.select(stem_tokens).to_series().to_numpy())
         n_rows, above = n_rows + rows.height, rows.tail(1)
+    # A request's input is its context and the stems of all its continuations: their tokens without the last one.
     first_rows = np.concatenate(starts_at)
     stem_sums = np.add.reduceat(np.concatenate(stems), first_rows) if n_rows else nothing
     return Requests(first_rows, np.concatenate(contexts) + stem_sums, np.concatenate(shared), n_rows)
