@@ -1,6 +1,6 @@
-"""Loaded datasets: examples with a label space, multiple choice with choices of each example, typed questions.
+"""Define loaded datasets: classification with one label space, multiple choice, and typed questions.
 
-Keep converted tables in the cache: as Arrow files, which are memory mapped, or as any other file.
+Also cache converted tables: as Arrow files, which are memory mapped, or in any other format.
 """
 
 import hashlib
@@ -22,46 +22,46 @@ from evaluator.schemas import declare
 from evaluator.templates.template import ChoiceTemplate, MetaTemplate, Verbalizer
 
 EXAMPLES = declare(
-    source_row=pl.Int64(),  # row of the table that the splits are drawn from
-    texts=pl.List(pl.String()),  # one per text field, in the order of the template's prefixes
+    source_row=pl.Int64(),  # row number in the table from which the splits are drawn
+    texts=pl.List(pl.String()),  # one text per text field, in the order of the template's prefixes
     gold=pl.Int64(),  # index into the label space
 )
 
 
 OwnDraw = Literal["balanced", "cover", "first"]
-"""How the demonstrations of one's own data are chosen: labels in turn, every label once, or the first rows."""
+"""How demonstrations of the user's data are chosen: from the labels in turn, every label once, or the first rows."""
 
 
 class OwnDemonstrations(NamedTuple):
-    """The demonstrations of one's own data."""
+    """How demonstrations of the user's data are drawn."""
 
     how: OwnDraw = "balanced"
-    n_sets: int = 2  # of each query
+    n_sets: int = 2  # number of demonstration sets per query
     seed: int = SEED
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Labelled:
-    """What is known of a labelled dataset before its rows are read: how its examples become prompts."""
+    """The part of a labelled dataset that is known before its rows are read: how its examples become prompts."""
 
     name: str
     template: MetaTemplate
     verbalizer: Verbalizer
-    alternative_templates: tuple[MetaTemplate, ...] = ()  # to compare with `template`; may include it
-    instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among them
-    notes: tuple[str, ...] = ()  # decisions about the data, for the record
+    alternative_templates: tuple[MetaTemplate, ...] = ()  # templates to compare with `template`; may include it
+    instructions: tuple[str, ...] = ()  # alternative instructions, for methods that choose among instructions
+    notes: tuple[str, ...] = ()  # decisions about the data, for the run record
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassificationDataset(Labelled):
-    """A labelled dataset, split. Row numbers within a split are the ids of its queries and demonstrations."""
+    """A labelled dataset in three splits. A row number within a split is the id of the query or demonstration."""
 
-    calibration: pl.DataFrame = field(default_factory=EXAMPLES.to_frame)  # EXAMPLES, as are the other two
+    calibration: pl.DataFrame = field(default_factory=EXAMPLES.to_frame)  # EXAMPLES, like the two other splits
     demonstration: pl.DataFrame
     test: pl.DataFrame
-    text_fields: tuple[str, ...]  # names of an example's texts
-    own_demonstrations: OwnDemonstrations | None = None  # None: drawn as the toolkit draws them
-    fingerprint: str  # hex; changes with the source's bytes, the splits, the templates and the label names
+    text_fields: tuple[str, ...]  # names of the texts of an example
+    own_demonstrations: OwnDemonstrations | None = None  # None: demonstrations are drawn as the StaICC toolkit does
+    fingerprint: str  # hex digest; changes with the source's bytes, the splits, the templates and the label names
 
 
 CHOICE_EXAMPLES = declare(
@@ -70,57 +70,57 @@ CHOICE_EXAMPLES = declare(
     choices=pl.List(pl.String()),  # two or more, all different, none blank
     correct=pl.List(pl.Int64()),  # indices into choices, ascending; one or more
     shown_choices=pl.List(pl.String()),  # the same choices in the order in which a template lists them
-    row=pl.Int64(),  # in its source, from 0
+    row=pl.Int64(),  # row number in the source, from 0
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultipleChoiceDataset:
-    """Examples and their template."""
+    """Multiple-choice examples and their template."""
 
     name: str
     examples: pl.DataFrame  # CHOICE_EXAMPLES
-    demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are no queries; None: examples left over
+    demonstrations: pl.DataFrame | None = None  # CHOICE_EXAMPLES that are not queries; None: other rows of `examples`
     template: ChoiceTemplate
-    source: str  # the file, for messages
-    notes: tuple[str, ...] = ()  # changes to the data, for the record
-    fingerprint: str  # hex; changes with the source's bytes, the columns taken and the template
+    source: str  # file name, for messages
+    notes: tuple[str, ...] = ()  # changes to the data, for the run record
+    fingerprint: str  # hex digest; changes with the source's bytes, the columns that are read, and the template
 
     @property
     def shown(self) -> pl.DataFrame:
-        """CHOICE_EXAMPLES that demonstrations are taken from."""
+        """Return the examples from which demonstrations are drawn: CHOICE_EXAMPLES."""
         return self.examples if self.demonstrations is None else self.demonstrations
 
 
 DECISION_EXAMPLES = declare(
-    row=pl.Int64(),  # in its table, from 0
+    row=pl.Int64(),  # row number in the table, from 0
     input=pl.String(),
-    options=pl.List(pl.String()),  # as many in every row, all different
-    descriptions=pl.List(pl.String()),  # of the options; "" for none
-    gold=pl.Int64(),  # index into options; null where it is not known
-    soft_gold=pl.List(pl.Float64()),  # probability of each option; null where one option is true
+    options=pl.List(pl.String()),  # all different; the same number of options in every row
+    descriptions=pl.List(pl.String()),  # descriptions of the options; "" for an option without one
+    gold=pl.Int64(),  # index into options; null where the true option is not known
+    soft_gold=pl.List(pl.Float64()),  # probability of each option; null where the table gives no probabilities
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DecisionDataset:
-    """A typed question about the rows of a table."""
+    """A typed question about the rows of a table, with these rows."""
 
     name: str
     question: Question
     examples: pl.DataFrame  # DECISION_EXAMPLES
-    demonstrations: pl.DataFrame  # DECISION_EXAMPLES with a gold option, of which none is a query
-    others: tuple[Question, ...] = ()  # that are asked about the same rows
-    source: str  # the file, for messages
+    demonstrations: pl.DataFrame  # DECISION_EXAMPLES with a gold option; no row of them is a query
+    others: tuple[Question, ...] = ()  # other questions about the same rows
+    source: str  # file name, for messages
     notes: tuple[str, ...] = ()
-    fingerprint: str  # hex; changes with the source's bytes, the columns taken and the question
+    fingerprint: str  # hex digest; changes with the source's bytes, the columns that are read, and the questions
 
 
 AnyDataset = ClassificationDataset | MultipleChoiceDataset | DecisionDataset
 
 
 def query_texts(dataset: AnyDataset) -> Iterator[pl.Series]:
-    """Yield the texts of the examples that may be queries, some at a time."""
+    """Yield the texts of the examples that may be queries, in slices of rows to save memory."""
     texts = dataset.test["texts"] if isinstance(dataset, ClassificationDataset) else dataset.examples["input"]
     return (some.to_series() for some in texts.to_frame().iter_slices())
 
@@ -129,13 +129,13 @@ logger = logging.getLogger(__name__)
 
 
 def cached_table(key: str, convert: Callable[[], pa.Table]) -> pa.Table:
-    """Return the table cached under `key`; if there is none, call `convert` and cache its result.
+    """Return the table in the cache under `key`; if there is none, call `convert` and cache its result.
 
-    The key must change with everything that determines the rows. A file's name ends in the digest of its bytes, so a
-    damaged file is detected before it is parsed, and replaced. Several processes may convert at once: each writes the
-    same bytes, completely or not at all.
+    The key must change with everything that determines the rows. The name of a cached file ends in the SHA-256 digest
+    of its bytes, so a damaged file is detected before it is parsed, and the table is converted again. Several processes
+    may convert at once: each writes the same bytes, completely or not at all.
 
-    Raises DatasetError if the folder cannot be written.
+    Raises DatasetError if the cache folder cannot be written.
     """
     folder = cache_folder() / "datasets"
     for path in sorted(folder.glob(f"{key}.*.arrow")):
@@ -158,7 +158,7 @@ def _file_name(key: str, content: pa.Buffer) -> str:
 
 
 def write_cached(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the cache, completely or not at all. Raises DatasetError."""
+    """Write a file to the cache, completely or not at all. Raises DatasetError if it cannot be written."""
     try:
         write_bytes(path, content)
     except WriteError as error:

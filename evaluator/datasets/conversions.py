@@ -1,6 +1,6 @@
 """Convert labelled datasets to multiple choice, and multiple choice with one set of choices to labelled datasets.
 
-Typed questions are neither, and are refused.
+Typed questions cannot be converted and raise an error.
 """
 
 import reprlib
@@ -15,12 +15,14 @@ from evaluator.templates.template import LABEL_SPACE, ChoiceTemplate, MetaTempla
 
 
 def as_multiple_choice(dataset: base.AnyDataset) -> base.MultipleChoiceDataset:
-    """Return the dataset with its label names as the choices of each example; a multiple-choice dataset unchanged.
+    """Return a labelled dataset as multiple choice, with the label names as the choices of every example.
 
-    Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split,
-    demonstrations the demonstration split, or other queries if that is empty.
+    Prompts stay the same, except that the space before a label belongs to the label. Queries are the test split.
+    Demonstrations are the demonstration split, or other queries if this split is empty. A multiple-choice dataset is
+    returned unchanged.
 
-    Raises TemplateError if no space precedes labels, or if queries and demonstrations have different text around them.
+    Raises TemplateError if no space precedes labels, or if queries and demonstrations have different text around them,
+    and DatasetError for a typed question.
     """
     if isinstance(dataset, base.MultipleChoiceDataset):
         return dataset
@@ -48,7 +50,7 @@ def as_multiple_choice(dataset: base.AnyDataset) -> base.MultipleChoiceDataset:
         demonstrations=None if dataset.demonstration.is_empty() else examples(dataset.demonstration),
         template=ChoiceTemplate(
             instruction=template.instruction.removesuffix(template.label_affix),
-            # Several fields are written into the input, with the text around each of them.
+            # Several text fields are joined into one input, with their prefixes and affixes.
             input_prefix=template.input_prefixes[0] if has_one_field else "",
             output_prefix=(template.input_affixes[0] if has_one_field else "") + template.label_prefix,
             choice_prefix=None,
@@ -61,16 +63,18 @@ def as_multiple_choice(dataset: base.AnyDataset) -> base.MultipleChoiceDataset:
 
 
 def as_classification(dataset: base.AnyDataset, *, query_every_row: bool = False) -> base.ClassificationDataset:
-    """Return the dataset with the choices that its examples share as label space; a labelled dataset unchanged.
+    """Return a multiple-choice dataset as a labelled dataset; the choices that all examples share are the label space.
 
     Labels, and choices listed in prompts, are in the order of the first example's choices. The examples are split into
-    queries and demonstrations as the rows of a labelled table are, unless they are split already.
+    queries and demonstrations like the rows of a labelled table, unless they are split already. A labelled dataset is
+    returned unchanged.
 
     Args:
         dataset: labelled or multiple choice.
         query_every_row: make every example a query and none a demonstration, unless they are split already.
 
-    Raises DatasetError if examples differ in their choices or have several correct ones, and as split_examples does.
+    Raises DatasetError if examples differ in their choices or have several correct choices, for a typed question, and
+    as split_examples does.
     """
     if isinstance(dataset, base.ClassificationDataset):
         return dataset
@@ -110,7 +114,7 @@ def as_classification(dataset: base.AnyDataset, *, query_every_row: bool = False
 
 
 def as_decision(dataset: base.AnyDataset) -> base.DecisionDataset:
-    """Return a dataset that is a typed question. Raises DatasetError for any other."""
+    """Return the dataset if it is a typed question. Raises DatasetError for any other dataset."""
     if isinstance(dataset, base.DecisionDataset):
         return dataset
     raise DatasetError(
@@ -138,7 +142,10 @@ def _require_convertible(name: str, template: MetaTemplate) -> None:
 
 
 def _shared_choices(dataset: base.MultipleChoiceDataset) -> list[str]:
-    """Return the choices of all examples, in the order of the first example's."""
+    """Return the choices that all examples share, in the order of the first example.
+
+    Raises DatasetError if examples differ in their choices or have several correct choices.
+    """
     examples = pl.concat([dataset.examples, dataset.shown])
     first: list[str] = examples["choices"][0].to_list()
     differing = examples.filter(pl.col("choices").list.sort() != pl.lit(sorted(first)))
@@ -160,9 +167,10 @@ def _shared_choices(dataset: base.MultipleChoiceDataset) -> list[str]:
 
 
 def _meta_template(template: ChoiceTemplate, names: list[str]) -> tuple[MetaTemplate, bool, bool]:
-    """Return the template that gives the same prompts, and whether to strip inputs at their start and at their end.
+    """Return a template of a labelled dataset that gives the same prompts, and how to strip the inputs.
 
-    ChoiceTemplate strips each rendered example. That changes the input itself only if no text precedes or follows it.
+    The two truth values say whether to strip white space at the start and at the end of an input. ChoiceTemplate strips
+    the rendered example, which changes the input itself only where no text precedes or follows it.
     """
     listed = "" if template.choice_prefix is None else "".join(template.choice_prefix + name for name in names)
     prefix, output_prefix = template.input_prefix.lstrip(), template.output_prefix.rstrip()

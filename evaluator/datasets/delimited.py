@@ -1,6 +1,6 @@
-"""Read tables of text with a separator between cells, as spreadsheets and other programs write them (RFC 4180).
+"""Read text tables with a separator between cells (CSV, RFC 4180), as spreadsheets and other programs write them.
 
-The separator is found from the first rows. Lines end in CR, LF or both.
+The separator is detected from the first rows. Lines end in CR, LF or both.
 """
 
 import codecs
@@ -18,24 +18,24 @@ from evaluator.errors import DatasetError
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _SNIFFED_ROWS = 50
-_MAX_NAME = 60  # characters of a column's name; a longer cell of the first row is data
+_MAX_NAME = 60  # maximum number of characters of a column name; a longer cell in the first row is data
 
 
 class _Dialect(NamedTuple):
     separator: str
-    spaced: bool = False  # whether a space after a separator is no part of the cell
+    spaced: bool = False  # whether a space after a separator is dropped from the cell
 
     def records(self, lines: Iterator[str]) -> Iterator[list[str]]:
         return csv.reader(lines, delimiter=self.separator, skipinitialspace=self.spaced, strict=True)
 
 
 def delimited_table(path: Path, content: bytes) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the names of the columns, and the rows with a cell for each, blank rows included.
+    """Return the column names, and an iterator over the rows, blank rows included.
 
-    Cells that a short row lacks are empty.
+    Every row has one cell per column; the missing cells of a short row are "".
 
-    Raises DatasetError, naming file and row, for bytes that are no UTF-8 and a file without names; while rows are read,
-    for quotes that do not fit and a row with more cells than columns.
+    Raises DatasetError, naming file and row, for bytes that are not UTF-8 and for a file without a row of names; while
+    rows are read, for unbalanced quotes and for a row with more cells than columns.
     """
     _require_utf8(path, content)
     csv.field_size_limit(max(csv.field_size_limit(), len(content)))  # a cell may be a whole book
@@ -47,16 +47,16 @@ def delimited_table(path: Path, content: bytes) -> tuple[list[str], Iterator[lis
 
 
 def is_headerless(names: Sequence[str], rows: Iterable[Sequence[str | None]]) -> bool:
-    """Return whether names of columns seem to be a row of data: a long text, a number, a cell that rows repeat."""
+    """Return whether the column names look like a row of data: a long text, a number, or a cell that a row repeats."""
     if any(len(name) > _MAX_NAME or re.fullmatch(r"[-+]?[0-9]+([.,][0-9]+)?", name) for name in names):
         return True
     return any(name and name == cell for row in rows for name, cell in zip(names, row, strict=True))
 
 
 def _opened(content: bytes) -> tuple[_Dialect, Iterator[str]]:
-    """Return how cells are separated, and the lines of the table."""
+    """Return the dialect, and the lines of the table."""
     lines = _lines(content)
-    stated = re.fullmatch(r"sep=(.)[\r\n]*", next(lines, ""))  # a line that Excel writes
+    stated = re.fullmatch(r"sep=(.)[\r\n]*", next(lines, ""))  # Excel writes such a first line
     return (_Dialect(stated[1]), lines) if stated else (_sniffed(content), _lines(content))
 
 
@@ -65,7 +65,11 @@ def _lines(content: bytes) -> Iterator[str]:
 
 
 def _sniffed(content: bytes) -> _Dialect:
-    """Return the separator that gives the first rows the same number of cells, and the most; a comma if none does."""
+    """Return the dialect with the most plausible separator, judged by the first rows.
+
+    The best separator splits the first row, then gives all rows the same number of cells, then gives the most cells.
+    A comma if no separator splits the first row.
+    """
 
     def fit(separator: str) -> tuple[bool, bool, int]:
         widths = [len(record) for record in _first_records(content, separator)] or [0]
@@ -77,7 +81,7 @@ def _sniffed(content: bytes) -> _Dialect:
 
 
 def _first_records(content: bytes, separator: str) -> list[list[str]]:
-    """Return the first rows that are not blank, up to a quote that does not fit."""
+    """Return the first rows that are not blank; reading stops at an unbalanced quote."""
     records: list[list[str]] = []
     with suppress(csv.Error):
         records.extend(islice(filter(any, _Dialect(separator).records(_lines(content))), _SNIFFED_ROWS))
@@ -85,9 +89,9 @@ def _first_records(content: bytes, separator: str) -> list[list[str]]:
 
 
 def _names_and_rows(path: Path, content: bytes) -> Iterator[list[str]]:
-    """Yield the names of the columns, then rows with a cell for each. Raises DatasetError as delimited_table does."""
+    """Yield the column names, then the rows. Raises DatasetError as delimited_table does."""
     dialect, lines = _opened(content)
-    names, number = list[str](), 0  # of the row that is read
+    names, number = list[str](), 0  # column names, and the number of the current row
     try:
         for record in dialect.records(lines):
             if not names and any(record):
@@ -113,7 +117,7 @@ def _names_and_rows(path: Path, content: bytes) -> Iterator[list[str]]:
 
 
 def _require_utf8(path: Path, content: bytes) -> None:
-    """Raise DatasetError, naming row and column, for bytes that are no UTF-8."""
+    """Raise DatasetError, naming row and column, for bytes that are not UTF-8."""
     head = content[:64]
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head.count(0) > len(head) // 4:
         raise DatasetError(f"{path} is in UTF-16, and UTF-8 is read. Save the file as UTF-8.")
@@ -128,10 +132,10 @@ def _require_utf8(path: Path, content: bytes) -> None:
 
 
 def _cell_at(before: bytes) -> str:
-    """Return the row and the column of the cell that follows the beginning of a table, for messages."""
+    """Return the row and the column, for messages, of the cell at which the text `before` ends."""
     try:
         dialect, lines = _opened(before + b"?")
         names, *rows = dialect.records(lines)
         return f", row {len(rows) - 1} (from 0), column {names[len(rows[-1]) - 1]}" if rows else ", names of columns"
-    except (csv.Error, IndexError):  # a cell longer than its reader takes; more cells than names
+    except (csv.Error, IndexError):  # a cell is too long for the reader, or a row has more cells than names
         return ""

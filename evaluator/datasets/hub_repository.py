@@ -1,9 +1,9 @@
-"""Read labelled datasets of the Hugging Face hub; `--data hub:owner/name` reads any of them as a user's table.
+"""Read labelled datasets of the Hugging Face hub; `--data hub:owner/name` reads a dataset as a user's table.
 
-The hub has a Parquet copy of every public dataset at the revision PARQUET, under `<config>/<split>/0000.parquet` and
-on. Rows with texts and a label are written once as tables in the cache, a folder for each commit; later runs need no
-network. Labels have the names in the dataset's features, where the label column has
-some and the user names none.
+The hub has a Parquet copy of every public dataset at the revision PARQUET, in files `<config>/<split>/0000.parquet`,
+`0001.parquet` and so on. Rows with texts and a label are written as tables to the cache, in one folder per commit;
+later runs need no network. Label names are those in the features of the dataset if the label column has names there and
+the user gives none.
 """
 
 import io
@@ -26,7 +26,7 @@ from evaluator.hub import hub_files, hub_snapshot
 
 PARQUET = "refs/convert/parquet"
 QUERY_SPLITS = ("test", "validation", "dev", "train")
-"""Splits that queries come from: the first that exists and has labels."""
+"""Splits from which queries are read: the first split that exists and has labels."""
 
 TRAINING = "train"
 _NAME = re.compile(
@@ -38,16 +38,16 @@ _HINT = "Or download its tables and name them with --data."
 
 @dataclass(frozen=True, kw_only=True)
 class HubName:
-    """What `hub:OWNER/NAME[/CONFIG[/SPLIT]][@REVISION]` names."""
+    """A dataset on the hub, as `hub:OWNER/NAME[/CONFIG[/SPLIT]][@REVISION]` names it."""
 
     repository: str
-    config: str | None = None  # None: "default", or the only one
-    split: str | None = None  # of the queries; None: the first of QUERY_SPLITS
-    revision: str | None = None  # a commit of PARQUET; None: its newest
+    config: str | None = None  # None: "default", or the only config
+    split: str | None = None  # split of the queries; None: the first of QUERY_SPLITS with labels
+    revision: str | None = None  # a commit of PARQUET; None: the newest commit
 
     @property
     def dataset(self) -> str:
-        """Return the dataset's name in a run."""
+        """Return the name of the dataset in a run."""
         return "-".join(filter(None, (self.repository.partition("/")[2], self.config, self.split)))
 
 
@@ -57,13 +57,13 @@ class HubRows:
 
     rows: pl.DataFrame
     commit: str
-    where: str  # the split, for messages
-    note: str = ""  # on rows that are left out
-    label_names: tuple[str, ...]  # of the numbers 0, 1, ..., where the dataset's features say so
+    where: str  # name of the split, for messages
+    note: str = ""  # note on rows that are left out
+    label_names: tuple[str, ...]  # names of the labels 0, 1, ... in the dataset's features; empty: not stated
 
 
 def hub_name(word: str) -> HubName:
-    """Read what follows `hub:`. Raises ConfigError."""
+    """Parse the text after `hub:`. Raises ConfigError if it does not have the form of HubName."""
     match = _NAME.fullmatch(word)
     if match is None:
         raise ConfigError(
@@ -73,10 +73,10 @@ def hub_name(word: str) -> HubName:
 
 
 def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
-    """Download a dataset, unless it is in the hub's cache, and return how to read it as a user's table.
+    """Download a dataset, unless it is in the hub's cache, and return the reader that reads it as a user's table.
 
-    Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, if it has several
-    configs and none is named, and for a split without labels.
+    Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, if the dataset has
+    several configs and `name` has none, and for a split without labels.
     """
     config, splits = _config(name)
     candidates = [name.split] if name.split else [split for split in QUERY_SPLITS if split in splits]
@@ -111,7 +111,10 @@ def hub_labelled(name: HubName, data: DataOptions) -> LabelledFile:
 
 
 def _config(name: HubName) -> tuple[str, list[str]]:
-    """Return the config to read and its splits, by the files on the hub, or without a network in the hub's cache."""
+    """Return the config to read and its splits, from the list of files on the hub or, without a network, in its cache.
+
+    Raises DatasetError if there are no Parquet files, or several configs and `name` does not say which.
+    """
     splits: dict[str, list[str]] = {}
     for path in hub_files(name.repository, name.revision or PARQUET, error=DatasetError, hint=_HINT):
         parts = path.split("/")
@@ -132,10 +135,10 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
     """Download a split, unless it is in the hub's cache, and return the texts and labels of all its rows.
 
     Args:
-        name: with config and split.
-        texts: columns.
-        label: column.
-        columns_hint: what to do about a column that is missing, for messages.
+        name: the dataset; its config and split are set.
+        texts: names of the text columns.
+        label: name of the label column.
+        columns_hint: what to do about a missing column, for messages.
         hint: how to provide the dataset without the hub, for messages.
 
     Raises DatasetError if the hub cannot be reached, lacks the dataset or denies access to it, and for a file that
@@ -170,7 +173,7 @@ def _reading(where: str) -> Iterator[None]:
 
 
 def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
-    """Keep the rows that have a label, and all texts; a note counts the rows that are left out."""
+    """Keep the rows that have a label and no missing or blank cell; add a note with the number of other rows."""
     is_whole = pl.all_horizontal(pl.all().cast(pl.String).str.strip_chars() != "")
     rows = part.rows.filter(is_whole.fill_null(False) & is_labelled)
     n_lost, n_rows = part.rows.height - rows.height, part.rows.height
@@ -179,7 +182,10 @@ def with_label(part: HubRows, split: str, is_labelled: pl.Expr) -> HubRows:
 
 
 def write_tables(name: str, tables: Mapping[str, HubRows]) -> Path:
-    """Write tables that have rows to a folder of the cache, and return it. Raises DatasetError as write_cached does."""
+    """Write the tables that have rows to a folder in the cache, and return this folder.
+
+    Raises DatasetError as write_cached does.
+    """
     folder = cache_folder() / "hub" / name.replace("/", "--")
     for stem, part in tables.items():
         if part.rows.height:

@@ -1,9 +1,9 @@
-"""Read tables of labelled texts, one row per example: queries, demonstrations and label space.
+"""Read tables of labelled texts with one example per row, and split them into queries and demonstrations.
 
-A user's table is described by options and a template file: its columns, its labels, and the text around its examples.
+Options and a template file describe a user's table: its columns, its labels, and the text around its examples.
 
-Demonstrations come from a table of training rows if there is one. Otherwise DEMONSTRATION_SHARE of each label's rows,
-drawn with SPLIT_SEED, become demonstrations instead of queries.
+Demonstrations are the rows of a table of training rows if there is one. Otherwise DEMONSTRATION_SHARE of the rows of
+every label, drawn with SPLIT_SEED, are demonstrations instead of queries.
 """
 
 import math
@@ -30,10 +30,10 @@ from evaluator.redaction import folded
 from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer, nine_templates
 
 TEXT, LABEL = "text", "label"
-"""Default columns."""
+"""Default names of the text column and the label column."""
 
 USER_TRAINING = "_train"
-"""A user's table NAME_train holds the training rows of the table NAME."""
+"""Suffix of a table of training rows: NAME_train has the training rows of the user's table NAME."""
 
 _HINT = (
     "Say which hold the texts and the label with --input-column A,B and --gold-column C; if each row has its "
@@ -41,11 +41,11 @@ _HINT = (
 )
 
 DEMONSTRATION_SHARE = 0.1
-MIN_DEMONSTRATIONS = 8  # of a label, but at most half its rows
+MIN_DEMONSTRATIONS = 8  # per label, but at most half of the label's rows
 SPLIT_SEED = 42
-MAX_SINGLE_ROWS = 20  # rows that may all have different labels
+MAX_SINGLE_ROWS = 20  # a larger table in which all rows have different labels is refused
 NO_LABEL = -1
-"""Label of rows that are published without one, and of rows whose annotators did not agree."""
+"""Label of rows that are published without a label, and of rows whose annotators did not agree."""
 
 _UNLABELLED = f"In data of Hugging Face {NO_LABEL} stands for no label. Remove these rows."
 _NUMBER = r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?"
@@ -55,42 +55,47 @@ _NUMBER = r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?"
 class LabelledFile(Labelled):
     """Files with labelled rows, and how to read them."""
 
-    path: Path  # of the queries
-    training: Path | None  # of the demonstrations; None: they are drawn from the same table
-    texts: tuple[str, ...]  # columns
-    label: str  # column
+    path: Path  # table of the queries
+    training: Path | None  # table of the demonstrations; None: demonstrations are drawn from `path`
+    texts: tuple[str, ...]  # names of the text columns
+    label: str  # name of the label column
     labels: dict[str, int]  # cell of the label column -> index into the label space
     hint: str  # what to do if a column is missing
-    n_training: int | None = None  # rows to set aside where there are no training rows; None: DEMONSTRATION_SHARE
+    # Number of rows of `path` that become demonstrations if there is no `training`; None: DEMONSTRATION_SHARE.
+    n_training: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableText:
-    """A template file. None: made from the names of the columns, or that of a dataset of StaICC."""
+    """The content of a template file.
+
+    A part that is None is made from the column names, or is that of the StaICC dataset whose text the file changes.
+    """
 
     instruction: str | None = None
-    input_prefixes: tuple[str, ...] | None = None  # one per input column, as affixes
+    input_prefixes: tuple[str, ...] | None = None  # one prefix and one affix per input column
     input_affixes: tuple[str, ...] | None = None
     label_prefix: str | None = None
     label_affix: str | None = None
     query_prefix: str | None = None
     labels: dict[str, str] = field(default_factory=dict)  # cell of the gold column -> label name
-    instructions: tuple[str, ...] = ()  # for methods that choose among several
+    instructions: tuple[str, ...] = ()  # for methods that choose among several instructions
     alternatives: Alternatives = field(
         default_factory=Alternatives
     )  # levels of the nine templates of staicc-robustness
 
 
 def user_file(path: Path, data: DataOptions, label_names: Sequence[str] = ()) -> LabelledFile:
-    """Return the reader of a user's table; a template that `data` does not state is made from the names of columns.
+    """Return the reader of a user's table; template parts that `data` does not set are made from the column names.
 
     Args:
         path: the table.
-        data: what the user states.
-        label_names: of the numbers 0, 1, ..., unless `data` names them; those in the file if left out.
+        data: options of the user about columns, labels and template.
+        label_names: names of the labels 0, 1, ..., used unless `data` names the labels; if empty, the names in the
+            metadata of the file.
 
     Raises DatasetError if the labels cannot be read, and for an id column, which labelled tables do not use;
-    TemplateError as read_table_text does, and for a template with another number of fields than input columns.
+    TemplateError as read_table_text does, and for a template whose number of fields differs from the input columns.
     """
     columns = data.columns
     if columns.example_id is not None:
@@ -128,10 +133,11 @@ def user_file(path: Path, data: DataOptions, label_names: Sequence[str] = ()) ->
 
 
 def reworded(name: str, data: DataOptions) -> ClassificationDataset:
-    """Load a dataset of StaICC with the template and label names that `data` states; what it leaves out stays.
+    """Load a StaICC dataset with the template and label names in `data`; parts that `data` does not set are unchanged.
 
-    The nine templates of staicc-robustness follow from a stated template, as those of a user's table do. Labels are
-    named by the dataset's own label names. Raises TemplateError for a template that does not fit, and for other names.
+    If the template is changed, the nine templates of staicc-robustness are made from it, as for a user's table. New
+    label names are given for the dataset's label names. Raises TemplateError for a template that does not fit the
+    dataset, and for a label name that the dataset does not have.
     """
     dataset, stated = load_staicc(name), read_table_text(data.template)
     names, own = data.labels or stated.labels, dataset.verbalizer.label_names
@@ -157,7 +163,7 @@ def reworded(name: str, data: DataOptions) -> ClassificationDataset:
 
 @contextmanager
 def _naming(path: Path | str | None) -> Iterator[None]:
-    """Name the file in errors about its template or its labels."""
+    """Add the name of the file to errors about its template or its labels."""
     try:
         yield
     except TemplateError as error:
@@ -165,7 +171,7 @@ def _naming(path: Path | str | None) -> Iterator[None]:
 
 
 def table_template(stated: TableText, instruction: str | None, texts: tuple[str, ...], label: str) -> MetaTemplate:
-    """Return the stated template; parts that it leaves out are made from the names of the text and label columns."""
+    """Return the template in `stated`; missing parts are made from the names of the text and label columns."""
     prefixes = stated.input_prefixes or tuple(f"{name}: " for name in texts)
     affixes = ("\n",) * len(prefixes)
     made = MetaTemplate(input_prefixes=prefixes, input_affixes=affixes, label_prefix=f"{label}: ", label_affix="\n\n")
@@ -173,19 +179,25 @@ def table_template(stated: TableText, instruction: str | None, texts: tuple[str,
 
 
 def _with_stated(template: MetaTemplate, stated: TableText, instruction: str | None) -> MetaTemplate:
-    """Return a template with the parts that are stated; an instruction is separated as demonstrations are."""
+    """Replace the parts of a template that `stated` sets.
+
+    An `instruction` from the options replaces the one in the file; the separator of demonstrations follows it.
+    """
     given = {entry.name: getattr(stated, entry.name) for entry in fields(MetaTemplate)}
     template = replace(template, **{part: text for part, text in given.items() if text not in (None, ())})
     return replace(template, instruction=instruction + template.label_affix) if instruction else template
 
 
 def training_table(path: Path, data: DataOptions) -> Path | None:
-    """Return the table of the training rows of a user's table, or None."""
+    """Return the path of the training rows of a user's table: the stated file, or NAME_train; None without one."""
     return data.training or table_in(path.parent, table_stem(path) + USER_TRAINING)
 
 
 def _label_values(path: Path, column: str) -> list[str]:
-    """Return the labels of a table, sorted: as numbers if all are whole numbers, else as text; 1 and 1.0 are one."""
+    """Return the distinct labels in a column, sorted as numbers if all are whole numbers, else as text.
+
+    Two cells that write the same number, such as 1 and 1.0, are one label.
+    """
     cells: list[str] = label_cells(read_texts(path, [column], _HINT), path, column).unique().sort().to_list()
     values = [*{as_number(cell): cell for cell in reversed(cells)}.values()][::-1]
     return sorted(values, key=int) if all(re.fullmatch("[0-9]{1,18}", value) for value in values) else values
@@ -194,7 +206,8 @@ def _label_values(path: Path, column: str) -> list[str]:
 def read_table_text(path: Path | None) -> TableText:
     """Read a template file, TOML with the fields of TableText; without a path, return the defaults.
 
-    Raises TemplateError, naming file and key, for what cannot be read, keys that do not exist, values of another type.
+    Raises TemplateError, naming file and key, for a file that cannot be read, an unknown key, or a value of a wrong
+    type.
     """
     if path is None:
         return TableText()
@@ -204,9 +217,10 @@ def read_table_text(path: Path | None) -> TableText:
 
 
 def read_labels(stated: str) -> dict[str, str]:
-    """Read `cell=name,cell=name`, or a TOML file of `cell = "name"`: cells of the gold column -> label names, in order.
+    """Return cell of the gold column -> label name, in order, from `cell=name,cell=name` or a TOML file.
 
-    Several cells may have one name. Raises ConfigError.
+    A TOML file has lines `cell = "name"`. Several cells may have the same name. Raises ConfigError for text in another
+    form, a cell that occurs twice, and a file that cannot be read.
     """
     if "=" not in stated:
         if not Path(stated).is_file() and Path(stated).suffix != ".toml":
@@ -230,7 +244,7 @@ def read_labels(stated: str) -> dict[str, str]:
 
 
 class Split(NamedTuple):
-    """EXAMPLES for demonstrations and for queries, and notes for the record."""
+    """Demonstrations and queries, both EXAMPLES, and notes for the run record."""
 
     demonstrations: pl.DataFrame
     queries: pl.DataFrame
@@ -238,14 +252,15 @@ class Split(NamedTuple):
 
 
 def load_labelled(file: LabelledFile, *, query_every_row: bool) -> ClassificationDataset:
-    """Return the dataset of a table, without calibration examples.
+    """Read a labelled table as a dataset without calibration examples.
 
     Args:
+        file: the reader of the table.
         query_every_row: make every row of a table without training rows a query and none a demonstration, for suites
-            that take demonstrations from elsewhere.
+            that have other demonstrations.
 
     Raises DatasetError, naming file and row, for a file that cannot be read, a missing column, text or label, an
-    unknown label, and rows that all have one label or too few of one.
+    unknown label, rows that all have the same label, and a label with too few rows.
     """
     queries, blank = table_examples(file, file.path)
     training, blank_training = (None, []) if file.training is None else table_examples(file, file.training)
@@ -282,7 +297,16 @@ def split_examples(
 ) -> Split:
     """Split EXAMPLES into demonstrations and queries, unless `demonstrations` are given.
 
-    Raises DatasetError, naming `source`, for queries that all have one label, and as set_aside does.
+    Args:
+        queries: EXAMPLES.
+        demonstrations: EXAMPLES of a table of training rows, or None.
+        source: name of the file, for messages.
+        labels: names of the labels, for messages.
+        query_every_row: without `demonstrations`, make every row a query.
+        n_training: number of rows to draw as demonstrations, as for set_aside.
+
+    Raises DatasetError, naming `source`, for queries that all have the same label, for a table of more than
+    MAX_SINGLE_ROWS rows that all have different labels, and as set_aside does.
     """
     if queries["gold"].n_unique() < 2:
         raise DatasetError(
@@ -306,7 +330,7 @@ def split_examples(
 
 
 def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterator[str]:
-    """Yield notes on texts that occur several times: among queries and demonstrations, and with different labels."""
+    """Yield notes on repeated texts: in queries and demonstrations, in several queries, and with different labels."""
     keys = [split.select("gold", key=text_key()) for split in (queries, demonstrations)]
     if n_leaks := int(keys[0]["key"].is_in(keys[1]["key"].implode()).sum()):
         yield f"{n_leaks} of {queries.height} queries have the same texts as a training row"
@@ -318,18 +342,21 @@ def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterato
 
 
 def text_key() -> pl.Expr:
-    """Return a digest of all texts of EXAMPLES, 8 bytes: texts themselves, once more, would take too much memory."""
+    """Return an 8-byte hash of the texts of an example; a copy of the texts would need too much memory."""
     return pl.col("texts").hash()
 
 
 def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows of a table as EXAMPLES, in its order, and notes. Raises DatasetError as load_labelled does."""
+    """Return the rows of a table as EXAMPLES, in the order of the table, and notes.
+
+    Raises DatasetError as load_labelled does.
+    """
     table = read_texts(path, [*file.texts, file.label], file.hint)
     for name in file.texts:
         refuse_rows(is_blank(name), table, path, f"{name} is missing or empty")
         refuse_nul(table, path, name)
     cells = label_cells(table, path, file.label)
-    # Of a number the first label: a cell may write it in another way, 1 as 1.0.
+    # A cell may write the number of a label differently, as 1.0 for 1. Of two labels with one number, the first counts.
     of_numbers = {as_number(cell): label for cell, label in reversed(file.labels.items())}
     labels = {cell: file.labels.get(cell, of_numbers.get(as_number(cell))) for cell in cells.unique()}
     unknown = [cell for cell, label in labels.items() if label is None]
@@ -346,12 +373,12 @@ def table_examples(file: LabelledFile, path: Path) -> tuple[pl.DataFrame, list[s
 
 
 def as_number(cell: str) -> Decimal | str:
-    """Return the number that a cell writes, exactly; another text, as the code 01 is, unchanged."""
+    """Return the exact number in a cell; other text, for example a code with a leading zero such as 01, unchanged."""
     return Decimal(cell) if re.fullmatch(_NUMBER, cell) else cell
 
 
 def label_cells(table: Table, path: Path, column: str) -> pl.Series:
-    """Return the cells of a label column. Raises DatasetError for a missing or blank one."""
+    """Return the cells of a label column. Raises DatasetError for a missing or blank cell."""
     refuse_rows(is_blank(column), table, path, f"the label in {column} is missing or blank")
     return table.cells[column]
 
@@ -359,18 +386,19 @@ def label_cells(table: Table, path: Path, column: str) -> pl.Series:
 def set_aside(
     examples: pl.DataFrame, source: str, labels: Sequence[str], n_rows: int | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Draw demonstrations from each label's rows; return them and the rest, each in the order of the table.
+    """Draw demonstrations from the rows of every label; return demonstrations and other rows in the table's order.
 
     A row whose texts occur more than once is never drawn, so that no query has the texts of a demonstration.
 
     Args:
         examples: EXAMPLES.
-        source: for messages.
+        source: name of the file, for messages.
         labels: names of the labels, for messages.
-        n_rows: to draw, in proportion to the labels; None: DEMONSTRATION_SHARE of each label's, MIN_DEMONSTRATIONS at
-            least. Never more than half of a label's.
+        n_rows: number of rows to draw in total, in proportion to the labels, at least one per label. None:
+            DEMONSTRATION_SHARE of the rows of every label, at least MIN_DEMONSTRATIONS. At most half of the rows of a
+            label are drawn.
 
-    Raises DatasetError, naming `source`, for a label with a single row, and for one whose rows are all repeats.
+    Raises DatasetError, naming `source`, for a label with a single row, and for a label whose rows are all repeated.
     """
     demonstration_rows: list[int] = []
     share = DEMONSTRATION_SHARE if n_rows is None else n_rows / examples.height
@@ -393,7 +421,7 @@ def set_aside(
 
 
 def _single_row(examples: pl.DataFrame, source: str, labels: Sequence[str], gold: int) -> DatasetError:
-    """Return the error of a label with a single row, with what may have been meant."""
+    """Return the error for a label with a single row, with a hint at the likely mistake."""
     row = examples.filter(gold=gold)["source_row"].item()
     same = [other for other, name in enumerate(labels) if other != gold and folded(name) == folded(labels[gold])]
     hint = "A label needs two, a demonstration and a query. Add rows or remove this one."
@@ -414,12 +442,19 @@ def _another_column(examples: pl.DataFrame) -> str:
 
 
 def is_blank(column: str) -> pl.Expr:
-    """Return whether a text is missing, or white space alone."""
+    """Return whether the cell is missing or only white space."""
     return pl.col(column).fill_null("").str.strip_chars() == ""
 
 
 def refuse_rows(bad: pl.Expr, table: Table, path: Path, what: str, hint: str = "Fill or remove them.") -> None:
-    """Raise DatasetError, naming the first of them, if some rows are bad."""
+    """Raise DatasetError, naming the first bad row, if `bad` is true for any row.
+
+    Args:
+        bad: condition on the columns of `table`.
+        table, path: the table and its file.
+        what: what is wrong with a bad row.
+        hint: what to do about it.
+    """
     rows = table.rows.filter(table.cells.select(bad).to_series())
     if len(rows):
         raise DatasetError(
@@ -428,6 +463,6 @@ def refuse_rows(bad: pl.Expr, table: Table, path: Path, what: str, hint: str = "
 
 
 def refuse_nul(table: Table, path: Path, column: str) -> None:
-    """Raise DatasetError for a text with the character NUL, which tokenizers drop or take for the end of a text."""
+    """Raise DatasetError for a text with the character NUL, which some tokenizers drop or read as the end of a text."""
     has_nul = pl.col(column).fill_null("").str.contains("\0", literal=True)
     refuse_rows(has_nul, table, path, f"{column} contains the character NUL (U+0000)", "Remove it.")

@@ -1,4 +1,4 @@
-"""Draw the toolkit's random numbers and samples, bit for bit, without copying a list for every sample."""
+"""Draw the same random numbers and samples as the StaICC toolkit, bit for bit, without a list copy for every sample."""
 
 import numpy as np
 
@@ -10,21 +10,21 @@ INCREMENT = 1013904223
 MODULUS = 2**32
 
 SAMPLES_TOGETHER = 65_536
-"""Samples that are drawn at once, which takes several times their memory."""
+"""Number of samples that are drawn at once; drawing needs several times the memory of the samples."""
 
 
 class Lcg:
     """The linear congruential generator x -> (a x + b) mod 2**32 with the constants of Numerical Recipes.
 
-    Every draw takes one step, so what a call returns depends on all calls before it.
+    Every draw advances the state by one step, so the result of a call depends on all earlier calls.
     """
 
     def __init__(self, seed: int = SEED) -> None:
         self._state = np.uint32(seed)
 
     def floats(self, n: int) -> Floats:
-        """Return the next n draws, shape [n], each in [0, 1) and exact: 32 bits fit a float64."""
-        # i steps at once are x -> a^i x + b (1 + a + ... + a^(i-1)); uint32 wraps, which is the modulus.
+        """Return the next n draws in [0, 1), shape [n], as exact float64 numbers, because the state has 32 bits."""
+        # i steps at once are x -> a^i x + b (1 + a + ... + a^(i-1)); the overflow of uint32 is the modulus.
         powers = np.cumprod(np.full(n, MULTIPLIER, dtype=np.uint32), dtype=np.uint32)
         sums = np.cumsum(np.concatenate([np.ones(min(n, 1), dtype=np.uint32), powers[:-1]]), dtype=np.uint32)
         states = powers * self._state + np.uint32(INCREMENT) * sums
@@ -33,9 +33,10 @@ class Lcg:
         return states / MODULUS
 
     def samples(self, n_samples: int, n_draws: int, size: int) -> Ints:
-        """Draw from range(size) without replacement, n_samples times over; shape [n_samples, n_draws], in drawn order.
+        """Draw n_samples samples without replacement from range(size); shape [n_samples, n_draws], in drawn order.
 
-        The toolkit pops each draw from a copy of the list; this gives the same in O(n_draws log^2 n_draws) a sample.
+        The toolkit pops every draw from a copy of the list. This gives the same numbers in
+        O(n_draws log^2 n_draws) per sample. Raises ValueError unless 0 <= n_draws <= size.
         """
         if not 0 <= n_draws <= size:
             raise ValueError(f"Cannot draw {n_draws} of {size} without replacement.")
@@ -49,25 +50,29 @@ class Lcg:
 
 
 def places_before_removals(ranks: Ints) -> Ints:
-    """Return the places of popped items in the list before anything was popped.
+    """Return the positions that popped items had in the list before any item was popped.
+
+    Blocks of draws are merged pairwise. `first` and `later` hold positions in the list as it was before the first draw
+    of their own block; a merge converts `later` to positions before the removals of `first`.
 
     Args:
-        ranks: [n_samples, n_draws], the argument of each `list.pop` in turn; each row pops from a separate list.
+        ranks: [n_samples, n_draws], the arguments of successive calls of `list.pop`; every row pops from a list of its
+            own.
 
-    Returns the same shape. Blocks of draws are merged pairwise: `first` and `later` both hold places in the list as it
-    was when their own block began, and a merge carries `later` back over the removals of `first`.
+    Returns:
+        Positions, [n_samples, n_draws].
     """
     n_samples, n_draws = ranks.shape
     padded = 1 << max(n_draws - 1, 0).bit_length()
-    places = np.zeros((n_samples, padded), dtype=np.int64)  # draws past the end come last, and so change no other
+    places = np.zeros((n_samples, padded), dtype=np.int64)  # padding draws are last, so they do not change other draws
     places[:, :n_draws] = ranks
-    row_offset = int(ranks.max(initial=0)) + padded + 1  # above all places, so that rows can share one sorted array
+    row_offset = int(ranks.max(initial=0)) + padded + 1  # above all positions, so that one sorted array holds all rows
     width = 1
     while width < padded:
         blocks = places.reshape(-1, 2, width)
         first, later = blocks[:, 0], blocks[:, 1]
         row = np.arange(len(blocks))[:, None]
-        # In sorted order, the j-th removed place has (place - j) surviving items before it.
+        # In sorted order, the j-th removed position has (position - j) remaining items before it.
         survivors = np.sort(first) - np.arange(width) + row * row_offset
         removed_before = np.searchsorted(survivors.ravel(), later + row * row_offset, side="right") - row * width
         blocks[:, 1] += removed_before

@@ -1,7 +1,7 @@
 """Read the published datasets of Lu et al. 2023 from local tables or the hub.
 
-Their prompts follow the paper (appendix A.2): a question that numbers the options, and numbers as labels. A table is
-recognised by its file's name without the suffix.
+Prompts follow the paper (appendix A.2): a question with numbered options, and numbers as labels. A table is recognised
+by its file name without the suffix.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ from evaluator.templates.template import MetaTemplate, Verbalizer
 
 
 def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | None:
-    """Return the tables of the named datasets that a folder holds, or the tables of the paper if no dataset is named.
+    """Return name -> table for the named datasets in a folder, or for the datasets of the paper if `named` is empty.
 
-    None if the folder holds neither a published table nor the published demonstrations. Raises DatasetError if no
-    dataset is named and the folder holds none of the paper.
+    Return None if the folder holds neither a published table nor the published demonstrations. Raises DatasetError if
+    `named` is empty and the folder holds no table of the paper.
     """
     tables = {name: table_in(folder, table.file) for name, table in PUBLISHED_TABLES.items()}
     if not any(tables.values()) and not (folder / PROMPTS_FILE).is_file():
@@ -36,7 +36,7 @@ def published_tables(folder: Path, named: Collection[str]) -> dict[str, Path] | 
 
 
 def published_file(name: str, path: Path) -> LabelledFile:
-    """Return the reader of a published dataset's table."""
+    """Return the reader of the table of a published dataset."""
     table = PUBLISHED_TABLES[name]
     return LabelledFile(
         name=name,
@@ -53,10 +53,10 @@ def published_file(name: str, path: Path) -> LabelledFile:
 
 
 def hub_file(name: str) -> LabelledFile:
-    """Download a published dataset, unless it is in the hub's cache, and return how to read it.
+    """Download a published dataset, unless it is in the hub's cache, and return its reader.
 
-    Raises DatasetError if the hub does not have it, cannot be reached or denies access to it, and for a table with
-    other columns or labels than expected.
+    Raises DatasetError if the hub does not have the dataset, cannot be reached or denies access, and for a table with
+    unexpected columns or labels.
     """
     table = PUBLISHED_TABLES[name]
     source = table.release
@@ -81,7 +81,10 @@ def hub_file(name: str) -> LabelledFile:
 
 
 def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -> hub_repository.HubRows:
-    """Return a split as rows of the published table."""
+    """Return a split of the hub with the columns and labels of the published table.
+
+    Raises DatasetError for columns of other types and for unexpected labels.
+    """
     name = hub_repository.HubName(repository=source.repository, config=source.config, split=split)
     columns_hint = f"Expected are {', '.join(source.texts)} and {LABEL}."
     part = hub_repository.read_split(name, source.texts, LABEL, columns_hint=columns_hint, hint=hint)
@@ -104,7 +107,7 @@ def _hub_rows(source: HubSource, split: str, table: PublishedTable, hint: str) -
 
 
 def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
-    """Return a note on whether rows of the hub equal the published ones, by HubSource.digest."""
+    """Return a note that says whether rows of the hub equal the published rows, by HubSource.digest."""
     lines = rows.select(pl.concat_str(pl.all().cast(pl.String), separator="\x1f")).to_series()
     if hashlib.sha256("\x1e".join(lines.to_list()).encode()).hexdigest() == source.digest:
         return f"its {rows.height:,} rows are the published ones, text for text and label for label"
@@ -113,13 +116,13 @@ def _comparison(source: HubSource, rows: pl.DataFrame) -> str:
 
 
 def expected_tables(names: Collection[str]) -> str:
-    """Return the names and columns of the files of some datasets, for error messages."""
+    """Return the file names and columns of the given datasets, for error messages."""
     tables = [PUBLISHED_TABLES[name] for name in names]
     return "; ".join(f"{table.file}{SUFFIXES[-1]} ({', '.join((*table.texts, table.label))})" for table in tables)
 
 
 def _template(table: PublishedTable) -> MetaTemplate:
-    """Return the template of the published prompts: the texts, the question with numbered options, the answer."""
+    """Return the template of the published prompts: the texts, the question with numbered options, and the answer."""
     *first, last = (f"({number}) {option}" for number, option in enumerate(table.options))
     n_texts = len(table.texts)
     fields = ("CONTEXT",) if n_texts == 1 else tuple(f"SENTENCE{number + 1}" for number in range(n_texts))

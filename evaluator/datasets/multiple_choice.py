@@ -1,10 +1,10 @@
-"""Read multiple-choice examples, which may differ in their choices and have one or more correct ones.
+"""Read multiple-choice examples, which may have different choices and one or more correct choices.
 
-They are tables with a column of choices and tasks of BIG-bench: a `task.json`, or a Parquet file of BIG-bench Lite with
-its `tasks.json`. Each file is a dataset. The template of a task has the prefixes in its file; defaults are those of the
-json_task format.
+Sources are tables with a column of choices, and BIG-bench tasks: a `task.json`, or a Parquet file of BIG-bench Lite
+beside its `tasks.json`. Every file is a dataset. The template of a task has the prefixes in its file, with the defaults
+of the json_task format.
 
-A prediction is right if it is any of `correct`, so a uniform guess is right with probability
+A prediction is right if it is any of the `correct` choices, so a uniform guess is right with probability
 len(correct) / len(choices).
 """
 
@@ -28,7 +28,7 @@ from evaluator.files.whole import file_digest
 from evaluator.templates.template import ChoiceTemplate
 
 INPUT, CHOICES, GOLD = "input", "choices", "gold"
-"""Default columns."""
+"""Default names of the columns."""
 
 _HINT = (
     "Say which hold the inputs, the choices and the correct choice with --input-column, --choices-column and "
@@ -37,7 +37,7 @@ _HINT = (
 
 TASK_FILE = "task.json"
 TASKS_FILE = "tasks.json"
-"""The file with the prefixes of the tables in its folder, by the stem of a table's file name."""
+"""File name of the list of tasks: stem of a table's file name in the same folder -> prefixes of the task."""
 
 LITE_COLUMNS = ("input", "choices", "scores", "subtask", "row")
 _LITE_HINT = (
@@ -47,11 +47,11 @@ _LITE_HINT = (
 
 
 class ChoiceRow(NamedTuple):
-    """An unchecked example of a file."""
+    """An example as it was read from a file, not checked yet."""
 
-    row: int  # in its file, from 0
+    row: int  # row number in the file, from 0
     example_id: str | None
-    input: Any  # a text, once it is checked
+    input: Any  # must be a text
     choices: Sequence[str | None]
     correct: Sequence[int]  # indices into choices
 
@@ -65,15 +65,15 @@ def dataset_of_file(
     template: ChoiceTemplate,
     notes: Iterable[str] = (),
 ) -> MultipleChoiceDataset:
-    """Return the dataset of a file, its examples checked. Raises DatasetError as choice_examples does.
+    """Check the examples of a file and return them as a dataset. Raises DatasetError as choice_examples does.
 
     Args:
         path: the file.
-        name: of the dataset.
-        read_as: what determines the rows in addition to the file's bytes, for the fingerprint.
-        rows: of the file.
-        template: of its examples.
-        notes: on changes to the rows.
+        name: name of the dataset.
+        read_as: value that determines the rows in addition to the file's bytes, for the fingerprint.
+        rows: examples in the file.
+        template: template of the examples.
+        notes: notes on changes to the rows, for the run record.
     """
     examples, changes = choice_examples(rows, str(path))
     identity = repr((file_digest(path), read_as, template))
@@ -88,13 +88,14 @@ def dataset_of_file(
 
 
 def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFrame, list[str]]:
-    """Check examples and return them as CHOICE_EXAMPLES, in their order, with notes on changes.
+    """Check examples and return them as CHOICE_EXAMPLES, in the given order, with notes on changes.
 
-    A choice that an example repeats with the same correctness counts once, since no score could tell the two apart; a
-    note counts such examples.
+    A choice that occurs twice in an example, both times correct or both times wrong, counts once, because no score can
+    tell the two apart. A note gives the number of such examples.
 
     Raises DatasetError, naming source and row, for a missing or repeated id, a missing input, fewer than two choices,
-    a choice that is missing, blank, or repeated as both right and wrong, and for none or all of them correct.
+    a choice that is missing, blank, or both correct and wrong, and for an example in which no choice or every choice is
+    correct.
     """
     examples, n_repeating, rows_by_id = [], 0, dict[str, int]()
     for row in rows:
@@ -110,7 +111,7 @@ def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFram
 
 
 def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> None:
-    """Check an example and add its id to `rows_by_id`."""
+    """Check an example, and record its row under its id in `rows_by_id`."""
     if not row.example_id:
         raise DatasetError(f"{where}: the example has no id. Give every row one, or name no id column.")
     if row.example_id in rows_by_id:
@@ -137,7 +138,7 @@ def _require_example(row: ChoiceRow, where: str, rows_by_id: dict[str, int]) -> 
 
 
 def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple[list[str], list[int]]:
-    """Return the different choices, and the indices of the correct ones."""
+    """Return the distinct choices, and the indices of the correct choices among them."""
     is_correct: dict[str, bool] = {}
     for index, choice in enumerate(choices):
         if is_correct.setdefault(choice, index in correct) != (index in correct):
@@ -152,18 +153,18 @@ def _without_repeats(choices: list[str], correct: set[int], where: str) -> tuple
 def _shuffled(text: str, choices: Sequence[str]) -> list[str]:
     """Return the choices in a pseudo-random order that depends only on the example.
 
-    In BIG-bench the order also depends on the examples before it, because one generator draws all permutations.
+    In BIG-bench, the order also depends on earlier examples, because one generator draws all permutations.
     """
     return sorted(choices, key=lambda choice: hashlib.blake2b(f"{text}\0{choice}".encode(), digest_size=8).digest())
 
 
 def choice_table(path: Path, columns: TableColumns) -> Callable[[], MultipleChoiceDataset]:
-    """Return the reader of a table with choices in each row, named after its file.
+    """Return the reader of a table with choices in every row; its dataset is named after the file.
 
-    A Parquet file that `tasks.json` lists has the columns of BIG-bench Lite, unless others are named.
+    A Parquet file that `tasks.json` lists is read with the columns of BIG-bench Lite, unless `columns` names columns.
 
-    Raises DatasetError for a `tasks.json` that cannot be read; the reader, naming file and row, for what
-    choice_examples refuses, for values that cannot be read, and for several columns of inputs.
+    Raises DatasetError for a `tasks.json` that cannot be read. The reader raises DatasetError, naming file and row, as
+    choice_examples does, for values that cannot be read, and for several input columns.
     """
     template, task = ChoiceTemplate(), stated_task(path)
     if task is not None:
@@ -179,7 +180,7 @@ def choice_table(path: Path, columns: TableColumns) -> Callable[[], MultipleChoi
 
 
 def _lite_rows(path: Path) -> Iterator[ChoiceRow]:
-    """Yield the rows of a task of BIG-bench Lite. Ids are `subtask/row`, as row numbers begin anew in each subtask."""
+    """Yield the rows of a BIG-bench Lite task. Ids are `subtask/row`, because row numbers restart in every subtask."""
     for number, (text, choices, scores, subtask, source_row) in read_rows(path, LITE_COLUMNS, _LITE_HINT):
         where = f"{path}, row {number} (from 0)"
         listed = choice_list(choices, where)
@@ -188,10 +189,10 @@ def _lite_rows(path: Path) -> Iterator[ChoiceRow]:
 
 
 def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
-    """Yield the rows of a table. Without an id column they are numbered from 0.
+    """Yield the rows of a table. Without an id column, the id of an example is its row number from 0.
 
-    Choices are a list of texts, in CSV a JSON array of them. The gold column holds the index of the correct choice
-    from 0, its text, or a list of either where several are correct.
+    Choices are a list of texts, in CSV a JSON array. The gold column holds the index of the correct choice from 0, its
+    text, or a list of indices or texts if several choices are correct.
     """
     inputs = columns.inputs or (INPUT,)
     if len(inputs) > 1:
@@ -209,14 +210,14 @@ def _choice_rows(path: Path, columns: TableColumns) -> Iterator[ChoiceRow]:
 
 
 def _text(cell: Any, where: str) -> str | None:
-    """Return a text, or a number as tables of labels have it."""
+    """Return a cell as text, with numbers written as cell_text writes them. Raises DatasetError for other values."""
     if cell is not None:
         cell_kind(cell, where)
     return cell_text(cell)
 
 
 def choice_list(cell: Any, where: str) -> list[str | None]:
-    """Return the choices in a cell. Raises DatasetError unless it is a list of texts."""
+    """Return the choices in a cell. Raises DatasetError unless the cell is a list of texts."""
     values = parsed(cell)
     if not isinstance(values, list) or not all(value is None or isinstance(value, str) for value in values):
         raise DatasetError(f"{where}: choices must be a list of texts (in CSV a JSON array), got {shown(cell)}.")
@@ -249,9 +250,9 @@ def _index(value: Any, choices: Sequence[str | None], where: str) -> int:
 
 
 def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
-    """Return the examples of a `task.json`. Exact repeats are dropped, as by BIG-bench, and counted in a note.
+    """Read a `task.json`. Exact repeats of examples are dropped, as in BIG-bench, and a note gives their number.
 
-    Raises DatasetError, naming file and row, for what choice_examples refuses and for examples without target scores.
+    Raises DatasetError, naming file and row, as choice_examples does and for examples without target scores.
     """
     task = read_json(path)
     examples = task.get("examples")
@@ -271,9 +272,13 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
 
 
 def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
-    """Return the template of a task, with the defaults of the json_task format for the parts that it leaves out.
+    """Return the template of a task, with the defaults of the json_task format for missing parts.
 
-    `where` names the task in error messages.
+    Args:
+        task: the content of a `task.json`, or an entry of `tasks.json`.
+        where: name of the task, for messages.
+
+    Raises DatasetError for values of a wrong type.
     """
     defaults = {
         "task_prefix": "",
@@ -288,7 +293,7 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
     if wrong or not isinstance(append_choices, bool):
         raise DatasetError(f"{where}: prefixes must be texts and append_choices_to_input true or false; check {wrong}.")
     return ChoiceTemplate(
-        # The published `inputs` of every example, demonstrations included, begin with the task's prefix.
+        # The published `inputs` of all examples, demonstrations included, begin with the prefix of the task.
         input_prefix=parts["task_prefix"] + parts["example_input_prefix"],
         output_prefix=parts["example_output_prefix"],
         choice_prefix=parts["choice_prefix"] if append_choices else None,
@@ -297,7 +302,7 @@ def template_of(task: Mapping[str, Any], where: str) -> ChoiceTemplate:
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object with the first key that it repeats in its file, if any."""
+    """A JSON object that remembers the first key that occurs twice in its text, if any."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -305,7 +310,7 @@ class JsonObject(dict[str, Any]):
 
 
 def read_json(path: Path) -> JsonObject:
-    """Return the JSON object in a file. Raises DatasetError if there is none or it repeats a key at the top level."""
+    """Read the JSON object in a file. Raises DatasetError if there is none, or if a key occurs twice at the top level."""
     hint = "If it is a table, write it as JSON lines: an object for each row, in a file that ends in .jsonl."
     content = read_object(path, DatasetError, hint, json.JSONDecoder(object_pairs_hook=JsonObject))
     assert isinstance(content, JsonObject), "by the decoder"
@@ -317,7 +322,7 @@ def read_json(path: Path) -> JsonObject:
 
 
 def stated_task(path: Path) -> JsonObject | None:
-    """Return the entry of a table in the `tasks.json` of its folder, or None."""
+    """Return the entry of a table in the `tasks.json` of its folder, or None without such an entry."""
     index = path.parent / TASKS_FILE
     tasks = read_json(index).get("tasks") if index.is_file() else None
     task = tasks.get(path.stem) if isinstance(tasks, dict) else None
@@ -336,10 +341,16 @@ def _task_row(example: Any, row: int, path: Path) -> ChoiceRow:
 
 
 def correct_of_scores(scores: Any, n_choices: int, where: str) -> list[int]:
-    """Return the indices of the correct choices by BIG-bench's scores: the highest ones, if above 0.
+    """Return the indices of the correct choices: the choices with the highest BIG-bench score, if it is above 0.
 
-    So half points for a second-best choice count as wrong, and all choices of the highest score are correct. Raises
-    DatasetError, naming `where`, unless there is a finite number for each choice.
+    So a choice with a lower positive score is wrong, and all choices with the highest score are correct.
+
+    Args:
+        scores: list of n_choices numbers; checked here.
+        n_choices: number of choices.
+        where: file and row, for messages.
+
+    Raises DatasetError, naming `where`, unless `scores` has a finite number for every choice.
     """
     numbers = isinstance(scores, list) and all(
         isinstance(score, (int, float)) and not isinstance(score, bool) and -math.inf < score < math.inf

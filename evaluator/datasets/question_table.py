@@ -1,4 +1,4 @@
-"""Read the rows of a table with typed questions about them."""
+"""Read tables whose rows are the inputs of typed questions."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from evaluator.files.whole import file_digest
 
 
 def question_tables(path: Path, data: DataOptions) -> Iterator[tuple[str, Callable[[], DecisionDataset]]]:
-    """Yield the name of each dataset and its reader: one for each question and number of options.
+    """Yield name and reader of the datasets of a table: one dataset for each question and number of options.
 
     Raises DatasetError for a file of questions or a column of options that cannot be read.
     """
@@ -37,7 +37,12 @@ def question_tables(path: Path, data: DataOptions) -> Iterator[tuple[str, Callab
 def _read(
     path: Path, data: DataOptions, question: Question, others: tuple[Question, ...], name: str, size: int
 ) -> DecisionDataset:
-    """Return a question about a table; unless `size` is 0, about its rows with so many options."""
+    """Read the dataset of a question about a table: the rows with `size` options, or all rows if `size` is 0.
+
+    Args:
+        others: the other questions about the same rows.
+        name: name of the dataset.
+    """
     training = training_table(path, data)
     files = [file for file in (path, training) if file is not None]
     tables = [question_examples(file, data, question) for file in files]
@@ -65,7 +70,11 @@ def _read(
 
 
 def question_examples(path: Path, data: DataOptions, question: Question) -> pl.DataFrame:
-    """Return DECISION_EXAMPLES of a table. Raises DatasetError, naming file, row and question."""
+    """Read DECISION_EXAMPLES from a table.
+
+    Raises DatasetError, naming file, row and question, for a missing column or input, and for options or a gold cell
+    that cannot be read.
+    """
     inputs = data.columns.inputs or (TEXT,)
     # The input may show the options, but not the true one.
     shown_columns = [*inputs, *([question.options_column] if question.options_column else [])]
@@ -77,7 +86,7 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
     refuse_rows(blank, read, path, f"{', '.join(inputs)} is missing or empty")
     for name in inputs:
         refuse_nul(read, path, name)
-    # A single column is the input as it is; of several, each is named.
+    # The input is the text of a single column, or "name: text" lines for several columns.
     text = pl.col(inputs[0])
     if len(inputs) > 1:
         named = [pl.format("{}: {}", pl.lit(name), pl.col(name).fill_null("")) for name in inputs]
@@ -99,7 +108,11 @@ def question_examples(path: Path, data: DataOptions, question: Question) -> pl.D
 
 
 def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
-    """Return the options of each row: a list, an object of names and descriptions, or texts between bars."""
+    """Read the options of every row from the question's options column.
+
+    A cell is a JSON list, a JSON object of names and descriptions, or texts separated by "|". Raises DatasetError,
+    naming the row, for fewer than two options, and for equal or blank options.
+    """
     column = question.options_column
     assert column is not None, "the caller has checked"
     rows = []
@@ -120,11 +133,11 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
 
 
 def _gold(cell: str | None, question: Question, options: Sequence[Option], where: str) -> Gold:
-    """Return the true option that a cell holds."""
+    """Return the true option that a gold cell states; an empty cell means the option `none`, or unknown without one."""
     names = tuple(option.name for option in options)
     if cell is None or not cell.strip():
         return (None if question.none is None else names.index(question.none)), None
-    # Levels that are numbers themselves have names alone: 3 would be the third, or the level 3.
+    # Levels may be given by number, unless their names are numbers: then 3 could mean the level named 3 or number 3.
     numbered = question.kind == "score" and not any(name.isdecimal() for name in names)
     asked = TypedAnswer(names, (), {str(n): name for n, name in enumerate(names)} if numbered else {})
     value = parsed(cell)
@@ -137,17 +150,19 @@ def _gold(cell: str | None, question: Question, options: Sequence[Option], where
 def drawn_demonstrations(
     examples: pl.DataFrame, n_shots: int, seed: int, how: str = "balanced", number: int = 0
 ) -> list[int]:
-    """Return n_shots rows of examples with a gold option, or all if there are fewer.
+    """Draw the row numbers of n_shots examples with a gold option, or of all such examples if there are fewer.
 
     Args:
-        seed: of the order of rows.
-        number: of the set; each is drawn by itself.
-        how: "balanced": of each option in turn; "cover": one of each option, then any; "first": the first rows.
+        examples: DECISION_EXAMPLES.
+        n_shots: number of demonstrations to draw.
+        seed: seed of the order of rows.
+        how: "balanced": from every option in turn; "cover": one of every option, then any; "first": the first rows.
+        number: number of the demonstration set; every set has a different random order.
     """
     order = list(range(examples.height))
     if how != "first":
         random.Random(f"demonstrations, seed {seed}" + f", set {number}" * bool(number)).shuffle(order)
     rows = examples.select("gold", place=pl.int_range(pl.len()))[order].filter(pl.col("gold").is_not_null())
-    turn = pl.int_range(pl.len()).over("gold")  # how often the option was drawn before
+    turn = pl.int_range(pl.len()).over("gold")  # number of earlier rows with the same option
     turns = {"balanced": turn, "cover": turn.clip(upper_bound=1), "first": pl.int_range(pl.len())}
     return rows.sort(turns[how], maintain_order=True)["place"].head(n_shots).to_list()

@@ -1,11 +1,11 @@
-"""Find and load datasets: named ones, and the user's files and folders.
+"""Find and load datasets: the named datasets, and the user's files and folders.
 
-The datasets of a folder are decided by the first of these rules that applies:
+The first rule that applies determines the datasets of a folder:
 
-1. If it holds a published table or the published demonstrations: the tables of the named datasets, or of the datasets
-   of the paper if none is named.
-2. If it or a folder below it holds a `task.json`: each of them.
-3. Else each table in it, except tables of training rows.
+1. If it holds a published table or the published demonstrations of Lu et al. 2023: the tables of the named datasets, or
+   of the datasets of the paper if the user names none.
+2. If it or a folder below it holds `task.json` files: the tasks in these files.
+3. Otherwise every table in the folder, except tables of training rows.
 """
 
 import os
@@ -31,15 +31,16 @@ from evaluator.schemas import MEAN_OVER_DATASETS
 
 
 class DatasetSource(NamedTuple):
-    """A dataset that can be loaded."""
+    """A dataset that is not loaded yet, and the function that reads it."""
 
     name: str
-    origin: str  # for messages
+    origin: str  # file, folder or package, for messages
     read: Callable[[], AnyDataset | LabelledFile]
-    kind: Literal["named", "task", "table"] = "named"  # in DATASETS; of BIG-bench; the user's, which options describe
+    # "named": in DATASETS; "task": a BIG-bench task; "table": a table of the user, which options describe
+    kind: Literal["named", "task", "table"] = "named"
 
     def load(self, *, query_every_row: bool = False) -> AnyDataset:
-        """Load the dataset. Raises as its reader and load_labelled do.
+        """Load the dataset. Raises the errors of its reader and of load_labelled.
 
         Args:
             query_every_row: make every row of a labelled table without training rows a query and none a demonstration.
@@ -51,22 +52,27 @@ class DatasetSource(NamedTuple):
 
 
 def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
-    """Load the datasets of dataset_sources one after the other. Raises as it does, and as each loader does."""
+    """Load the datasets that dataset_sources returns, one after the other. Raises its errors and those of the loaders.
+
+    Args:
+        names, data: as for dataset_sources.
+        query_every_row: as for DatasetSource.load.
+    """
     for source in dataset_sources(names, data):
         yield source.load(query_every_row=query_every_row)
 
 
 def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSource]:
-    """Return the named datasets of StaICC, the datasets in files and folders, and the named ones of the hub, in order.
+    """Return the named StaICC datasets, the datasets in files and folders, and the datasets on the hub, in this order.
 
     Args:
-        names: of DATASETS. A published table that is in a path of `data` is read from there, else from the hub.
-        data: files, folders and whether the hub may be used.
+        names: names in DATASETS. A published table is read from a path of `data` that holds it, else from the hub.
+        data: files, folders, repositories on the hub, and whether published tables may be read from the hub.
 
     Raises:
-        ConfigError: a name that is not in DATASETS, options about tables where there is no table.
-        DatasetError: two datasets with one name, a path that does not exist or holds no dataset, a named dataset that
-            no path holds if the hub may not be used, a table that cannot be read.
+        ConfigError: for a name that is not in DATASETS, and for options about tables where there is no table.
+        DatasetError: for two datasets with the same name, a path that does not exist or holds no dataset, a named
+            dataset that no path holds if the hub may not be used, and a table that cannot be read.
     """
     require_known("There is no dataset", names, DATASETS)
     sources = [DatasetSource(name, STAICC, partial(load_staicc, name)) for name in names if name in SOURCES]
@@ -92,17 +98,18 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
 
 STAICC = "StaICC"
 REWORDS = {"--template", "--labels", "--instruction"}
-"""Options that state the text around examples: of a user's table, or of StaICC's datasets if there is no table."""
+"""Options that set the text around examples. They apply to the user's tables, or to StaICC's datasets if there is no
+table."""
 
 
 def holds_published(words: Iterable[str]) -> bool:
-    """Return whether a value of --data is a folder with published tables."""
+    """Return whether any of the given values of --data is a folder with published tables."""
     folders = (Path(os.path.expanduser(word)) for word in words)
     return any(lu_2023.published_tables(folder, ()) for folder in folders if folder.is_dir())
 
 
 def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterator[DatasetSource]:
-    """Yield the datasets of a file or folder; `named` are the published ones that the user named."""
+    """Yield the datasets of a file or folder; `named` are the published datasets that the user named."""
     if path.is_file() and data.questions is not None:
         for name, read in question_tables(path, data):
             yield DatasetSource(name, f"{path}, {data.questions}", read, "table")
@@ -136,10 +143,12 @@ def _is_training_table(path: Path, data: DataOptions) -> bool:
 
 
 def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
-    """Return the dataset in a file, by the first kind of file whose condition holds.
+    """Return the dataset in a file: a BIG-bench task, a published table, a table of labels, or multiple choice.
 
     Args:
-        folder: that the user named, or the folder of the file.
+        path: the file.
+        folder: the folder that the user named, or the parent folder of a file that the user named.
+        data: the options about tables.
     """
     if ending(path) == ".json":
         return _task(path, folder, data)
@@ -157,15 +166,15 @@ def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
 
 
 def _has_choices(path: Path, columns: TableColumns) -> bool:
-    """Return whether a table is multiple choice: a task of tasks.json, or with a column of choices."""
+    """Return whether a table is multiple choice: it is listed in tasks.json or has a column of choices."""
     named = columns.choices is not None
     return named or stated_task(path) is not None or CHOICES in column_names(path)
 
 
 def _task(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
-    """Return a task of BIG-bench, named after its folder relative to the one that the user named."""
+    """Return a BIG-bench task, named after its folder relative to the folder that the user named."""
     if given := _stated(data.columns, data):
-        read_json(path)  # a table in JSON has another way out than a task
+        read_json(path)  # raises an error with another hint if the file is a table in JSON and not a task
         raise ConfigError(f"{path} is a BIG-bench task, and {', '.join(given)} is for tables. Leave it out.")
     name = path.stem
     if path.name == TASK_FILE:
@@ -174,15 +183,15 @@ def _task(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
 
 
 def _stated(*options: Options) -> list[str]:
-    """Return the options that were given, except --data."""
+    """Return the command-line flags of the options that have a value, except --data."""
     entries = [(entry, getattr(each, entry.name)) for each in options for entry in fields(each) if entry.metadata]
     return [flag(option_name(entry)) for entry, value in entries if value and entry.name != "paths"]
 
 
 def _without_own_table(sources: list[DatasetSource], data: DataOptions) -> list[DatasetSource]:
-    """Return datasets of which none is the user's own table, StaICC's with the text that options state for them.
+    """Return sources without a user's table; options of REWORDS change the text of the StaICC datasets among them.
 
-    Raises ConfigError for other options about tables.
+    Raises ConfigError for other options about tables, and for options of REWORDS without a StaICC dataset.
     """
     given = _stated(data.columns, data)
     if not given:
@@ -199,7 +208,10 @@ def _without_own_table(sources: list[DatasetSource], data: DataOptions) -> list[
 
 
 def require_dataset_name(name: str, origin: str) -> None:
-    """Raise DatasetError for a name of several lines, and for the one that tables give to the mean over datasets."""
+    """Raise DatasetError for a name that cannot be printed on one line, and for MEAN_OVER_DATASETS.
+
+    Tables use the name MEAN_OVER_DATASETS for the mean over datasets.
+    """
     if fault := name_fault(name):
         raise DatasetError(f"{printable(origin)}: the name of a dataset {fault}. Change it.")
     if name == MEAN_OVER_DATASETS:

@@ -1,7 +1,7 @@
-"""Read the ten datasets of StaICC from the data files in the package StaICC; none of its code is imported.
+"""Read the ten datasets of StaICC from the data files in the package StaICC; its code is not imported.
 
-The files are pickles. They are read without running them: lists, strings and numbers need no globals, and a pickle that
-names a global is refused.
+The files are pickles, which are read without running code: lists, strings and numbers need no globals, and a pickle
+that names a global is refused.
 """
 
 import importlib.metadata
@@ -27,16 +27,16 @@ from evaluator.templates.template import Alternatives, MetaTemplate, Verbalizer,
 PACKAGE = "StaICC"
 VERSION = "0.1.1"
 INSTALL = f"Run: pip install {PACKAGE}=={VERSION}"
-CONVERTER_VERSION = 1  # increased when the content of cached tables changes
+CONVERTER_VERSION = 1  # to be increased when the content of cached tables changes
 TEXT_FIELDS = ("text",)
 TABLE = pa.schema([("texts", pa.list_(pa.string())), ("gold", pa.int64())])
-"""The schema of all rows of a dataset, in the order of its file."""
+"""Schema of the table of all rows of a dataset, in the order of its file."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which a pickle can hold but UTF-8 cannot
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which a pickle can hold but UTF-8 cannot
 
 
 class SplitSizes(NamedTuple):
-    """Number of rows in each split."""
+    """Number of rows of the three splits."""
 
     calibration: int
     demonstration: int
@@ -49,7 +49,7 @@ SIZES = SplitSizes(calibration=1024, demonstration=4096, test=512)  # Cho & Inou
 def load_staicc(name: str) -> ClassificationDataset:
     """Load a dataset of SOURCES with its three splits.
 
-    Raises DatasetError if the package is missing or of another version, or its file is malformed or unsafe.
+    Raises DatasetError if the package is missing or has another version, or if its file is malformed or unsafe.
     """
     source = SOURCES[name]
     table, content_digest = source_table(name)
@@ -57,8 +57,8 @@ def load_staicc(name: str) -> ClassificationDataset:
     sizes = SIZES._replace(demonstration=source.n_demonstrations)
     rows = split_rows(name, table.num_rows, sizes)
     templates = _alternative_templates(source)
-    # Taken in Arrow, so that of up to 127,600 memory-mapped rows only these few thousand are read; an array of
-    # NumPy would make Arrow import pandas.
+    # Arrow's `take` reads only these few thousand of up to 127,600 memory-mapped rows. Row numbers are passed as a
+    # Polars series, because a NumPy array would make Arrow import pandas.
     calibration, demonstration, test = (
         pl.DataFrame(table.take(drawn.to_arrow())).select(source_row=drawn, texts="texts", gold="gold").cast(EXAMPLES)
         for drawn in map(pl.Series, rows)
@@ -73,13 +73,13 @@ def load_staicc(name: str) -> ClassificationDataset:
         verbalizer=verbalizer,
         alternative_templates=templates,
         instructions=source.instructions,
-        # The first of `templates` is the default one.
+        # `templates` includes the default template, as the first.
         fingerprint=short_digest(repr((name, content_digest, sizes, templates, verbalizer)).encode()),
     )
 
 
 def source_table(name: str) -> tuple[pa.Table, str]:
-    """Return all rows of a dataset of SOURCES, `texts` and `gold`, and the digest of the file that holds them.
+    """Return all rows of a dataset of SOURCES as a TABLE, and the digest of its file.
 
     Raises DatasetError as load_staicc does.
     """
@@ -98,7 +98,7 @@ def source_table(name: str) -> tuple[pa.Table, str]:
 
 
 def data_folder() -> Path:
-    """Return the folder of the installed package's data files. Raises DatasetError unless VERSION is installed."""
+    """Return the folder of the data files in the installed package. Raises DatasetError unless VERSION is installed."""
     try:
         package = importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError as error:
@@ -111,7 +111,7 @@ def data_folder() -> Path:
 
 
 def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
-    """Return the nine templates of a dataset, the first of which is its default."""
+    """Return the nine templates of a dataset; the first is its default template."""
     default = MetaTemplate(
         input_prefixes=(source.input_prefix,),
         input_affixes=(" ",),
@@ -130,9 +130,9 @@ def _alternative_templates(source: StaiccSource) -> tuple[MetaTemplate, ...]:
 
 
 def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> tuple[Ints, Ints, Ints]:
-    """Draw the splits from a table's rows, one after the other, without replacement, with a new generator.
+    """Draw the calibration, demonstration and test splits without replacement, with a new generator.
 
-    Returns the row numbers of each split, in drawn order. Raises DatasetError if the table has fewer rows than the
+    Returns the row numbers of the splits, in drawn order. Raises DatasetError if the table has fewer rows than the
     splits need.
     """
     needed = sum(sizes)
@@ -143,7 +143,7 @@ def split_rows(dataset: str, n_rows: int, sizes: SplitSizes) -> tuple[Ints, Ints
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles plain values only: these need no globals, and without globals a pickle cannot run code."""
+    """Unpickle plain values only. They need no globals, and without globals a pickle cannot run code."""
 
     def __init__(self, content: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(content))
@@ -162,8 +162,8 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_examples(content: bytes, path: Path, *, text_fields: Sequence[str], n_labels: int) -> pa.Table:
     """Return a pickled list of (texts, label index) as a TABLE, one row per example.
 
-    Raises DatasetError, naming the file and the row, where the pickle is damaged, asks for a global, or has a row that
-    is not one string per text field with a label in range(n_labels).
+    Raises DatasetError, naming the file, if the pickle is damaged or names a global; naming also the row, if a row is
+    not one string per text field with a label in range(n_labels).
     """
     try:
         rows = _PlainUnpickler(content, path).load()

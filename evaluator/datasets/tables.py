@@ -1,7 +1,7 @@
-"""Read tables of any format: text with separators, JSON lines, the first sheet of an Excel file, Arrow, Parquet.
+"""Read tables of all supported formats: CSV and TSV, JSON lines, the first sheet of an Excel file, Arrow, Parquet.
 
-Each may be compressed by gzip or zstd. Parquet and Arrow are read by pyarrow, which answers damaged bytes with an error
-where Polars ends the thread.
+Files may be compressed with gzip or zstd. Parquet and Arrow are read by pyarrow, which raises an error for damaged
+bytes where Polars panics.
 """
 
 import io
@@ -31,15 +31,15 @@ class Table(NamedTuple):
     """The rows of a table that are not blank."""
 
     cells: pl.DataFrame
-    rows: pl.Series  # Int64: the number of each row in its file, from 0; blank rows count
-    n_blank: int = 0
+    rows: pl.Series  # Int64: row numbers in the file, from 0; blank rows are counted
+    n_blank: int = 0  # number of blank rows that were left out
 
 
 def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield the number and the cells of columns for each row, in the file's order; cells of text and Excel are texts.
+    """Yield (row number from 0, cells of the columns) of a table, in the file's order.
 
-    Raises DatasetError if one column is named for two purposes, the file cannot be read or lacks a column; in the last
-    case the message ends in `hint`.
+    Cells of CSV, TSV and Excel files are texts or None. Raises DatasetError if `columns` has a name twice, or if the
+    file cannot be read or lacks a column; in the last case the message ends in `hint`.
     """
     if ending(path) == JSON_LINES:
         _require_distinct(path, columns)
@@ -52,12 +52,12 @@ def read_rows(path: Path, columns: Sequence[str], hint: str) -> Iterator[tuple[i
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Return columns of a table that is no file of JSON lines, in the given order. Raises as read_rows does."""
+    """Read columns of a table in any format except JSON lines, in the given order. Raises as read_rows does."""
     return _read_table(path, ending(path), columns, "").cells
 
 
 def read_parquet(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Return columns of a file that is Parquet, or Arrow by its suffix, whatever it is called. Raises as read_rows."""
+    """Read columns of a file as Arrow if its suffix is .arrow, else as Parquet. Raises as read_rows does."""
     return _read_table(path, ".arrow" if path.suffix == ".arrow" else ".parquet", columns, "").cells
 
 
@@ -65,7 +65,7 @@ def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> T
     _require_distinct(path, columns)
     form = _form(path, suffix)
     names, read, first_rows, _ = _opened(path, form)
-    if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two would be lost
+    if repeated := [name for name in columns if names.count(name) > 1]:  # one of the two columns would be lost
         raise DatasetError(f"{path} has several columns {repeated[0]!r}. Give each its own name.")
     with _reading(path, form.kind, form.hint):
         if not {*columns} <= {*names} and first_rows is not None and is_headerless(names, first_rows):
@@ -76,7 +76,10 @@ def _read_table(path: Path, suffix: str, columns: Sequence[str], hint: str) -> T
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Return all columns of a table, one that no ending names as Parquet. Raises DatasetError if it cannot be read."""
+    """Read all columns of a table; a file with an unknown ending is read as Parquet.
+
+    Raises DatasetError if it cannot be read.
+    """
     if ending(path) == JSON_LINES:
         rows = [row for _, row in json_rows(path)]
         with _reading(path, "JSON lines of equal columns", "Write it again."):
@@ -88,25 +91,28 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
-    """Return columns of a Parquet file too large to be read at once. Raises as read_columns does.
+    """Scan columns of a Parquet file that is too large to be read at once. Raises DatasetError for a missing column.
 
-    Its header is checked and its rows are not: only for files whose source is known.
+    The schema is checked and the rows are not, so this is only for files from a known source.
     """
     require_columns(column_names(path), columns, str(path), "")
     return scan_parquet(path).select(columns)
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the names of a table's columns; of JSON lines, the keys of the first row. Raises DatasetError."""
+    """Return the column names of a table; for JSON lines, the keys of the first row.
+
+    Raises DatasetError if the table cannot be read.
+    """
     if ending(path) == JSON_LINES:
         return next((list(row) for _, row in json_rows(path)), [])
     return _opened(path, _form(path, ending(path))).names
 
 
 def class_names(path: Path, column: str) -> list[str]:
-    """Return the names of the numbers 0, 1, ... in a column of Parquet or Arrow, as the package `datasets` writes them.
+    """Return the names of the labels 0, 1, ... of a column, from the metadata that the package `datasets` writes.
 
-    Other columns and other files have none.
+    Only Parquet and Arrow files have such metadata. Without names for the column, return an empty list.
     """
     if ending(path) not in (".parquet", ".arrow"):
         return []
@@ -122,12 +128,12 @@ def class_names(path: Path, column: str) -> list[str]:
 
 
 def ending(path: Path) -> str:
-    """Return the ending of a table's name that tells its format, in lower case: ".csv" for X.CSV.gz."""
+    """Return the suffix of a table's file name that tells its format, in lower case: ".csv" for X.CSV.gz."""
     return _uncompressed(path).suffix.lower()
 
 
 def table_stem(path: Path) -> str:
-    """Return the name of a file without the endings of its format and its compression."""
+    """Return the file name without the suffixes of format and compression."""
     return _uncompressed(path).stem
 
 
@@ -136,29 +142,38 @@ def _uncompressed(path: Path) -> Path:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a path is a file with the ending of a table."""
+    """Return whether a path is a file with the suffix of a table format."""
     return ending(path) in SUFFIXES and path.is_file()
 
 
 def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table with this stem in a folder, of several the one whose ending is first in SUFFIXES, or None."""
+    """Return the table with this stem in a folder, or None; among several, the table whose suffix is first in SUFFIXES.
+    """
     found = (path for path in folder.glob("*") if table_stem(path) == stem and is_table(path))
     return min(found, key=lambda path: (SUFFIXES.index(ending(path)), path.name), default=None)
 
 
 def read_texts(path: Path, columns: Sequence[str], hint: str, *, structured: Collection[str | None] = ()) -> Table:
-    """Return columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
+    """Read columns of a table as texts: numbers and truth values as JSON writes them, missing cells as null.
 
-    Numbers of Arrow and Parquet that are whole have no fraction, since a missing cell makes fractions of whole numbers
-    in some programs. Lists and objects, which only cells of the `structured` columns may be, are written as JSON.
+    A float with a whole value is written without a fraction, because some programs convert a column of whole numbers
+    to floats if a cell is missing. Lists and objects are allowed only in the `structured` columns, and are written as
+    JSON.
 
-    Raises DatasetError if it lacks one or has no rows, is unreadable, or has cells of several kinds in a column.
+    Args:
+        path: the table.
+        columns: names of the columns.
+        hint: what to do about a missing column, for messages.
+        structured: columns whose cells may be lists and objects; None is ignored.
+
+    Raises DatasetError if the table cannot be read, lacks a column or has no rows, or if a column has cells of several
+    kinds.
     """
     if ending(path) != JSON_LINES:
         table = _read_table(path, ending(path), columns, hint)
         if table.cells.height and {*table.cells.dtypes} == {pl.String()}:
             return table
-        # By its shortest text, as 1.1 in 32 bits is 1.100000023841858 in 64.
+        # Convert floats through their shortest text: the 32-bit number 1.1 would be 1.100000023841858 in 64 bits.
         shortest = cs.float().cast(pl.String).cast(pl.Float64).fill_nan(None)
         rows = list(zip(table.rows, table.cells.with_columns(shortest).iter_rows(), strict=True))
     else:
@@ -183,14 +198,14 @@ def read_texts(path: Path, columns: Sequence[str], hint: str, *, structured: Col
 
 
 def cell_text(cell: Any) -> str | None:
-    """Return a cell as a text: 1 and 1.0, which are one number, as "1"."""
+    """Return a cell as a text; the equal numbers 1 and 1.0 are both "1"."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))
     return cell if cell is None or isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
 
 
 def parsed(cell: object) -> Any:
-    """Return a text read as JSON, as CSV holds lists; a text that is not JSON, and any other value, unchanged."""
+    """Parse a text as JSON, the form of lists in CSV; return text that is not JSON, and other values, unchanged."""
     try:
         return parse_json(cell) if isinstance(cell, str) else cell
     except ValueError:
@@ -198,7 +213,7 @@ def parsed(cell: object) -> Any:
 
 
 def cell_kind(cell: Any, where: str) -> str:
-    """Return the kind of a cell. Raises DatasetError for lists, objects and numbers of more than 64 bits."""
+    """Return "text", "truth value" or "number". Raises DatasetError for other values and numbers of over 64 bits."""
     if isinstance(cell, str):
         return "text"
     if isinstance(cell, bytes):
@@ -216,11 +231,11 @@ def cell_kind(cell: Any, where: str) -> str:
 
 
 class _Opened(NamedTuple):
-    """A table whose columns are known, and whose rows are not read yet."""
+    """A table whose column names are known and whose rows are not read yet."""
 
     names: list[str]
-    read: Callable[[Sequence[str]], Table]  # rows with some of the columns
-    first_rows: Iterable[Sequence[str | None]] | None = None  # of a table of texts, whose names may be missing
+    read: Callable[[Sequence[str]], Table]  # reads the given columns of all rows
+    first_rows: Iterable[Sequence[str | None]] | None = None  # for text tables and sheets, whose header may be missing
     metadata: Mapping[bytes, bytes] = {}
 
 
@@ -231,11 +246,11 @@ def _open_delimited(path: Path, content: bytes) -> _Opened:
 
 
 def _read_delimited(names: Sequence[str], rows: Iterator[list[str]], columns: Sequence[str]) -> Table:
-    """Read a table of text; empty cells are null."""
+    """Read columns of a text table; empty cells are null."""
     places = {name: names.index(name) for name in columns}
     schema = {"": pl.Int64(), **dict.fromkeys(columns, pl.String())}
     frames, n_rows = [pl.DataFrame(schema=schema)], 0
-    # Some rows at a time, as texts take a fraction of the memory in a frame.
+    # Read blocks of rows, because texts need far less memory in a frame than as Python strings.
     while some := list(islice(rows, _ROWS_PER_FRAME)):
         filled = [(number, row) for number, row in enumerate(some, n_rows) if any(map(str.strip, row))]
         cells = {name: [row[place] or None for _, row in filled] for name, place in places.items()}
@@ -246,7 +261,7 @@ def _read_delimited(names: Sequence[str], rows: Iterator[list[str]], columns: Se
 
 
 SHEET_S = 120
-"""Processor time for a sheet: a million rows take some seconds."""
+"""Limit of processor time for reading a sheet, in seconds; a million rows need some seconds."""
 
 _READ_SHEET = """
 import sys, fastexcel, pyarrow
@@ -256,11 +271,12 @@ with pyarrow.ipc.new_stream(sys.stdout.buffer, sheet.schema) as stream:
 """
 
 
-@lru_cache(maxsize=1)  # a table is read several times: its names, its labels, its rows
+@lru_cache(maxsize=1)  # a table is read several times: for its names, its labels and its rows
 def _sheet(content: bytes) -> pl.DataFrame:
-    """Read the first sheet of an Excel file, names of columns included; numbers as Excel stores them.
+    """Read the first sheet of an Excel file as texts, column names included; numbers as Excel stores them.
 
-    With limits, because its reader makes a rectangle of all cells up to the last row and the last column.
+    Reading runs in a process with limits, because the reader builds a rectangle of all cells up to the last row and the
+    last column.
     """
     return _to_polars(pa.ipc.open_stream(run_limited(_READ_SHEET, content, seconds=SHEET_S)).read_all())
 
@@ -278,7 +294,7 @@ def _open_sheet(_path: Path, content: bytes) -> _Opened:
 
 
 def _open_arrow(_path: Path, content: bytes) -> _Opened:
-    """Open an Arrow file, or a stream, as the package `datasets` writes."""
+    """Open an Arrow file or an Arrow stream; the package `datasets` writes streams."""
     file = (pa.ipc.open_file if content[:6] == b"ARROW1" else pa.ipc.open_stream)(io.BytesIO(content))
     return _typed(file.schema, lambda columns: file.read_all().select(columns))
 
@@ -289,7 +305,7 @@ def _open_parquet(_path: Path, content: bytes) -> _Opened:
 
 
 def _typed(schema: pa.Schema, read: Callable[[Sequence[str]], pa.Table]) -> _Opened:
-    """Return a table of typed columns, none of whose rows is blank."""
+    """Return a table with typed columns, in which no row counts as blank."""
 
     def numbered(columns: Sequence[str]) -> Table:
         cells = _to_polars(read(columns))
@@ -299,18 +315,18 @@ def _typed(schema: pa.Schema, read: Callable[[Sequence[str]], pa.Table]) -> _Ope
 
 
 def _to_polars(table: pa.Table) -> pl.DataFrame:
-    """Convert a checked table. Metadata of columns goes, as other programs keep bytes in it."""
-    table.validate(full=True)  # texts are UTF-8, and offsets lie within their buffers
+    """Check an Arrow table and convert it, without column metadata, in which other programs store arbitrary bytes."""
+    table.validate(full=True)  # checks that texts are UTF-8 and offsets lie within their buffers
     schema = pa.schema([field.remove_metadata() for field in table.schema])
     _require_utf8_names(schema)
     frame = pl.from_arrow(table.cast(schema))
     assert isinstance(frame, pl.DataFrame), "a table has columns"
-    pa.default_memory_pool().release_unused()  # what decoding took, which the pool would keep
+    pa.default_memory_pool().release_unused()  # the memory of decoding, which the pool would keep
     return frame
 
 
 def _require_utf8_names(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError for names and metadata, of any depth, that are no UTF-8: Polars panics at them."""
+    """Raise UnicodeError for names and metadata, at any depth, that are not UTF-8, because Polars panics at them."""
     for field in fields:
         for text in (field.name.encode(), *(text for pair in (field.metadata or {}).items() for text in pair)):
             text.decode()
@@ -318,13 +334,13 @@ def _require_utf8_names(fields: Iterable[pa.Field]) -> None:
 
 
 _ROWS_PER_FRAME = 65_536
-_HEADER_ROWS = 1000  # of a table whose first row may be data
+_HEADER_ROWS = 1000  # number of rows with which a header is compared, to detect a missing header
 
 
 class _Form(NamedTuple):
-    """How to read a format."""
+    """A table format and the function that opens it."""
 
-    kind: str  # for messages, as the hint
+    kind: str  # name of the format; kind and hint are for messages
     hint: str
     open: Callable[[Path, bytes], _Opened]
 
@@ -338,7 +354,7 @@ _FORMS = {
     ".parquet": _Form("Parquet", "Write it again.", _open_parquet),
 }
 SUFFIXES = (".csv", ".tsv", JSON_LINES, ".xlsx", ".arrow", ".parquet")
-"""Endings of tables, in the order in which a folder is searched."""
+"""Suffixes of table files, in the order in which a folder is searched."""
 
 
 def _form(path: Path, suffix: str) -> _Form:
@@ -358,7 +374,7 @@ def _opened(path: Path, form: _Form) -> _Opened:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file, without its compression, whatever it is called."""
+    """Return the decompressed bytes of a file; compression is detected from the first bytes, not the name."""
     content = read_bytes(path)
     for start, codec in _COMPRESSIONS.items():
         if content.startswith(start):
@@ -371,15 +387,15 @@ def _content(path: Path) -> bytes:
 
 
 MAX_UNCOMPRESSED = 4 * 2**30
-"""Bytes of a compressed table, because a few bytes can stand for very many."""
+"""Maximum number of bytes of a decompressed table, because a small file can decompress to a very large one."""
 
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-"""First bytes of files, and how they are compressed."""
+"""First bytes of a compressed file -> codec."""
 
 
 @contextmanager
 def _reading(path: Path, kind: str, hint: str) -> Iterator[None]:
-    """Convert the errors of all readers to DatasetError."""
+    """Convert the errors of readers, Polars panics included, to DatasetError."""
     try:
         yield
     except BaseException as error:
@@ -391,9 +407,13 @@ def _reading(path: Path, kind: str, hint: str) -> Iterator[None]:
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the cells of each row. Read without Polars, which turns numbers among texts into texts."""
+    """Yield the row numbers from 0 and the cells of JSON lines, without blank lines.
+
+    Polars is not used, because it converts numbers in a column of texts to texts. Raises DatasetError, naming the row,
+    for a line that is not a JSON object or has a key twice.
+    """
     try:
-        # Lines end in a newline alone: a JSON text may hold other separators, such as U+2028.
+        # Only "\n" ends a line: a JSON text may contain other line separators, such as U+2028.
         lines = _content(path).decode("utf-8-sig").split("\n")
     except (OSError, ValueError, pa.ArrowException) as error:
         what = reason(error) if isinstance(error, OSError) else error
@@ -440,7 +460,7 @@ def _require_distinct(path: Path, columns: Sequence[str]) -> None:
 
 
 def require_columns(present: Iterable[str], columns: Sequence[str], where: str, hint: str) -> None:
-    """Raise DatasetError, which ends in `hint`, for a column that the table `where` has not."""
+    """Raise DatasetError, which ends in `hint`, if the table `where` lacks any of `columns`."""
     if missing := [name for name in columns if name not in present]:
         if missing[0].strip() in map(str.strip, present):
             hint = "The two differ in spaces: write the name as the table has it."
