@@ -310,7 +310,7 @@ class JsonObject(dict[str, Any]):
 
 
 def read_json(path: Path) -> JsonObject:
-    """Read the JSON object in a file. Raises DatasetError if there is none, or if a key occurs twice at the top level."""
+    """Read the JSON object in a file. Raises DatasetError if there is none, or if a top-level key occurs twice."""
     hint = "If it is a table, write it as JSON lines: an object for each row, in a file that ends in .jsonl."
     content = read_object(path, DatasetError, hint, json.JSONDecoder(object_pairs_hook=JsonObject))
     assert isinstance(content, JsonObject), "by the decoder"

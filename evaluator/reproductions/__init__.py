@@ -1,4 +1,4 @@
-"""Recompute published tables from released results, with one package for each paper, imported only when it is used."""
+"""Recompute published tables from released results. Every paper has a package, which is imported when it is used."""
 
 from functools import partial
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Define what a reproduction of published tables is, and run it."""
+"""Define the reproduction of a paper's tables, and run it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,32 +15,34 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 Tables = Mapping[str, "pl.DataFrame"]
-"""Recomputed tables by name."""
+"""File name of a table, without suffix -> recomputed table."""
 
 
 class ReleasedFile(NamedTuple):
     """A Parquet file of the released results."""
 
-    name: str  # "results.parquet"
-    about: str  # what a row is, and the file of the authors it was made from
-    columns: Mapping[str, "pl.DataType"]  # that it must have; whole numbers may be of any width
+    name: str  # file name, for example "results.parquet"
+    about: str  # meaning of a row, and the authors' file from which this file was made
+    # Required columns and their types; Int64 allows integers of any width, and String allows Categorical.
+    columns: Mapping[str, "pl.DataType"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A paper whose published tables are recomputed from the results that its authors released.
+    """The functions and texts that recompute a paper's published tables from the results that its authors released.
 
-    `recompute` takes what `read` returns. Its result has `tables`, by the names of their files.
+    The result of `read` is the argument of `recompute`. The result of `recompute` has an attribute `tables` (Tables)
+    and is the argument of the other functions.
     """
 
     title: str  # authors, year, and the recomputed tables
     source: str  # repository of the released results, or the paper
-    files: tuple[ReleasedFile, ...] = ()  # that the data folder must have; none: the results are in the package
-    read: Callable[[Path], Any]  # checks columns and rows; raises DatasetError. Without files its argument is not used
+    files: tuple[ReleasedFile, ...] = ()  # files that the data folder must have; empty: the package has the results
+    read: Callable[[Path], Any]  # reads and checks the data folder; raises DatasetError. Without files, ignores it
     recompute: Callable[[Any], Stage[Any]]
-    summary_lines: Callable[[Any], Iterator[str]]  # shown in a terminal
+    summary_lines: Callable[[Any], Iterator[str]]  # lines to print in a terminal
 
-    # Of the page:
+    # Content of the page:
     kicker: str
     heading: str
     subject: Callable[[Any], str]
@@ -48,12 +50,19 @@ class Reproduction:
 
 
 def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage[Any]:
-    """Recompute a paper's tables and write OUT/tables/*.parquet, the same as *.csv, and OUT/report.html.
+    """Recompute a paper's tables; write OUT/tables/*.parquet, the same tables as *.csv, and OUT/report.html.
 
-    Equal input files give equal output, byte for byte. Raises DatasetError for files that are missing or have other
-    columns or rows, before OUT is made, and ConfigError where a data folder is missing or not needed.
+    Equal input files give equal output, byte for byte.
+
+    Args:
+        reproduction: the paper.
+        data: folder of the released results; None if the package has them.
+        out: folder of the results.
+
+    Raises, before OUT is made, DatasetError for files that are missing or have unexpected columns or rows, and
+    ConfigError if a data folder is missing or not needed.
     """
-    from evaluator.report.page import Header, write_page  # here, because the command line lists papers without pages
+    from evaluator.report.page import Header, write_page  # imported here: the command line lists papers without pages
 
     if (data is None) == bool(reproduction.files):
         needed = "needs the folder of the released results" if reproduction.files else "has its data in the package"
@@ -76,7 +85,7 @@ def reproduce(reproduction: Reproduction, data: Path | None, out: Path) -> Stage
 
 
 def text_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield a line for each row of a table, for a terminal: the first column on the left, the others on the right."""
+    """Yield one line per row of a table, for a terminal; the first column is left-aligned, others are right-aligned."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for name, *cells in texts:
@@ -84,7 +93,7 @@ def text_table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
 
 
 def require_values(path: Path, file: ReleasedFile, rows: "pl.LazyFrame") -> None:
-    """Raise DatasetError for a column of another type than the released file has, and for one with missing values."""
+    """Raise DatasetError for a column whose type is not that of the released file, or that has missing values."""
     for name, dtype in rows.collect_schema().items():
         if not _is_of(dtype, file.columns[name]):
             raise DatasetError(f"{path}: column {name!r} must be {file.columns[name]} and is {dtype}.")
@@ -94,7 +103,7 @@ def require_values(path: Path, file: ReleasedFile, rows: "pl.LazyFrame") -> None
 
 
 def _is_of(dtype: Any, expected: Any) -> bool:
-    import polars as pl  # here, because the command line lists papers without it
+    import polars as pl  # imported here: the command line lists papers without Polars
 
     if isinstance(dtype, pl.List) and isinstance(expected, pl.List):
         return _is_of(dtype.inner, expected.inner)
@@ -103,7 +112,7 @@ def _is_of(dtype: Any, expected: Any) -> bool:
 
 
 def require_files(reproduction: Reproduction, folder: Path) -> None:
-    """Raise DatasetError, with the needed files and where they were released, if one is missing."""
+    """Raise DatasetError if a file of the released results is missing; the message lists the files and their source."""
     missing = [file.name for file in reproduction.files if not (folder / file.name).is_file()]
     if missing:
         needed = "\n".join(

@@ -1,4 +1,4 @@
-"""Transcribe printed tables as cells, judge each cell by its recomputed number, and show both on a paper's page."""
+"""Transcribe printed tables as cells, compare every cell with its recomputed number, and show both on a page."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
@@ -11,34 +11,37 @@ from evaluator.report.table import Column, Row, Table, marked, number, text_colu
 from evaluator.schemas import declare
 
 Verdict = Literal["equal", "within rounding", "differs", "not in the data", "not printed"]
-"""`equal`: to the printed decimals. `within rounding`: different, but the rounding of the released numbers from which
-the cell is computed can be the reason."""
+"""Result of the comparison of a printed cell with its recomputed number.
+
+`equal`: equal to the printed decimals. `within rounding`: different, but the rounding of the released numbers from
+which the cell is computed can be the reason. `not in the data`: the number cannot be recomputed. `not printed`: the
+transcription has no number."""
 
 TOLERANCE = 1e-9
-"""Floating-point error of a recomputed number; it matters for a number halfway between two printed ones."""
+"""Allowance for floating-point errors in a recomputed number, which matter halfway between two printed values."""
 
 CELL = ["table", "row", "column"]
 PRINTED = declare(
-    table=pl.String(),  # its number in the paper, or the section of a number in the text
+    table=pl.String(),  # number of the table in the paper; for a number in the text, its section
     row=pl.String(),
     column=pl.String(),
-    published=pl.Float64(),  # percentages as shares; null where there is no number
-    decimals=pl.Int64(),  # as printed
+    published=pl.Float64(),  # printed number, percentages as shares; null where no number is printed
+    decimals=pl.Int64(),  # number of decimals of `published`
 )
-JUDGED = pl.Schema({"verdict": pl.String(), "note": pl.String()})  # Verdict
+JUDGED = pl.Schema({"verdict": pl.String(), "note": pl.String()})  # a Verdict, and an explanation
 
 
-VERDICTS = {
-    "equal": "equal",  # to the printed decimals
+VERDICTS = {  # column of COUNTS -> Verdict
+    "equal": "equal",
     "within_rounding": "within rounding",
     "differ": "differs",
     "not_in_data": "not in the data",
-    "not_printed": "not printed",  # recomputed, but missing in the transcription
+    "not_printed": "not printed",
 }
 COUNTS = pl.Schema({"table": pl.String(), "n_printed": pl.Int64(), **dict.fromkeys(VERDICTS, pl.Int64())})
 
 MARKS = {"within rounding": "≈ ", "differs": "≠ "}
-"""Verdict on a printed number -> its mark; others have none."""
+"""Verdict -> mark in front of the recomputed number; other verdicts have no mark."""
 
 
 class PrintedTable(NamedTuple):
@@ -47,21 +50,21 @@ class PrintedTable(NamedTuple):
     number: str
     title: str
     columns: Sequence[str]
-    body: str  # a line for each row: its name, then a number for each column; "?" or "n/a" where there is none
+    body: str  # one line per row: name of the row, then a number per column, or "?" or "n/a" for a missing number
 
 
 def printed(package: str) -> dict[str, Any]:
-    """Return the content of a paper's assets/printed.toml."""
+    """Return the content of assets/printed.toml in the package of a paper."""
     return shipped_toml(f"evaluator.reproductions.{package}", "printed")
 
 
 def printed_tables(package: str) -> tuple[PrintedTable, ...]:
-    """Return the tables of a paper in printed order, as its package has them in assets/printed.toml."""
+    """Return the tables of a paper, in printed order, from assets/printed.toml."""
     return tuple(PrintedTable(**table) for table in printed(package)["tables"])
 
 
 def printed_cells(tables: Iterable[PrintedTable], *, decimals: int) -> pl.DataFrame:
-    """Return every cell of printed tables in printed order, PRINTED; a cell without a number gets `decimals`."""
+    """Return the cells of printed tables, in printed order, as PRINTED; cells without a number get `decimals`."""
     cells = []
     for table in tables:
         for line in table.body.strip().splitlines():
@@ -72,7 +75,7 @@ def printed_cells(tables: Iterable[PrintedTable], *, decimals: int) -> pl.DataFr
 
 
 def _parsed(value: str, decimals: int) -> tuple[float | None, int]:
-    """Return a printed number, a percentage as a share, and its decimals."""
+    """Return a printed number and its number of decimals, after conversion of a percentage to a share."""
     if value in ("?", "n/a"):
         return None, decimals
     decimals = len(value.rstrip("%").partition(".")[2])
@@ -82,12 +85,15 @@ def _parsed(value: str, decimals: int) -> tuple[float | None, int]:
 
 
 def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFrame:
-    """Join printed cells with recomputed ones and add a Verdict, in printed order.
+    """Join printed cells with recomputed numbers, in printed order, and add the column verdict.
 
     Args:
         printed: PRINTED.
-        recomputed: table, row, column, recomputed (NaN where it is undefined), and input_reach, the largest error of
-            `recomputed` from the rounding of released numbers.
+        recomputed: columns table, row, column, recomputed (NaN where undefined), and input_reach, the largest error of
+            `recomputed` that the rounding of released numbers can cause.
+
+    Returns:
+        The columns of both; `recomputed` is null where it is undefined or missing.
     """
     cells = printed.join(recomputed, on=CELL, how="left", maintain_order="left")
     value, published = pl.col("recomputed"), pl.col("published")
@@ -101,12 +107,12 @@ def with_verdicts(printed: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFra
         (difference <= half_unit + pl.col("input_reach"), "within rounding"),
         (pl.lit(True), "differs"),
     ]
-    verdict = pl.coalesce(pl.when(holds).then(pl.lit(name)) for holds, name in cases)  # the first that holds
+    verdict = pl.coalesce(pl.when(holds).then(pl.lit(name)) for holds, name in cases)  # the first case that holds
     return cells.with_columns(verdict=verdict).with_columns(value.fill_nan(None))
 
 
 def verdict_counts(cells: pl.DataFrame) -> pl.DataFrame:
-    """Return a row for each table of JUDGED cells, in printed order: COUNTS, the number of cells with each verdict."""
+    """Count the cells of every table by verdict, in printed order: COUNTS."""
     is_verdict = [(pl.col("verdict") == verdict).sum().alias(name) for name, verdict in VERDICTS.items()]
     by_table = cells.group_by("table", maintain_order=True)
     return by_table.agg(pl.col("published").count().alias("n_printed"), *is_verdict).cast(COUNTS)
@@ -120,16 +126,16 @@ COUNT_COLUMNS = [
 
 
 def section(anchor: str, title: str, *content: Block, subtitle: str = "", navigation: str = "") -> Section:
-    """Return a section of a paper's page, in the style of assets/page.css."""
+    """Return a section of a paper's page, with the style sheet assets/page.css."""
     style = "evaluator.reproductions:assets/page.css"
     return Section(anchor, title, content, subtitle=subtitle, navigation=navigation or title, style=style)
 
 
 def table_blocks(cells: pl.DataFrame) -> Iterator[Block]:
-    """Yield a paper's table, recomputed and as printed, and the notes that its cells share.
+    """Yield a paper's table, with recomputed and printed numbers, and a list of the notes on its cells.
 
     Args:
-        cells: PRINTED with recomputed and JUDGED, of one table.
+        cells: PRINTED, recomputed and JUDGED, for the cells of one table.
     """
 
     def recomputed(cell: Row) -> str:

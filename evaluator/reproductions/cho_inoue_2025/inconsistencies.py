@@ -1,4 +1,4 @@
-"""Find by program where the paper's four tables contradict each other, and what can have caused it."""
+"""Find where the four printed tables of Cho & Inoue 2025 contradict each other, and the possible causes."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ CELLS = pl.Schema({**PRINTED, "recomputed": pl.Float64(), "input_reach": pl.Floa
 FINDINGS = declare(
     kind=pl.String(),  # "unit" | "cell" | "block" | "equal values" | "heading" | "caption"
     table=pl.String(),
-    place=pl.String(),  # row and column
-    finding=pl.String(),  # one sentence
-    cause=pl.String(),  # or UNEXPLAINED
+    place=pl.String(),  # row, column, or both
+    finding=pl.String(),  # description in one sentence
+    cause=pl.String(),  # possible cause, or UNEXPLAINED
 )
 UNEXPLAINED = "unexplained"
 
@@ -29,23 +29,23 @@ Found: TypeAlias = tuple[str, str, str, str, str]
 """A row of FINDINGS."""
 
 COMPARABLE = ({"Contextual Bias", "Domain Bias"}, {"Template Robust.", "Sample Robust."})
-"""Measures of table 7 with one unit."""
+"""Groups of measures of table 7 with the same unit."""
 
 CHANCE_LEVEL = 0.05
-"""Equal values that chance gives with at least this probability are called chance."""
+"""If chance gives at least so many equal values with at least this probability, chance is their cause."""
 
 UNIT_CAUSES = {("%", 100): "percent in place of shares", ("/0.1", 10): "the slope is divided by 0.1"}
-"""End of a printed unit and factor -> cause."""
+"""Part of a printed unit, and factor between the tables -> cause."""
 
 PRINTED_TEXTS = printed("cho_inoue_2025")
-"""Headings of columns, and the table that each caption of the appendix names."""
+"""Printed column headings, and the number of the main table that every caption of the appendix names."""
 
 
 def findings(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
     """Return FINDINGS of all kinds.
 
     Args:
-        main, appendix: of published.printed_tables.
+        main, appendix: the cells of tables 2 and 3, and of tables 7 and 8, from published.printed_tables.
     """
     cells, pairs = judged_cells(main, appendix), _equal_pairs(main, appendix)
     found = [
@@ -61,7 +61,7 @@ def findings(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
 
 
 def judged_cells(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
-    """Return CELLS: every cell of tables 2 and 3 next to the cell of the appendix, in the main table's unit."""
+    """Compare every cell of tables 2 and 3 with the same cell of the appendix, in the unit of the main table: CELLS."""
     cells = _in_units(main, appendix)
     named = cells.select(
         row=ROW_NAME,
@@ -82,9 +82,10 @@ def judged_cells(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_units(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of the main text with those of the `appendix`, and `decimals` and `unit_factor` of each row.
+    """Join the cells of the main tables with the values of the appendix, and add `decimals` and `unit_factor`.
 
-    The factor is the power of ten nearest to the median ratio of a row's cells.
+    `unit_factor` is the power of ten nearest to the median ratio, main text to appendix, of the cells in a table row.
+    `decimals` is the largest number of decimals in the row.
     """
     key = ["model", "method", "measure"]
     others = appendix.select(*key, appendix="value")
@@ -96,7 +97,8 @@ def _in_units(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cause(cell: Mapping[str, Any], cells: pl.DataFrame, appendix: pl.DataFrame) -> str:
-    """Return why a printed cell differs: its digits were cut, or it is the value of another column or row."""
+    """Return why a printed cell differs: digits cut, another unit, the value of another column or row, or UNEXPLAINED.
+    """
     printed: float = abs(cell["value"])
     decimals, factor = cell["decimals"], cell["unit_factor"]
     units: float = 10.0**decimals
@@ -145,11 +147,12 @@ def _differing(cells: pl.DataFrame) -> Iterator[Found]:
 
 
 def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
-    """Return every two models with the same value in a row of a table, where the appendix does not say so already.
+    """Return the pairs of models with the same value in a row of a table, one row per pair and table row.
 
-    `chance` is the probability that two models have the same digits if values are normal: 1 / (2 sqrt(pi) s), with
-    the standard deviation s of the row in units of the last digit. In a `block`, at least two rows are equal that
-    chance makes equal in less than one case of a hundred.
+    A pair in the main tables counts only if the appendix lacks at least one of the two cells. `chance` is the
+    probability that two models have the same digits if values are normally distributed: 1 / (2 sqrt(pi) s), with the
+    standard deviation s of the row in units of the last digit. `is_block` is true if two models have equal values in
+    at least two rows of a method in which chance is below 0.01. `is_neighbour` is true for adjacent columns.
     """
     columns = [*ROW, "model", "value", "decimals", "is_new"]
     of_main = _in_units(main, appendix).with_columns(is_new=pl.col("appendix").is_null())
@@ -171,7 +174,12 @@ def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
 
 
 def _blocks(pairs: pl.DataFrame, parameters: Mapping[str, float]) -> Iterator[Found]:
-    """Yield the pairs of models that share several values of a method, which chance does not give."""
+    """Yield the pairs of models with equal values in several rows of a method, which chance does not explain.
+
+    Args:
+        pairs: as _equal_pairs returns.
+        parameters: model -> number of parameters in its column heading, in billions.
+    """
     for (table, method, model, other), rows in pairs.filter("is_block").group_by(*BLOCK, maintain_order=True):
         text = f"{model} and {other} have the same values in {rows.height} rows{f' of {method}' if method else ''}."
         is_same = parameters[str(model)] == parameters[str(other)]
@@ -180,7 +188,7 @@ def _blocks(pairs: pl.DataFrame, parameters: Mapping[str, float]) -> Iterator[Fo
 
 
 def _equal_values(pairs: pl.DataFrame) -> Iterator[Found]:
-    """Yield other equal values of two models, and how many of them chance gives."""
+    """Yield the other equal values of two models, and how many of them are expected by chance."""
     others = pairs.filter(~pl.col("is_block")).group_by("table", "name", "is_neighbour", maintain_order=True)
     for (table, name, is_neighbour), rows in others:
         n_models, chance = rows.select("n_models", "chance").row(0)
@@ -193,10 +201,10 @@ def _equal_values(pairs: pl.DataFrame) -> Iterator[Found]:
 
 
 def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
-    """Yield models with the same value in two rows of one measure, and how many of them chance gives.
+    """Yield the models with the same value in two rows of comparable measures, and how many are expected by chance.
 
-    The difference of two rows is taken for normal: with mean m and standard deviation s over n models, in units of the
-    last digit, n exp(-(m / s)^2 / 2) / (s sqrt(2 pi)) models are expected to have a difference of 0.
+    The difference of two rows is assumed to be normal: with mean m and standard deviation s over n models, in units of
+    the last digit, n exp(-(m / s)^2 / 2) / (s sqrt(2 pi)) models are expected to have a difference of 0.
     """
     for (table,), rows in appendix.group_by("table", maintain_order=True):
         wide = rows.with_columns(name=ROW_NAME).pivot("name", index="model", values="value")
@@ -217,18 +225,18 @@ def _equal_rows(appendix: pl.DataFrame) -> Iterator[Found]:
 
 
 def _by_chance(n: int, expected: float) -> str:
-    """Return the cause of n equal values where a Poisson number with mean `expected` is expected."""
+    """Return the cause of n equal values: chance, if a Poisson variable with mean `expected` easily reaches n."""
     if pdtrc(n - 1, expected) >= CHANCE_LEVEL:
         return f"chance, of which {expected:.2g} are expected"
     return f"{UNEXPLAINED}, for {expected:.2g} are expected by chance"
 
 
 def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
-    """Yield columns whose headings differ between the tables in the star, the name or the number of parameters."""
+    """Yield the columns whose headings differ between the tables, in the star or the name of the model."""
     models = appendix.sort("order")["model"].unique(maintain_order=True).to_list()
     printed_headings = PRINTED_TEXTS["headings"]
     of_main = dict(zip(main["model"].unique(maintain_order=True), printed_headings["main"], strict=False))
-    if len(models) != len(printed_headings["8"]):  # other models than the paper's
+    if len(models) != len(printed_headings["8"]):  # the models are not those of the paper
         return
     for place, model in enumerate(models):
         headings = {f"table {table}": printed_headings[table][place] for table in ("7", "8")}
@@ -246,7 +254,7 @@ def _headings(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
 
 
 def _captions(main: pl.DataFrame, appendix: pl.DataFrame) -> Iterator[Found]:
-    """Yield tables of the appendix that augment another table than their caption says."""
+    """Yield the tables of the appendix whose caption names the wrong main table."""
     augmented: dict[str, int] = PRINTED_TEXTS["augmented"]
     for number, named in augmented.items():
         measures = set(appendix.filter(table=int(number))["measure"])

@@ -1,4 +1,4 @@
-"""Write the page of StaICC's recomputed figures, tested sentences and compared tables."""
+"""Write the page of the StaICC paper: recomputed figures, tested sentences and compared tables."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ FIGURES = {
 
 
 def published_sections(recomputed: recompute.Recomputed) -> Iterator[Section]:
-    """Yield the tested sentences, the tables against each other, and the figures."""
+    """Yield the sections of the page: tested sentences, contradictions between tables, and figures."""
     tables = recomputed.tables
     yield section("sentences", "The paper's sentences, tested", TEXTS["sentences_note"], *_sentences(tables))
     table = Table(tables["findings"], FINDINGS, caption=TEXTS["findings_caption"], data={"table": "findings"})
@@ -51,7 +51,7 @@ def published_sections(recomputed: recompute.Recomputed) -> Iterator[Section]:
 
 
 def _sentences(tables: Tables) -> Iterator[Block]:
-    """Yield a table with a row for each sentence, and a folded one with a row for each quantity."""
+    """Yield a table with one row per sentence, and a folded table with one row per quantity."""
     key, results = ["section", "sentence"], tables["sentences"]
     rows = [
         {"section": section, "sentence": sentence}
@@ -98,7 +98,7 @@ def _in_words(quantity: str) -> str:
 
 
 def _panels(recomputed: recompute.Recomputed, figure: int) -> Iterator[Panel]:
-    """Yield the panels of a figure, each with the slopes of its line."""
+    """Yield the panels of a figure; their captions give the slopes of the fitted lines."""
     lines = recomputed.tables["lines"].filter(figure=figure)
     for (method, metric), rows in lines.group_by("method", "metric", maintain_order=True):
         points = recomputed.points.filter(figure=figure, method=method, metric=metric)

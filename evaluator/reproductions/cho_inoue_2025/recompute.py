@@ -1,8 +1,7 @@
-"""Recompute what the StaICC paper says of its printed tables, and compare the tables with each other.
+"""Recompute figures of the StaICC paper from its printed tables, and test its sentences about the results.
 
-Test the sentences that the StaICC paper writes about its results.
-
-Recompute the slopes of figures 4, 5 and 7 of StaICC and the rank correlations of figure 8, with intervals.
+Figures 4, 5 and 7 give slopes over model size, figure 8 gives rank correlations, all with intervals. The printed tables
+are also compared with each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,18 +30,18 @@ from evaluator.suites.staicc.published import METHODS, METRICS, figure_points, p
 
 
 class Counted(NamedTuple):
-    """Which models are counted, and how."""
+    """A way to count models: which models are included, and whether their errors are clustered."""
 
     name: str
-    by_family: bool = False  # errors are clustered by family
-    with_awq: bool = True
+    by_family: bool = False  # whether errors are clustered by model family
+    with_awq: bool = True  # whether models with AWQ quantisation are included
 
     def models(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of the counted models."""
         return rows if self.with_awq else rows.filter(~pl.col("is_awq"))
 
     def clusters(self, rows: pl.DataFrame) -> Sequence[str] | None:
-        """Return the clusters of counted models."""
+        """Return the cluster of every row, or None if models are independent."""
         return rows["family"].to_list() if self.by_family else None
 
 
@@ -53,11 +52,11 @@ QUANTITY = {
     "n_models": pl.Int64(),
     **ESTIMATE,
     "p_value": pl.Float64(),
-    "p_holm": pl.Float64(),  # over the n_tests of the figure or sentence, counted in the same way
+    "p_holm": pl.Float64(),  # p-value after Holm's correction for the n_tests of the same figure or sentence
     "n_tests": pl.Int64(),
 }
-LINES = declare(  # least-squares lines over log10 of the number of parameters; values are slopes
-    figure=pl.Int64(),  # 4 (and the other metrics of vanilla) | 5 (accuracy minus that of vanilla) | 7
+LINES = declare(  # least-squares lines over log10 of the number of parameters; `value` is the slope
+    figure=pl.Int64(),  # 4 (also the other metrics of vanilla) | 5 (accuracy minus accuracy of vanilla) | 7
     method=pl.String(),
     metric=pl.String(),
     **QUANTITY,
@@ -67,7 +66,7 @@ CORRELATIONS = pl.Schema({"a": pl.String(), "b": pl.String(), **QUANTITY})  # fi
 
 
 def figure_lines(points: pl.DataFrame) -> pl.DataFrame:
-    """Return LINES of published.figure_points, in the order of the paper's tables."""
+    """Fit the lines of published.figure_points; return LINES, in the order of the paper's tables."""
     key, rows = ["figure", "method", "metric"], []
     for counted in COUNTED:
         for place, of_line in counted.models(points).group_by(key, maintain_order=True):
@@ -79,13 +78,13 @@ def figure_lines(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def wide_metrics(counted: Counted) -> pl.DataFrame:
-    """Return a row for each counted model: family, n_parameters, and a column for each metric under vanilla."""
+    """Return one row per counted model: order, model, family, n_parameters, and a column per metric under vanilla."""
     vanilla = counted.models(published_results()).filter(method=REFERENCE_METHOD)
     return vanilla.pivot("metric", index=["order", "model", "family", "n_parameters"], values="value").sort("order")
 
 
 def figure_correlations() -> pl.DataFrame:
-    """Return CORRELATIONS of every two metrics, over models."""
+    """Return CORRELATIONS over models, for all pairs of metrics."""
     rows = []
     for counted in COUNTED:
         wide = wide_metrics(counted)
@@ -96,10 +95,14 @@ def figure_correlations() -> pl.DataFrame:
 
 
 def rank_estimate(a: Floats, b: Floats, clusters: Sequence[str] | None) -> Estimated:
-    """Return Spearman's rho with its interval.
+    """Return Spearman's rho with its interval and p-value.
 
-    Of independent points, the interval is Fisher's and the p-value that of Student's t. With clusters, rho is the slope
-    of the standardised ranks of a over those of b, with the errors of clusters.
+    For independent points, the interval is by Fisher's z and the p-value by Student's t. With clusters, rho is the
+    slope of the standardised ranks of a over the standardised ranks of b, with cluster-robust errors.
+
+    Args:
+        a, b: [n_models].
+        clusters: cluster of every model, or None for independent models.
     """
     if clusters is not None:
         return least_squares([standard_ranks(b)], standard_ranks(a), clusters).estimate()
@@ -110,18 +113,18 @@ def rank_estimate(a: Floats, b: Floats, clusters: Sequence[str] | None) -> Estim
 
 
 def standard_ranks(values: Floats) -> Floats:
-    """Return ranks with mean 0 and variance 1, ties at their average rank."""
+    """Return ranks, scaled to mean 0 and variance 1; ties have their average rank."""
     return np.asarray(zscore(rankdata(values)))
 
 
 def quantity(counted: Counted, n_models: int, found: Estimated) -> dict[str, object]:
-    """Return the columns QUANTITY but those of Holm's correction."""
+    """Return a row of QUANTITY without the columns of Holm's correction."""
     numbers = dict(zip(("value", "ci_low", "ci_high", "p_value"), found, strict=True))
     return {"counted": counted.name, "n_models": n_models, **numbers}
 
 
 def with_holm(rows: Iterable[dict[str, object]], schema: pl.Schema, *by: str) -> pl.DataFrame:
-    """Return the rows with p-values corrected over those of the same `by` that count models in the same way."""
+    """Return rows as a frame, with p-values corrected over the rows with the same values of `by` and `counted`."""
     group = ["counted", *by]
     frame = pl.DataFrame(list(rows), schema=schema)
     n_tests = pl.col("p_value").count().over(group).cast(pl.Int64)
@@ -129,10 +132,10 @@ def with_holm(rows: Iterable[dict[str, object]], schema: pl.Schema, *by: str) ->
 
 
 Expected = Literal["rises", "falls", "rises insignificantly", "falls insignificantly", "none", "weak"]
-"""What a sentence says of a quantity. `none`: not significantly different from 0; `weak`: between -WEAK and WEAK."""
+"""Claim of a sentence about a quantity. `none`: not significantly different from 0; `weak`: between -WEAK and WEAK."""
 
 WEAK = 0.4
-"""Correlations nearer to 0 are called weak: Schober et al. 2018, "Correlation Coefficients: Appropriate Use and
+"""Limit of the absolute value of weak correlations: Schober et al. 2018, "Correlation Coefficients: Appropriate Use and
 Interpretation", Anesthesia & Analgesia 126."""
 
 LEVEL = 0.05
@@ -153,41 +156,41 @@ FREQUENTLY_BEST = ("Hidden Calibration", "SA-ICL")
 
 
 class Recomputed(NamedTuple):
-    """The tables, and the points of the figures."""
+    """The recomputed tables, and the points of the figures."""
 
     tables: Tables
     points: pl.DataFrame  # published.figure_points
 
 
 class Sentence(NamedTuple):
-    """A sentence, and the quantities that test it."""
+    """A sentence of the paper, and the quantities that test it."""
 
     section: str
     text: str
     expected: Expected
-    quantities: Callable[[Recomputed], pl.DataFrame]  # quantity and QUANTITY, of LINES, CORRELATIONS or points
+    quantities: Callable[[Recomputed], pl.DataFrame]  # returns quantity and QUANTITY, from lines, correlations, points
 
 
 def slopes(figures: Recomputed, figure: int, *metrics: str) -> pl.DataFrame:
-    """Return the slopes of a figure over size, of these metrics or of all its methods."""
+    """Return the slopes of a figure over model size, for the given metrics and all methods of the figure."""
     lines = figures.tables["lines"].filter(pl.col("metric").is_in(metrics), figure=figure)
     name = pl.when(pl.col("method") == REFERENCE_METHOD).then("metric").otherwise("method")
     return lines.select(*QUANTITY, quantity=pl.format("slope of {}", name))
 
 
 def correlations(figures: Recomputed, *pairs: tuple[str, str]) -> pl.DataFrame:
-    """Return the rank correlations of these pairs of metrics."""
+    """Return the rank correlations of the given pairs of metrics."""
     wanted = pl.struct("a", "b").is_in([{"a": a, "b": b} for a, b in pairs])
     named = pl.format("ρ of {} and {}", "a", "b")
     return figures.tables["correlations"].filter(wanted).select(*QUANTITY, quantity=named)
 
 
 Estimates = Callable[[Recomputed, Counted], Iterator[tuple[str, int, Estimated]]]
-"""Yields name, number of models and value of quantities."""
+"""Function that yields name, number of models and estimate of quantities."""
 
 
 def contrasts(figures: Recomputed, estimates: Estimates) -> pl.DataFrame:
-    """Return quantities of a sentence's own, corrected for each other."""
+    """Return quantities that only one sentence needs, with Holm's correction among them."""
     found = [
         {"quantity": name} | quantity(counted, n_models, number)
         for counted in COUNTED
@@ -197,7 +200,7 @@ def contrasts(figures: Recomputed, estimates: Estimates) -> pl.DataFrame:
 
 
 def _curvature(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
-    """Yield the quadratic term of figure 4: a log-linear law has none."""
+    """Yield the quadratic term of figure 4, which is 0 under a log-linear law."""
     rows = counted.models(figures.points.filter(figure=4, metric="true_label_probability"))
     x = rows["x"].to_numpy() - rows["x"].mean()
     fit = least_squares([x, x**2], rows["value"].to_numpy(), counted.clusters(rows))
@@ -205,7 +208,7 @@ def _curvature(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int
 
 
 def _often_best(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
-    """Yield the share of table 2's models whose best method is one of two, minus the share of two among ten methods."""
+    """Yield the share of models in table 2 whose best method is in FREQUENTLY_BEST, minus the share by chance."""
     if counted.by_family:
         return
     accuracies = printed_tables()[1].filter(table=2)
@@ -220,7 +223,7 @@ def _often_best(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Est
 
 
 def _calibration_gain(figures: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
-    """Yield how much less calibration improves accuracy than other methods do, mean over models."""
+    """Yield the improvement of accuracy by calibration minus that by other methods, mean over models."""
     is_calibration = pl.col("method").is_in(CALIBRATIONS)
     gain = pl.col("value").filter(is_calibration).mean() - pl.col("value").filter(~is_calibration).mean()
     rows = counted.models(figures.points.filter(figure=5))
@@ -230,10 +233,11 @@ def _calibration_gain(figures: Recomputed, counted: Counted) -> Iterator[tuple[s
 
 
 def _stronger_with_ece(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
-    """Yield |rho| of a bias with ECE-1 minus |rho| of it with accuracy or macro-F1.
+    """Yield |rho| of a bias and ECE-1 minus |rho| of the bias and accuracy or macro-F1.
 
-    The difference of both correlations is the slope of the difference of both standardised ranks, each with the sign
-    of its correlation, over the ranks of the bias: its error takes into account that both are of the same models.
+    The difference of the two correlations is a slope: the standardised ranks of ECE-1 and of the metric, multiplied by
+    the signs of their correlations, are subtracted and regressed on the ranks of the bias. So its error takes into
+    account that both correlations are over the same models.
     """
     wide = wide_metrics(counted)
     for metric, bias in product(("accuracy", "macro_f1"), BIASES[:2]):
@@ -244,7 +248,7 @@ def _stronger_with_ece(_: Recomputed, counted: Counted) -> Iterator[tuple[str, i
 
 
 def _at_equal_size(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, Estimated]]:
-    """Yield the slope of accuracy over GLER, both in standardised ranks, with the ranks of size held."""
+    """Yield the slope of accuracy over GLER, in standardised ranks, adjusted for the ranks of model size."""
     wide = wide_metrics(counted)
     y, *x = (standard_ranks(wide[name].to_numpy()) for name in ("accuracy", "gler", "n_parameters"))
     yield "accuracy over gler at equal size", wide.height, least_squares(x, y, counted.clusters(wide)).estimate()
@@ -289,7 +293,7 @@ SENTENCES = (
 
 
 def sentence_results(figures: Recomputed) -> pl.DataFrame:
-    """Return SENTENCE_RESULTS: every quantity of every sentence, counted in every way, and whether it holds."""
+    """Test all sentences: SENTENCE_RESULTS, one row per sentence, quantity and way to count models."""
     results = []
     for section, text, expected, quantities in SENTENCES:
         about = {"section": pl.lit(section), "sentence": pl.lit(text), "expected": pl.lit(expected)}
@@ -298,7 +302,7 @@ def sentence_results(figures: Recomputed) -> pl.DataFrame:
 
 
 def _outcome(expected: Expected) -> pl.Expr:
-    """Return "holds", "does not hold", or "not shown" where the printed values are too few to tell."""
+    """Return "holds", "does not hold", or "not shown" where the printed values do not decide it."""
     is_significant, value = pl.col("p_holm") <= LEVEL, pl.col("value")
     if expected == "weak":
         holds = (pl.col("ci_low") > -WEAK) & (pl.col("ci_high") < WEAK)
@@ -319,7 +323,7 @@ def recompute(printed: tuple[pl.DataFrame, pl.DataFrame]) -> Stage[Recomputed]:
     """Compare the printed tables, fit the lines, correlate the metrics and test the sentences.
 
     Args:
-        printed: published.printed_tables.
+        printed: the cells of the appendix and of the main tables, from published.printed_tables.
     """
     yield Progress(stage="Recomputing", done=0, total=1, unit="papers")
     appendix, main = printed
@@ -336,7 +340,7 @@ def recompute(printed: tuple[pl.DataFrame, pl.DataFrame]) -> Stage[Recomputed]:
 
 
 def summary_lines(recomputed: Recomputed) -> Iterator[str]:
-    """Yield the sentences with their outcomes, then what the tables say against each other."""
+    """Yield the sentences with their outcomes, then the contradictions between tables."""
     for (section, text), rows in recomputed.tables["sentences"].group_by("section", "sentence", maintain_order=True):
         counted = (f"{one.name}: {outcome(rows.filter(counted=one.name)['outcome'])}" for one in COUNTED)
         yield f"{section}: {text} {'; '.join(counted)}."
@@ -345,7 +349,7 @@ def summary_lines(recomputed: Recomputed) -> Iterator[str]:
 
 
 def outcome(outcomes: pl.Series) -> str:
-    """Return the outcome of a sentence, given those of its quantities; "not tested" without any."""
+    """Return the outcome of a sentence, given the outcomes of its quantities; "not tested" without quantities."""
     n_holding = (outcomes == "holds").sum()
     if outcomes.n_unique() < 2:
         return str(outcomes[0]) if len(outcomes) else "not tested"

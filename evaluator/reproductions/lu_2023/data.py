@@ -1,4 +1,4 @@
-"""Read and check the released results of Lu et al. 2023, a folder of three Parquet files, and the printed tables."""
+"""Read and check the released results of Lu et al. 2023 (three Parquet files) and the printed tables."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,17 +13,19 @@ from evaluator.reproductions.cells import printed, printed_cells, printed_tables
 
 GPT3 = "GPT3-175B"
 GENERAL = ("accuracy", "acc. low PVI", "acc. high PVI", "PVI for TRUE", "PVI for FALSE")
-"""Columns of tables 1 and 14: `low` and `high` are the fifths of queries with the lowest and highest PVI."""
+"""Columns of tables 1 and 14. `low` and `high` are the fifths of queries with the lowest and the highest PVI; TRUE and
+FALSE are right and wrong predictions."""
 
 CORRELATION = ("avg.", "med.", "r > 0.6", "r < 0.3")
 ANOVA = ("F-statistic", "p-value")
 
 TABLES = printed_tables("lu_2023")
 PRINTED_CELLS = printed_cells(TABLES, decimals=4)
-"""The tables that Lu et al. 2023 print: assets/printed.toml."""
+"""Cells of the tables that Lu et al. 2023 print, from assets/printed.toml: PRINTED."""
 
 DATASETS, MODELS, NOT_IN_PAPER = (printed("lu_2023")[names] for names in ("datasets", "models", "not_in_paper"))
-"""Folder of a dataset, model, and model that the paper does not name in the released results -> its usual name."""
+"""Name in the released results -> usual name: of datasets (folder names), of models in the paper, and of models in the
+released results that the paper does not name."""
 
 _RUN = {"dataset": "dataset", "model": "model"}
 _SET = {"demonstration_set": "prompt_set"}
@@ -42,19 +44,20 @@ RUNS = {
 }
 ACROSS_SETS = {**_RUN, "n_shots": "number_of_shot", "r": "r", "p": "p"}
 ACROSS_SHOTS = {**_RUN, **_SET, "r": "r", "p": "p"}
-"""Our name of a column -> the released one."""
+"""Our name of a column -> name in the released file, for the three files."""
 
 MEANS = dict(
     zip(GENERAL, ("accuracy", "lowest_fifth_accuracy", "highest_fifth_accuracy", "right_pvi", "wrong_pvi"), strict=True)
 )
-"""Column of tables 1 and 14 -> our column of the runs that it averages."""
+"""Column of tables 1 and 14 -> our name of the column whose mean over runs it is."""
 
 _NAMES, _COUNTS = ("dataset", "model", "demonstration_set"), ("n_shots", "n_queries")
 _TYPES = dict.fromkeys(_NAMES, pl.String()) | dict.fromkeys(_COUNTS, pl.Int64())
-"""Types of columns that are not Float64."""
+"""Types of the columns that are not Float64."""
 
 _LISTS = dict.fromkeys(("r", "p"), pl.String())
-"""Where several pairs of sets have a correlation, these were released as the text of a list."""
+"""Types of correlations across demonstration sets: the correlations of all pairs of sets were released as the text of a
+list."""
 
 FILES = tuple(
     ReleasedFile(
@@ -71,17 +74,17 @@ FILES = tuple(
 
 
 class PublishedResults(NamedTuple):
-    """The released results, with our names of columns and the paper's names of datasets and models."""
+    """The released results, with our column names and the paper's names of datasets and models."""
 
-    runs: pl.DataFrame  # means over queries, to four decimals
-    across_sets: pl.DataFrame  # `r` and its `p`: List[f64], one correlation a pair of demonstration sets
-    across_shots: pl.DataFrame  # `r` and its `p`: between the two numbers of shots
+    runs: pl.DataFrame  # columns of RUNS; means over queries, to four decimals
+    across_sets: pl.DataFrame  # `r` and its p-value `p`: List[f64], one correlation per pair of demonstration sets
+    across_shots: pl.DataFrame  # `r` and its p-value `p`: Float64, correlation between two numbers of shots
 
 
 def read_results(folder: Path) -> PublishedResults:
     """Read the released results in a folder that holds FILES.
 
-    Raises DatasetError for columns of other types, missing values, unknown datasets or models, and duplicate rows.
+    Raises DatasetError for columns of wrong types, missing values, unknown datasets or models, and duplicate rows.
     """
     runs, sets, shots = FILES
     across_sets = _read(folder, sets, ACROSS_SETS)
@@ -98,7 +101,7 @@ def read_results(folder: Path) -> PublishedResults:
 
 
 def _read(folder: Path, file: ReleasedFile, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Read a file with our names of columns, datasets and models, sorted by its key."""
+    """Read a file, rename its columns, datasets and models, and sort it by its key."""
     path = folder / file.name
     released = read_columns(path, list(file.columns))
     require_values(path, file, released.lazy())

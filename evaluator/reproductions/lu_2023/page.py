@@ -1,4 +1,4 @@
-"""Write the page of the recomputed in-context PVI: the paper's tables, cell by cell."""
+"""Write the page of the recomputed tables of Lu et al. 2023 (in-context PVI), cell by cell."""
 
 from collections.abc import Iterator
 
@@ -51,7 +51,7 @@ REMARKS = (
 
 
 def published_sections(published: Published) -> Iterator[Section]:
-    """Yield the counts of all tables, then each of the paper's tables, then remarks."""
+    """Yield the sections of the page: counts of all tables, the paper's tables, figure 2, tried rules, and remarks."""
     tables = published.tables
     totals = Table(tables["totals"], COUNT_COLUMNS, caption=TEXTS["totals_caption"], foot=all_tables(published))
     yield section("totals", "Cell by cell", totals)
@@ -76,7 +76,7 @@ def published_sections(published: Published) -> Iterator[Section]:
 
 
 def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
-    """Return, for each row of a printed table, how many rules were tried, and one that gives most of its cells."""
+    """Return one row per row of a printed table: the number of tried rules, and a rule that gives most of its cells."""
     judged = tried.filter(~pl.col("rule").str.starts_with(FIT)).sort("n_equal", descending=True, maintain_order=True)
     best = judged.group_by("table", "row", maintain_order=True).agg(
         pl.col("rule", "n_equal", "n_printed").first(),
@@ -87,7 +87,7 @@ def _tried_shown(tried: pl.DataFrame) -> pl.DataFrame:
 
 
 def _anova_text(anova: pl.DataFrame) -> str:
-    """Describe the power of the tests of table 15."""
+    """Describe in words how much power the tests of table 15 have."""
     tested = anova.filter(pl.col("p").is_finite())
     n_significant = tested.filter(pl.col("p") < SIGNIFICANT).height
     kinds = anova.select("df_between", "df_within", "f_needed").unique(maintain_order=True)

@@ -1,8 +1,8 @@
 """Recompute the published numbers of in-context PVI (Lu et al. 2023) from the released results.
 
-Try rules by which the printed cells may have been computed. Where the paper does not say which runs or correlations a
-cell is over, the rule in use was chosen because it gives the printed cells: it is fitted to them. A table says of every
-rule that was tried how many cells of a row it gives.
+Also try rules by which the printed cells may have been computed. Where the paper does not say which runs or
+correlations a cell summarises, the rule in use was chosen because it gives the printed cells: it is fitted to them. The
+table PUBLISHED_TRIED says how many cells of a row every tried rule gives.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,32 +32,32 @@ STRENGTHS = dict(zip(data.CORRELATION, ("mean", "median", "strong_share", "weak_
 PUBLISHED_CASES = "the paper's models; pairs of sets averaged first"
 ALL_CASES = "all models; pairs of sets averaged first"
 PAIRS = "the paper's models; every pair by itself"
-PUBLISHED_DIFFERENCES = declare(  # figure 2 of the paper: one row a model, means over its runs
+PUBLISHED_DIFFERENCES = declare(  # figure 2 of the paper: one row per model, means over its runs
     model=pl.String(),
     n_runs=pl.Int64(),
-    # Accuracy of the queries with the highest PVI minus accuracy of the queries with the lowest:
+    # Accuracy of the fifth (half) of queries with the highest PVI minus that of the fifth (half) with the lowest PVI:
     fifth_difference=pl.Float64(),
     half_difference=pl.Float64(),
 )
 PUBLISHED_STRENGTHS = declare(
     variable=pl.String(),  # "Exemplars": across demonstration sets | "Shots": across numbers of shots
-    counted=pl.String(),  # what a case is, and which models are included
+    counted=pl.String(),  # which models are included, and what counts as one case
     **PVI_STRENGTHS,
 )
 PUBLISHED_ANOVA = declare(
     dataset=pl.String(),
     model=pl.String(),
     **ONE_WAY,
-    f_reach=pl.Float64(),  # largest error of F from the rounding of run means, at first order
-    p_reach=pl.Float64(),
-    f_needed=pl.Float64(),  # smallest F with p < 0.05
+    f_reach=pl.Float64(),  # largest error of F that the rounding of run means can cause, to first order
+    p_reach=pl.Float64(),  # largest such error of p
+    f_needed=pl.Float64(),  # F at which p = 0.05
 )
 
-PUBLISHED_CELLS = declare(  # one row a cell of the paper's tables
+PUBLISHED_CELLS = declare(  # one row per cell of the paper's tables
     **PRINTED,
     recomputed=pl.Float64(),  # null where the data have no such run
-    input_reach=pl.Float64(),  # largest error of `recomputed` from the rounding of released numbers
-    all_rows=pl.Float64(),  # `recomputed` with no run or row left out
+    input_reach=pl.Float64(),  # largest error of `recomputed` that the rounding of released numbers can cause
+    all_rows=pl.Float64(),  # the same number when no run or row is left out
     **JUDGED,
 )
 USED_RULES = {
@@ -65,13 +65,13 @@ USED_RULES = {
     **{("14(a)", row): "without GPT3-175B" for row in ("CoLA", "MultiNLI", "RTE", "SNLI")},
     **{("7", row): "set 1a alone" for row in ("CoLA", "MultiNLI", "SNLI")},
 }
-"""Table and row -> rule of tried_rules by which it is recomputed, if that is not the plain reading.
+"""Table and row -> rule of tried_rules by which the row is recomputed, if it is not the most direct reading.
 
-The paper does not state these rules: they were chosen because they give the printed cells."""
+The paper does not state these rules; they were chosen because they give the printed cells."""
 
 
 class Published(NamedTuple):
-    """The tables, and the released results from which they are computed."""
+    """The recomputed tables, and the released results from which they are computed."""
 
     tables: Tables
     results: data.PublishedResults
@@ -82,7 +82,7 @@ def recompute(results: data.PublishedResults) -> Stage[Published]:
     yield Progress(stage="Recomputing", done=0, total=len(data.TABLES), unit="tables")
     runs, is_gpt3, every_run = results.runs, pl.col("model") == data.GPT3, pl.lit(True)
     strengths_table, anova_table = _strengths(results), _anova(runs.filter(~is_gpt3))
-    # The runs that table 14(a) averages; fitted, as USED_RULES says.
+    # The runs that table 14(a) averages, by the fitted rules in USED_RULES.
     in_table_14a = ~is_gpt3 & ~((pl.col("dataset") == "BoolQ") & (pl.col("n_shots") == 2))
     size = pl.col("n_queries").max().cast(pl.Float64)
     sizes = runs.filter(~is_gpt3).group_by(row="dataset").agg(size.alias("testing set size"))
@@ -117,14 +117,17 @@ def recompute(results: data.PublishedResults) -> Stage[Published]:
 
 
 def _run_means(table: str, row: str, runs: pl.DataFrame, included: pl.Expr, *, all_runs: pl.Expr) -> pl.DataFrame:
-    """Average over the runs `included` and over `all_runs`; runs of few and of many queries have the same weight."""
+    """Return the cells of a table of means over runs: over `included` runs, and over `all_runs` for comparison.
+
+    All runs have the same weight, whatever their number of queries.
+    """
     means = [pl.col(name).mean().alias(column) for column, name in data.MEANS.items()]
     recomputed, all_rows = (runs.filter(counted).group_by(row=row).agg(means) for counted in (included, all_runs))
     return _cells(table, recomputed, all_rows, HALF_UNIT)
 
 
 def _strengths(results: data.PublishedResults) -> pl.DataFrame:
-    """Return PUBLISHED_STRENGTHS: first with the cases that the paper counts, then with others."""
+    """Return PUBLISHED_STRENGTHS for every way to count cases, the paper's way first."""
     counted = [
         strengths(rows.with_columns(variable=pl.lit(variable), counted=pl.lit(how)), by=["variable", "counted"])
         for variable, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots))
@@ -134,7 +137,7 @@ def _strengths(results: data.PublishedResults) -> pl.DataFrame:
 
 
 def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return the rows with one correlation each, for each way to count cases."""
+    """Return way to count cases -> rows, with one correlation per row."""
     named = frame.filter(~pl.col("model").is_in(list(data.NOT_IN_PAPER.values())))
     cases = {PUBLISHED_CASES: named, ALL_CASES: frame}
     if frame.schema["r"] == pl.Float64:
@@ -144,12 +147,12 @@ def _cases(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _anova(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_ANOVA, the analyses of mean PVIs of right predictions; each run has one such mean."""
+    """Return PUBLISHED_ANOVA: one-way analyses of the mean PVI of right predictions, with one value per run."""
     case = ["dataset", "model"]
     columns = {"condition": "demonstration_set", "value": "right_pvi"}
     finite = runs.filter(pl.col("right_pvi").is_finite()).sort(*case, "demonstration_set")
     table = one_way_by(finite, by=case, **columns)
-    # In the order of the table's rows.
+    # Partitions are in the order of the rows of `table`.
     cases = [groups_of(rows, **columns) for rows in finite.partition_by(case)]
     reach = pl.DataFrame([one_way_reach(groups, HALF_UNIT) for groups in cases], ["f_reach", "p_reach"], orient="row")
     needed = fdtri(table["df_between"].to_numpy(), table["df_within"].to_numpy(), 0.95)
@@ -157,20 +160,28 @@ def _anova(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _anova_cells(table: str, anova: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of a table of F and p; `anova` is PUBLISHED_ANOVA with the printed name of each `row`."""
+    """Return the cells of a table of F and p.
+
+    Args:
+        table: number of the table.
+        anova: PUBLISHED_ANOVA with a column `row`, the printed names of the rows.
+    """
     columns = (("f", "p"), ("f_reach", "p_reach"))
     tests, reach = (anova.select("row", **dict(zip(data.ANOVA, names, strict=True))) for names in columns)
     return _cells(table, tests, tests, reach)
 
 
 def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of table 7 for drawn demonstrations: of one set; runs with chosen ones are not released."""
+    """Return the cells of table 7 for randomly drawn demonstrations (set 1a).
+
+    Runs with chosen demonstrations are not released.
+    """
     first = gpt3.filter(demonstration_set="1a").select(row="dataset", random="accuracy")
     return _cells("7", first, gpt3.group_by(row="dataset").agg(random=pl.col("accuracy").mean()), HALF_UNIT)
 
 
 def _differences(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_DIFFERENCES: all runs of a model have the same weight."""
+    """Return PUBLISHED_DIFFERENCES; all runs of a model have the same weight."""
     columns = {
         f"{part}_difference": (pl.col(f"highest_{part}_accuracy") - pl.col(f"lowest_{part}_accuracy")).mean()
         for part in ("fifth", "half")
@@ -182,13 +193,14 @@ def _differences(runs: pl.DataFrame) -> pl.DataFrame:
 def _cells(
     table: str, recomputed: pl.DataFrame, all_rows: pl.DataFrame, reach: float | pl.DataFrame = 0.0
 ) -> pl.DataFrame:
-    """Return a cell for each row and column of frames with the column `row` and the printed columns.
+    """Return one row per cell of a table: row, column, recomputed, input_reach, all_rows, table.
 
     Args:
-        table: its number.
-        recomputed: the numbers next to the printed ones.
-        all_rows: the numbers with no run or correlation left out; has every row.
-        reach: the largest errors of `recomputed` from the rounding of released numbers, one for all cells or a frame.
+        table: number of the table.
+        recomputed: recomputed numbers: the column `row` and the columns of the printed table.
+        all_rows: the numbers when no run or correlation is left out, in the same form; has every row.
+        reach: the largest errors of `recomputed` that the rounding of released numbers can cause: one number for all
+            cells, or a frame in the same form.
     """
     if not isinstance(reach, pl.DataFrame):
         reach = all_rows.select("row", *(pl.lit(reach).alias(column) for column in all_rows.columns if column != "row"))
@@ -204,8 +216,8 @@ def judged_cells(recomputed: pl.DataFrame, counts: pl.DataFrame, tried: pl.DataF
     """Return PUBLISHED_CELLS, in the paper's order.
 
     Args:
-        recomputed: table, row, column, recomputed, input_reach, all_rows.
-        counts: table, row, n: the number of cases that the printed shares of the row are shares of.
+        recomputed: columns table, row, column, recomputed, input_reach, all_rows.
+        counts: columns table, row, n, the number of cases of which the row prints shares.
         tried: PUBLISHED_TRIED.
     """
     cells = with_verdicts(data.PRINTED_CELLS, recomputed)
@@ -221,8 +233,8 @@ def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
     """Yield the notes on a cell.
 
     Args:
-        cell: PUBLISHED_CELLS without its note, with `n`.
-        tried: the rules that were tried for its row.
+        cell: PUBLISHED_CELLS without `note`, with `n`.
+        tried: PUBLISHED_TRIED of the cell's row.
     """
     if cell["verdict"] == "not printed":
         yield "The transcription of this table has no numbers in this row."
@@ -244,7 +256,8 @@ def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
 
 
 def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
-    """Yield the notes on a cell that differs: its counts, the rules that give it, the sizes that p-values fit."""
+    """Yield the notes on a cell that differs: its counts, the rules that give it, and the sizes that fit the p-values.
+    """
     if cell["column"].startswith("r "):
         n, ours, printed = cell["n"], *(round(cell[name] * cell["n"]) for name in ("recomputed", "published"))
         yield f"{ours} of {n} cases; the printed share comes closest to {printed} of {n}."
@@ -266,7 +279,7 @@ def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
 
 
 def all_tables(published: Published) -> pl.DataFrame:
-    """Return the row of all tables together: cells.COUNTS."""
+    """Return the counts summed over all tables, one row: cells.COUNTS."""
     return published.tables["totals"].select(pl.lit("all").alias("table"), pl.exclude("table").sum())
 
 
@@ -282,21 +295,22 @@ def summary_lines(published: Published) -> Iterator[str]:
         yield f"Table {cell['table']}, {cell['row']}, {cell['column']}: {recomputed}, printed {printed}.{note}"
 
 
-PUBLISHED_TRIED = declare(  # one row a row of a printed table and a rule that was tried for it
+PUBLISHED_TRIED = declare(  # one row per row of a printed table and rule that was tried for it
     table=pl.String(),
     row=pl.String(),
-    rule=pl.String(),  # which runs or correlations, and how they are read
-    n=pl.Int64(),  # runs or correlations that the rule is over
-    n_printed=pl.Int64(),  # printed cells of the row; in rules about p-values, the p-values that can be compared
-    n_equal=pl.Int64(),  # printed cells that are equal, to the printed decimals
-    equal_columns=pl.String(),  # which ones
-    # The same of the other rows of the table, by the same rule; if it has several readings of pairs, by the best.
+    rule=pl.String(),  # which runs or correlations are used, and how they are read
+    n=pl.Int64(),  # number of runs or correlations that the rule uses
+    n_printed=pl.Int64(),  # printed cells of the row; for rules about p-values, the p-values that can be compared
+    n_equal=pl.Int64(),  # printed cells that are equal to the printed decimals; p-values that fit
+    equal_columns=pl.String(),  # columns of the equal cells
+    # The same two counts for the other rows of the table, by the same rule; if the rule has several readings of pairs,
+    # by the reading with the highest counts in a row.
     n_printed_elsewhere=pl.Int64(),
     n_equal_elsewhere=pl.Int64(),
 )
 
 EVERY_RUN, MEAN_OVER_SETS = "every run", "mean over sets"
-FIT = "p-values fit"  # how rules about p-values begin
+FIT = "p-values fit"  # first words of the name of a rule about p-values
 
 ALONE = "every pair by itself"
 
@@ -307,7 +321,7 @@ OVER_PAIRS: dict[str, Callable[[Floats], float]] = {
     "highest of the pairs": lambda pairs: float(pairs.max()),
     "Fisher's z over pairs": lambda pairs: float(np.tanh(np.mean(np.arctanh(np.clip(pairs, -1 + 1e-15, 1 - 1e-15))))),
 }
-"""How the correlations of the pairs of demonstration sets become one number."""
+"""Name of a reading -> function that combines the correlations of all pairs of demonstration sets into one number."""
 
 
 def _decimals(cut: Callable[[Floats], Floats], n_decimals: int, r: Floats) -> Floats:
@@ -320,16 +334,16 @@ DIGITS: dict[str, Callable[[Floats], Floats]] = {
     **{f"rounded to {n} decimals": partial(_decimals, np.round, n) for n in (1, 2, 3, 4)},
     **{f"cut to {n} decimals": partial(_decimals, np.trunc, n) for n in (1, 2, 3, 4)},
 }
-"""How the digits of a correlation are read."""
+"""Name of a reading -> function that changes the digits of correlations."""
 
 LIMITS: dict[str, Callable[[Floats, Floats], tuple[Bools, Bools]]] = {
     "r > 0.6 and r < 0.3": lambda r, _: (r > 0.6, r < 0.3),
     "r >= 0.6 and r <= 0.3": lambda r, _: (r >= 0.6, r <= 0.3),
     "r > 0.6 and r < 0.3 with p < 0.05": lambda r, p: (r > 0.6, (r < 0.3) & (p < 0.05)),
 }
-"""Which correlations are strong, and which are weak."""
+"""Name of a pair of limits -> function of r and p that says which correlations are strong and which are weak."""
 
-MIN_P = 1e-250  # smaller p-values have lost digits or are 0
+MIN_P = 1e-250  # smaller p-values have lost digits or are 0, and are not compared
 
 PRINTED_NUMBERS: dict[tuple[object, ...], dict[str, tuple[float, int]]] = {
     key: {row["column"]: (row["published"], row["decimals"]) for row in rows.to_dicts()}
@@ -337,20 +351,22 @@ PRINTED_NUMBERS: dict[tuple[object, ...], dict[str, tuple[float, int]]] = {
 }
 """Table and row -> column -> the printed number and its decimals."""
 
-Row = tuple[str, str, str, int, int, int, str]  # of PUBLISHED_TRIED, without the last two columns
+Row = tuple[str, str, str, int, int, int, str]  # a row of PUBLISHED_TRIED without the last two columns
 
 
 def tried_rules(results: data.PublishedResults) -> pl.DataFrame:
-    """Return PUBLISHED_TRIED: table, row and rule, and how many printed cells of the row the rule gives."""
+    """Return PUBLISHED_TRIED: how many printed cells of every table row every tried rule gives."""
     rows = [*_run_rules(results.runs), *_correlation_rules(results)]
     rows += [*_exemplar_rules(results.runs), *_size_rules(results)]
     return _with_other_rows(pl.DataFrame(rows, schema=PUBLISHED_TRIED.names()[:7], orient="row")).cast(PUBLISHED_TRIED)
 
 
 def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
-    """Add how many printed cells the same rule gives in the other rows of its table."""
+    """Add n_printed_elsewhere and n_equal_elsewhere: the counts of the same rule in the other rows of its table."""
+    # Rules that differ only in the reading of pairs have the same key, because only one row of table 2 has pairs.
     readings = [f", {reading}" for reading in (*OVER_PAIRS, ALONE)]
     keyed = tried.with_columns(key=pl.col("rule").str.replace_many(readings, [""] * len(readings)))
+    # A row counts once per key, with its highest counts; sum over the rows of the table, minus the row itself.
     of_row, counts = ["table", "row", "key"], pl.col("n_printed", "n_equal")
     is_first = (pl.int_range(pl.len()) == 0).over(of_row)
     best = keyed.select("table", "key", counts.max().over(of_row), is_first=is_first)
@@ -359,7 +375,12 @@ def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
 
 
 def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]) -> Row:
-    """Compare what a rule gives with the printed cells of a row."""
+    """Compare the numbers that a rule gives with the printed cells of a row.
+
+    Args:
+        n: number of runs or correlations that the rule uses.
+        values: printed column -> number that the rule gives.
+    """
     cells = PRINTED_NUMBERS[table, row]
     equal = [
         column
@@ -370,7 +391,7 @@ def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]
 
 
 def _run_rules(runs: pl.DataFrame) -> Iterator[Row]:
-    """Yield means over parts of the runs, for the rows of tables 1 and 14."""
+    """Yield the comparisons of tables 1 and 14 with means over subsets of the runs."""
     is_gpt3, fewest = pl.col("model") == data.GPT3, pl.col("n_shots") == pl.col("n_shots").min().over("dataset")
     models = {"": pl.lit(True), f"without {data.GPT3}": ~is_gpt3, f"{data.GPT3} alone": is_gpt3}
     shots = {"": pl.lit(True), "fewer shots alone": fewest, "more shots alone": ~fewest}
@@ -387,7 +408,7 @@ def _run_rules(runs: pl.DataFrame) -> Iterator[Row]:
 def _mean_rules(
     table: str, column: str, rule: str, runs: pl.DataFrame, means: Mapping[str, str] = data.MEANS
 ) -> Iterator[Row]:
-    """Yield the means over runs for the rows of a table; `column` has the names of its rows."""
+    """Yield the comparisons of the rows of a table with means over runs; `column` has the names of the rows."""
     for (row,), rows in runs.partition_by(column, as_dict=True, maintain_order=True).items():
         if (table, row) in PRINTED_NUMBERS:
             values = {name: float(rows[source].to_numpy().mean()) for name, source in means.items()}
@@ -395,7 +416,7 @@ def _mean_rules(
 
 
 def _correlation_rules(results: data.PublishedResults) -> Iterator[Row]:
-    """Yield the shares of table 2 over parts of the correlations, read in several ways."""
+    """Yield the comparisons of table 2 with subsets of the correlations, read in several ways."""
     for row, frame in (("Exemplars", results.across_sets), ("Shots", results.across_shots)):
         for cases, kept in _parts(frame):
             for reading, r, p in _readings(kept):
@@ -408,7 +429,10 @@ def _correlation_rules(results: data.PublishedResults) -> Iterator[Row]:
 
 
 def _parts(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the correlations of the paper's models and of all models, whole and without one value of a column."""
+    """Yield subsets of the correlations: of the paper's models and of all models, complete and without one value.
+
+    The omitted value is a dataset, a model, or a number of shots or demonstration set.
+    """
     named = frame.filter(~pl.col("model").is_in(list(data.NOT_IN_PAPER.values())))
     for name, rows in (("the paper's models", named), ("all models", frame)):
         yield name, rows
@@ -420,7 +444,7 @@ def _parts(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
-    """Yield each way to read the correlations: its name, r and p of the cases."""
+    """Yield the ways to read the correlations: name, and arrays of r and p with one entry per case."""
     if rows.schema["r"] == pl.Float64:
         yield "", rows["r"].to_numpy(), rows["p"].to_numpy()
         return
@@ -432,7 +456,7 @@ def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
 
 
 def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
-    """Yield the accuracies of data.GPT3-175B with one demonstration set, and their mean, for table 7."""
+    """Yield the comparisons of table 7 with the accuracy of GPT3-175B: mean over sets, and for single sets."""
     gpt3, accuracy = runs.filter(model=data.GPT3), {"random": "accuracy"}
     yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy)
     for name in sorted({*gpt3["demonstration_set"]}):
@@ -440,7 +464,8 @@ def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
 
 
 def _size_rules(results: data.PublishedResults) -> Iterator[Row]:
-    """Yield numbers of queries of runs, and how many p-values of correlations fit the printed number, for table 9."""
+    """Yield the comparisons of table 9 with the numbers of queries of runs, and the counts of p-values that fit them.
+    """
     by_dataset = results.runs.filter(pl.col("model") != data.GPT3).partition_by("dataset", as_dict=True)
     for (dataset,), runs in by_dataset.items():
         if ("9", dataset) not in PRINTED_NUMBERS:
@@ -460,6 +485,11 @@ def _size_rules(results: data.PublishedResults) -> Iterator[Row]:
 
 
 def p_values_that_fit(r: Floats, p: Floats, n: float) -> tuple[int, int]:
-    """Count the p-values that belong to their correlations over n queries, and the p-values that can be compared."""
+    """Return the number of p-values that correlations over n queries give, and of p-values that can be compared.
+
+    Args:
+        r, p: correlations and their released p-values.
+        n: number of queries of the correlations.
+    """
     usable = (p > MIN_P) & (p < 1) & (np.abs(r) < 1)
     return int(np.isclose(correlation_p(r[usable], n), p[usable], rtol=1e-3, atol=0).sum()), int(usable.sum())
