@@ -1,10 +1,11 @@
-"""Read the released per-example results of Yauney & Mimno 2024 from a folder of Parquet files.
+"""Read the released per-example results of Yauney & Mimno 2024, and list the sixteen tasks of their experiments.
 
-List the sixteen tasks of the published experiments, with the numbers that the authors state and the actual ones.
+The list of tasks has the numbers that the authors state and the actual numbers. The released results are a folder of
+Parquet files.
 
-The prediction for an example is the choice of lowest loss, so a random guess is right with probability (right choices)
-/ (choices). The authors' results pool questions that have the same number in different subtasks: a pooled example has
-the choices of all its questions, with one right choice for each question. The probability is computed here.
+The prediction for an example is the choice with the lowest loss, so a random guess is right with probability (right
+choices) / (choices). The authors' results pool questions that have the same number in different subtasks: a pooled
+example has the choices of all its questions, with one right choice per question. This module computes the probability.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,7 +27,7 @@ from evaluator.schemas import declare
 
 
 class Subtask(NamedTuple):
-    """A range of rows of a task, numbered from 0, with one right choice each."""
+    """A range of rows of a task, numbered from 0; every row has one right choice."""
 
     n_rows: int
     n_choices: int
@@ -35,13 +36,13 @@ class Subtask(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A task, with the numbers that the authors state and the actual ones."""
+    """A task, with the numbers that the authors state and the actual numbers."""
 
     n_rows: int
-    stated_choices: int  # the authors' chance is 1 / stated_choices for every example
-    n_choices: int | None = None  # actual choices of every example, where they differ from the stated ones
+    stated_choices: int  # number of choices by the authors, whose chance is 1 / stated_choices for every example
+    n_choices: int | None = None  # actual number of choices of every example; None: as stated
     subtasks: tuple[Subtask, ...] = ()  # in the order of rows; empty if all examples have the same chance
-    # Of the number of choices: the task's own file, or the authors' constant where that file was not available.
+    # Source of the number of choices: the file of the task, or the authors' constant if that file was not available.
     source: Literal["task", "authors"] = "task"
 
     @property
@@ -61,32 +62,36 @@ class Task:
 
     @property
     def n_sampled(self) -> int:
-        """Return the number of rows from which queries were taken."""
+        """Return the number of rows from which queries were drawn."""
         return min(self.n_rows, MAX_SAMPLE)
 
     def stated_n(self, shots: int) -> int:
-        """Return the examples in the authors' baselines; in a task that was not sampled, all but demonstrations."""
+        """Return the number of examples in the authors' baselines: MAX_SAMPLE, or all rows except demonstrations."""
         return self.n_rows - shots if self.n_rows < MAX_SAMPLE else MAX_SAMPLE
 
     def stated_tries(self, shots: int) -> int:
-        """Return the prompts in the authors' baselines: with one shot, at most one for each row."""
+        """Return the number of prompts in the authors' baselines: with one shot, at most one prompt per row."""
         return min(self.n_rows, STATED_PROMPTS) if shots == 1 else STATED_PROMPTS
 
 
 MAX_SAMPLE = 200
-"""Rows that were sampled of a larger task; demonstrations were taken from the other rows."""
+"""Number of rows that were sampled from a larger task; demonstrations were drawn from its other rows."""
 
 STATED_PROMPTS = 200
-"""Prompts of an experiment, as the authors state."""
+"""Number of prompts in an experiment, as the authors state."""
 
 TASKS = shipped_tables("evaluator.reproductions.yauney_mimno_2024", "tasks", Task)
-"""Name -> task, of assets/tasks.toml."""
+"""Name -> task, from assets/tasks.toml."""
 
 
 def pooled_chances(task: Task, rows: Iterable[int]) -> dict[int, Fraction]:
-    """Return example id -> chance, given the rows of a task that are queries: right choices / all choices.
+    """Return example id -> chance (right choices / all choices) for the given rows of a task.
 
-    An example has the questions of all subtasks with its number. Raises DatasetError for a row outside the task.
+    Args:
+        task: a task with subtasks.
+        rows: row numbers of the queries. Rows with the same number in their subtasks are one pooled example.
+
+    Raises DatasetError for a row outside the task.
     """
     n_choices = [
         (example, part.exceptions.get(example, part.n_choices))
@@ -102,20 +107,20 @@ def pooled_chances(task: Task, rows: Iterable[int]) -> dict[int, Fraction]:
     return {example: Fraction(len(pool), sum(pool)) for example, pool in sorted(pools.items())}
 
 
-PUBLISHED_QUERY_RULES = declare(  # rules by which prompts without their query may be told from the losses alone
+PUBLISHED_QUERY_RULES = declare(  # rules that detect, from the losses, prompts whose query was cut off
     rule=pl.String(),
-    n_prompts=pl.Int64(),  # that lost their query by the rule
-    n_experiments=pl.Int64(),
-    is_used=pl.Boolean(),
-    is_stated_count=pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY of data.py
+    n_prompts=pl.Int64(),  # number of prompts without their query, by the rule
+    n_experiments=pl.Int64(),  # number of experiments with such prompts
+    is_used=pl.Boolean(),  # whether the rule is USED_RULE
+    is_stated_count=pl.Boolean(),  # whether n_prompts is STATED_WITHOUT_QUERY
 )
-PUBLISHED_IDENTICAL = declare(  # one row a task, number of shots and pair of models with the same weights
+PUBLISHED_IDENTICAL = declare(  # one row per task, number of shots and pair of models with the same weights
     dataset=pl.String(),
     shots=pl.Int64(),
     model=pl.String(),
     other_model=pl.String(),
-    shared_prompts=pl.Int64(),  # different prompts that both models ran
-    identical_prompts=pl.Int64(),  # shared prompts with every loss equal bit for bit
+    shared_prompts=pl.Int64(),  # number of distinct prompts that both models ran
+    identical_prompts=pl.Int64(),  # number of shared prompts for which every loss is equal bit for bit
 )
 
 FAMILIES = {
@@ -123,14 +128,14 @@ FAMILIES = {
     "OLMo-7B": ("OLMo-7B", "OLMo-7B-Instruct"),
     "Falcon-7b": ("falcon-7b", "falcon-7b-instruct"),
 }
-"""Family -> its base model and its instruction-tuned one."""
+"""Model family -> its base model and its instruction-tuned model."""
 
 HELD_OUT_MODELS = {
     f"{family}, {kind}": model
     for family, models in FAMILIES.items()
     for kind, model in zip(("Base model", "Instruction-tuned"), models, strict=True)
 }
-"""Name of a model in the authors' held-out files -> its name in their results."""
+"""Name of a model in the authors' held-out files -> name in their results."""
 
 EXPERIMENT_COLUMNS = {"model": pl.String(), "dataset": pl.String(), "shots": pl.Int64()}
 EXPERIMENT = [*EXPERIMENT_COLUMNS]
@@ -176,13 +181,16 @@ FILES = (
 class PublishedData:
     """The released tables; predictions are streamed, because they are too large for memory."""
 
-    predictions: pl.LazyFrame  # one row a prompt and example
-    demonstrations: pl.DataFrame  # one row a prompt
-    sampled_rows: Mapping[str, list[int]]  # task -> its sampled rows, for tasks of more than 200
-    held_out: pl.DataFrame  # the authors' trials
+    predictions: pl.LazyFrame  # one row per prompt and example
+    demonstrations: pl.DataFrame  # one row per prompt
+    sampled_rows: Mapping[str, list[int]]  # task -> sampled rows, for tasks of more than 200 rows
+    held_out: pl.DataFrame  # the authors' held-out trials
 
     def correctness(self, prompts: pl.DataFrame) -> pl.LazyFrame:
-        """Return CORRECTNESS of prompts (random_baselines/held_out.py), in small types: 8.1 million rows take 60 MB."""
+        """Return the correctness of prompts on examples: CORRECTNESS of random_baselines/held_out.py.
+
+        Columns have small types: 8.1 million rows need 60 MB.
+        """
         return self.of_prompts(prompts.select(*PROMPT, experiment_name(categorical=True))).select(
             "experiment",
             pl.col("prompt_id").alias("prompt"),
@@ -191,18 +199,18 @@ class PublishedData:
         )
 
     def of_prompts(self, prompts: pl.DataFrame) -> pl.LazyFrame:
-        """Return the predictions of prompts, with any further columns that `prompts` has."""
+        """Return the predictions for the given prompts, with any further columns of `prompts`."""
         schema = self.predictions.collect_schema()
         selected = prompts.lazy().cast({name: schema[name] for name in PROMPT})
-        tasks = prompts["dataset"].unique().to_list()  # with this filter the reader skips the other tasks
+        tasks = prompts["dataset"].unique().to_list()  # filtering by task lets the reader skip other tasks
         return self.predictions.filter(pl.col("dataset").is_in(tasks)).join(selected, on=PROMPT, how="inner")
 
 
 def read_results(folder: Path) -> PublishedData:
     """Open the released results in a folder that holds FILES.
 
-    Raises DatasetError, naming the file, for a missing column, one of another type or with missing values, and for a
-    task or a model that is not known.
+    Raises DatasetError for a missing column, a column of a wrong type or with missing values, and for an unknown task
+    or model.
     """
     scans = [scan_columns(folder / file.name, list(file.columns)) for file in FILES]
     for file, scan in zip(FILES, scans, strict=True):
@@ -232,7 +240,7 @@ def read_results(folder: Path) -> PublishedData:
 
 
 def experiment_name(*, categorical: bool = False) -> pl.Expr:
-    """Name an experiment as the tables of held-out trials do: model/task/4-shot."""
+    """Return the name of an experiment, as tables of held-out trials have it, for example "model/task/4-shot"."""
     name = pl.format("{}/{}/{}-shot", *EXPERIMENT)
     return (name.cast(pl.Categorical) if categorical else name).alias("experiment")
 
@@ -242,10 +250,18 @@ MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
 
 
 def best_prompt_chances(data: PublishedData, experiments: pl.DataFrame) -> list[Floats]:
-    """Return, for each row of `best_prompts`, the chances of the examples on which its best prompt was scored.
+    """Return the chances of the examples on which the best prompt of every experiment was scored.
 
-    A row of the task that is a demonstration is not a query, so that its choices do not count in the pooled example.
-    Raises DatasetError if the other rows and the predictions have different example ids.
+    A row of the task that is a demonstration is not a query, so its choices do not count in the pooled example.
+
+    Args:
+        data: the released results.
+        experiments: rows of `best_prompts`.
+
+    Returns:
+        One array of float64 per experiment, with one chance per example.
+
+    Raises DatasetError if the task's other rows and the predictions have different example ids.
     """
     best = experiments.filter(pl.col("dataset").is_in(MIXED_TASKS))
     prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
@@ -261,11 +277,10 @@ def best_prompt_chances(data: PublishedData, experiments: pl.DataFrame) -> list[
 
 
 def example_chances(data: PublishedData) -> pl.DataFrame:
-    """Return CHANCES (random_baselines/held_out.py) of every experiment.
+    """Return the chances of all examples of every experiment: CHANCES of random_baselines/held_out.py.
 
-    In strange_stories the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
-    the chance over all its rows; for at most four of 121 examples the chance under some prompts is
-    slightly different.
+    In strange_stories, the demonstrations of a prompt may be among the pooled rows. Here the chance of an example is
+    over all its rows; under some prompts, the chance of at most four of 121 examples is slightly different.
     """
     scored = data.predictions.select(*EXPERIMENT, "example_id").unique().collect(engine="streaming")
     tables = []
@@ -280,10 +295,15 @@ def example_chances(data: PublishedData) -> pl.DataFrame:
 def _chances(
     data: PublishedData, name: str, examples: Collection[int], demonstrations: Collection[int], where: str
 ) -> dict[int, Fraction]:
-    """Return example id -> chance over the rows of a task, or of its sample, without the demonstrations.
+    """Return example id -> chance, over the sampled rows of a task without the demonstrations.
 
     Args:
-        examples: ids in the predictions; DatasetError, which begins with `where`, if they are not those of the rows.
+        name: name of the task.
+        examples: example ids in the predictions.
+        demonstrations: row numbers of demonstrations.
+        where: beginning of the error message.
+
+    Raises DatasetError if `examples` are not the examples of these rows.
     """
     task = TASKS[name]
     if task.chance is not None:
@@ -300,19 +320,19 @@ def _chances(
 
 
 def read_prompts(data: PublishedData) -> pl.DataFrame:
-    """Return one row a prompt, sorted by experiment and prompt.
+    """Summarise the predictions, one row per prompt, sorted by experiment and prompt.
 
-    Columns: model, dataset, shots, prompt_id; n_examples, on which it was scored; correct; n_losses, the number of
-    different losses; losses_fingerprint, equal for prompts whose losses are equal bit for bit; demonstration_ids;
-    with_query.
+    Columns: model, dataset, shots, prompt_id; n_examples, on which the prompt was scored; correct, the number of right
+    predictions; n_losses, the number of different losses; losses_fingerprint, equal for prompts whose losses are equal
+    bit for bit; demonstration_ids; with_query.
 
-    with_query is False if a prompt has no more different losses than the authors state choices for its task. Prompts
-    were cut after 512 tokens, and if a query was cut off, the losses do not depend on the example. The released results
-    have no texts of prompts, so this is inferred from the losses, and a prompt that lost only some queries is not
-    detected. The rule is fitted: it was chosen among query_rules because it gives STATED_WITHOUT_QUERY, so that
-    this count does not confirm it.
+    with_query is False if the number of different losses is at most the number of choices that the authors state for
+    the task. Prompts were cut after 512 tokens, and if the query was cut off, the losses do not depend on the example.
+    The released results do not have the texts of prompts, so this is inferred from the losses; a prompt that lost only
+    some queries is not detected. The rule is fitted: it was chosen among query_rules because it gives the count
+    STATED_WITHOUT_QUERY, so this count does not confirm it.
 
-    Raises DatasetError if `correct` is not 0 or 1, or the two files do not have the same prompts.
+    Raises DatasetError if `correct` is not 0 or 1, or if the two files do not have the same prompts.
     """
     scored = (
         data.predictions.group_by(PROMPT)
@@ -325,7 +345,7 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
             losses_fingerprint=pl.struct("example_id", "loss").hash().sum(),
         )
         .collect(engine="streaming")
-        # Names are categorical in this file alone, which saves three quarters of time and memory.
+        # Names are categorical only in the file of predictions, which saves three quarters of time and memory.
         .cast({pl.Categorical: pl.String})
     )
     if scored["n_invalid"].sum():
@@ -340,13 +360,13 @@ def read_prompts(data: PublishedData) -> pl.DataFrame:
 
 
 STATED_WITHOUT_QUERY = 3230
-"""Prompts of 57,600 that lost their query, by a count that is stated without its rule."""
+"""Number of prompts, of 57,600, that lost their query, as stated; the rule of that count is not stated."""
 
 USED_RULE = "no more different losses than stated choices"
 
 
 def _query_rules() -> dict[str, pl.Expr]:
-    """Rule -> whether a prompt lost its query by it."""
+    """Return name of a rule -> expression that is true for a prompt whose query was cut off, by this rule."""
 
     def of_task(n_choices: Callable[[Task], int]) -> pl.Expr:
         return pl.col("dataset").replace_strict(
@@ -370,7 +390,7 @@ def _query_rules() -> dict[str, pl.Expr]:
 
 
 def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_QUERY_RULES: what each rule counts."""
+    """Count the prompts that every rule detects: PUBLISHED_QUERY_RULES."""
     lost = {rule: prompts.filter(is_lost) for rule, is_lost in _query_rules().items()}
     rows = [
         (rule, rows.height, rows.n_unique(EXPERIMENT), rule == USED_RULE, rows.height == STATED_WITHOUT_QUERY)
@@ -380,20 +400,20 @@ def query_rules(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def distinct_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Keep the prompt with the lowest id among prompts with the same demonstrations in the same order."""
+    """Keep the first of the prompts of an experiment that have the same demonstrations in the same order."""
     return prompts.unique([*EXPERIMENT, "demonstration_ids"], keep="first", maintain_order=True)
 
 
 SHARED = ["dataset", "shots", "demonstration_ids"]
-"""Columns that are equal for the same prompt of two models."""
+"""Columns that identify a prompt across models."""
 
 
 def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_IDENTICAL: pairs of models with prompts on which every loss of both is equal, bit for bit.
+    """Find pairs of models that have prompts on which all losses are equal, bit for bit: PUBLISHED_IDENTICAL.
 
     Different weights do not give equal losses on all examples of a prompt, so such models were loaded from the same
-    weights. Prompts that lost their query are left out, because any two models may agree on them. Models can be
-    compared only if they happen to have prompts with the same demonstrations, which is so mostly with one shot.
+    weights. Prompts that lost their query are left out, because any two models may agree on them. Two models can be
+    compared only if they happen to share prompts with the same demonstrations, which is mostly the case with one shot.
 
     Args:
         prompts: rows of `read_prompts` with the column `with_query`.
@@ -409,8 +429,13 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
-    """Return, for each experiment, the names of models with the same losses in it, or null."""
-    # Each pair in both directions, so that both of its models have a row.
+    """Return a column with the names of the models that have the same losses in an experiment, or null.
+
+    Args:
+        experiments: rows with model, dataset and shots.
+        pairs: PUBLISHED_IDENTICAL.
+    """
+    # Use every pair in both directions, so that both of its models have a row.
     swapped = pairs.rename({"model": "other_model", "other_model": "model"}).select(pairs.columns)
     others = pl.concat([pairs, swapped]).group_by("dataset", "shots", "model").agg(pl.col("other_model").sort())
     rows = experiments.select("dataset", pl.col("shots").cast(pl.Int64), "model")

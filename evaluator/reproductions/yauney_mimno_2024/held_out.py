@@ -1,4 +1,4 @@
-"""Test how well random baselines predict held-out accuracy, on the authors' splits and on our seeded ones."""
+"""Test how well random baselines predict held-out accuracy, on the authors' splits and on seeded splits."""
 
 import math
 from dataclasses import replace
@@ -23,21 +23,21 @@ from evaluator.reproductions.yauney_mimno_2024.data import (
 from evaluator.schemas import declare
 
 PUBLISHED_HELD_OUT = declare(
-    splits=pl.String(),  # "authors'": released trials | "seeded": drawn here
-    rules=pl.String(),  # "released" | "sound"
+    splits=pl.String(),  # "authors'": the released trials | "seeded": splits drawn by this module
+    rules=pl.String(),  # "released": the authors' rules | "sound"
     tries=pl.Int64(),
-    over=pl.String(),  # column of groups: "all" | "model" | "dataset"
+    over=pl.String(),  # column by which trials are grouped: "all" | "model" | "dataset"
     group=pl.String(),
     **base.HELD_OUT_PREDICTION,
 )
-PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded ones, under the authors' rules
+PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded splits, under the authors' rules
     predictor=pl.String(),
     score=pl.String(),
     authors=pl.Float64(),
     seeded=pl.Float64(),
     difference=pl.Float64(),  # seeded - authors
-    standard_error=pl.Float64(),  # of the difference: jackknife over splits, of both
-    z=pl.Float64(),  # difference in standard errors
+    standard_error=pl.Float64(),  # standard error of the difference, by a jackknife over the splits of both
+    z=pl.Float64(),  # difference / standard_error
 )
 
 TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
@@ -47,14 +47,14 @@ SCORES = ("accuracy", "precision", "recall", "auroc", "aupr")
 
 TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
 TRIALS = [*TRIALS_KEY, *base.VERDICTS.values(), *base.SCORES.values(), base.OUTCOME]
-"""Columns of tables of trials: the key, the predictions, and the outcome by which they are scored."""
+"""Columns of a table of trials: the key, the predictions, and the outcome with which predictions are compared."""
 
 
 def published_trials(data: PublishedData) -> pl.DataFrame:
-    """Return the released trials, whose splits had no seed and cannot be drawn again; columns TRIALS.
+    """Return the released trials, with the columns TRIALS. Their splits had no seed and cannot be drawn again.
 
-    In place of tails they have -F, the negated distribution function. Only the order of tails matters, and 1 - F would
-    make different values of F near 0 equal.
+    The columns of log10 tails have -F instead, the negated distribution function: only the order of tails matters, and
+    1 - F would round different small values of F to the same number.
     """
     return data.held_out.select(
         pl.col("model").replace_strict(HELD_OUT_MODELS),
@@ -75,15 +75,17 @@ def seeded_trials(
 ) -> Stage[tuple[pl.DataFrame, pl.DataFrame]]:
     """Search for the best prompt on a hundred seeded splits of every experiment.
 
-    Under sound rules a repeated prompt is one try, and only the examples on which the best prompt was scored count.
-    Under the authors' rules all 200 prompts are tries, and demonstrations count as examples.
+    Under sound rules, repeated prompts are one try, and only the examples on which the best prompt was scored count.
+    Under the authors' rules, all 200 prompts are tries, and demonstrations count as examples.
 
     Args:
+        data: the released results.
         prompts: rows of `read_prompts`.
         chances: CHANCES of every experiment.
 
     Returns:
-        Trials under the authors' rules, for 200 tries, and under sound rules, for each of TRIES; columns TRIALS.
+        Two tables with the columns TRIALS: under the authors' rules, for 200 tries, and under sound rules, for the
+        numbers of tries in TRIES.
     """
     n_experiments = prompts.n_unique(EXPERIMENT)
     ids = distinct_prompts(prompts).group_by(experiment_name()).agg("prompt_id")
@@ -116,16 +118,19 @@ def _with_prompts(experiment: base.Experiment, prompts: list[int]) -> base.Exper
 
 
 def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
-    """Judge searches as `bigbench-held-out-splits.py` does, by the size of the train part and one chance for each task.
+    """Add baselines and tails to searches by the rules of the authors' `bigbench-held-out-splits.py`.
+
+    These use the size of the train part, and one chance for all examples of a task.
 
     Args:
-        searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the examples of the train part.
+        searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the number of examples in the train
+            part.
     """
     chances = {name: task.stated_chance for name, task in TASKS.items()}
     chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
     n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
     accuracy = pl.col("correct_train") / pl.col("n_train")
-    # The authors' distribution function at floor(n x accuracy) is one minus the tail of the next count.
+    # The authors use the distribution function at floor(n x accuracy): one minus the tail of the next larger count.
     next_count = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
     return searches.with_columns(
         above_standard_on_train=accuracy > chance,
@@ -137,22 +142,22 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _log10_tail(correct: Ints, n: Ints, chance: Floats, tries: Ints) -> Floats:
-    """Return log10 of the tail; -inf for more right answers than there are examples."""
+    """Return log10 of the tail of `correct` or more right answers; -inf if `correct` exceeds n."""
     tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
     return np.where(correct > n, -np.inf, tail)
 
 
 N_GROUPS = 20
-"""Groups of splits that the jackknife of spread_table leaves out in turn."""
+"""Number of groups of splits that the jackknife of spread_table leaves out in turn."""
 
 
 def spread_table(authors: pl.DataFrame, seeded: pl.DataFrame) -> pl.DataFrame:
     """Compare scores over the authors' splits with scores over seeded splits, for 200 tries: PUBLISHED_SPREAD.
 
-    Both are random draws of splits, so the difference has the spread of both.
+    Both sets of splits are random draws, so the variance of the difference is the sum of both variances.
 
     Args:
-        authors, seeded: trials judged as the authors judge; columns TRIALS.
+        authors, seeded: trials under the authors' rules, with the columns TRIALS.
     """
     trials = (each.filter(tries=STATED_PROMPTS) for each in (authors, seeded))
     (theirs, their_error), (ours, our_error) = map(_scores_with_errors, trials)
@@ -168,7 +173,7 @@ ScoreKey = tuple[str, str]  # predictor and score
 
 
 def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], dict[ScoreKey, float]]:
-    """Return the scores of trials, and their standard errors by a jackknife over groups of splits."""
+    """Return the scores of trials, and their standard errors by a jackknife over N_GROUPS groups of splits."""
     group, scores = pl.col("split") % N_GROUPS, _scores(trials)
     without_one = [_scores(trials.filter(group != left_out)) for left_out in trials.select(group).to_series().unique()]
     errors = {}
@@ -184,10 +189,11 @@ def _scores(trials: pl.DataFrame) -> dict[ScoreKey, float]:
 
 
 def held_out_table(authors: pl.DataFrame, released: pl.DataFrame, sound: pl.DataFrame) -> pl.DataFrame:
-    """Score each predictor over all trials, by model and by task: PUBLISHED_HELD_OUT.
+    """Score the predictors over all trials, by model, and by task: PUBLISHED_HELD_OUT.
 
     Args:
-        authors, released, sound: published_trials, and both tables of seeded_trials.
+        authors: published_trials.
+        released, sound: the two tables of seeded_trials.
     """
     frames = []
     for splits, rules, trials in (

@@ -1,4 +1,4 @@
-"""Write the page of the recomputed experiments: the paper's tables and figures."""
+"""Write the page of the recomputed experiments of Yauney & Mimno 2024: the paper's tables and figures."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
@@ -95,7 +95,7 @@ HELD_OUT = [
     ),
     *(Column(SCORES[name], name, of="max tail", show=digits(2)) for name in ("auroc", "aupr")),
 ]
-"""Columns of a table of held-out prediction, after those that name its rows."""
+"""Columns of a table of held-out prediction, after the columns with the names of its rows."""
 
 SEARCH_KEYS = {
     "line blue": "base model",
@@ -112,7 +112,7 @@ RANKING_KEYS = {
 
 
 def published_sections(published: Published) -> Iterator[Section]:
-    """Yield the paper's tables and figures, and the verdicts that change under sound rules."""
+    """Yield the sections of the page: the paper's tables and figures, and verdicts that change under sound rules."""
     tables = published.tables
     yield section("totals", "Verdicts", *_totals(tables["totals"]))
     yield section("cells", "The paper's numbers", *_cells(tables["cells"]))
@@ -140,7 +140,7 @@ def published_sections(published: Published) -> Iterator[Section]:
 
 
 def _totals(totals: pl.DataFrame) -> Iterator[Block]:
-    """Yield the share of verdicts that the stronger baseline changes, and each step between two sets of rules."""
+    """Yield the share of verdicts that the maximum random baseline changes, and totals under every set of rules."""
     items = []
     for name, rules in (("the authors' rules", totals.head(1)), ("sound rules", totals.filter(rules="sound"))):
         row = rules.row(0, named=True)
@@ -152,7 +152,7 @@ def _totals(totals: pl.DataFrame) -> Iterator[Block]:
 
 
 def _cells(cells: pl.DataFrame) -> Iterator[Block]:
-    """Yield the number of equal cells of each of the paper's tables, and the cells that differ."""
+    """Yield the number of equal cells in every table of the paper, and a list of the cells that differ."""
     verdict = pl.col("verdict")
     caption = marked("Equal: to the printed decimals. <code>tables/cells.parquet</code> has every number.")
     yield TEXTS["cells_note"]
@@ -168,13 +168,13 @@ def _cells(cells: pl.DataFrame) -> Iterator[Block]:
 
 
 def _tasks_by_size(tables: Tables) -> dict[str, int]:
-    """Return the number of examples of each task in the results, by size."""
+    """Return task -> number of examples, for the tasks in the results, smallest first."""
     present = set(tables["experiments"]["dataset"])
     return {name: n for n, name in sorted((task.n_sampled, name) for name, task in TASKS.items() if name in present)}
 
 
 def _experiments(tables: Tables) -> Iterator[Block]:
-    """Yield table 1: a row for each task, by size, with columns of shots for base and for instruction-tuned models."""
+    """Yield table 1: one row per task, smallest first; columns per number of shots, for base and for tuned models."""
     experiments = tables["experiments"].rows_by_key(data.EXPERIMENT, named=True, include_key=True, unique=True)
     tasks = _tasks_by_size(tables)
     is_between = [(pl.col(f"{rules}_verdict") == "between").sum().alias(rules) for rules in ("released", "sound")]
@@ -182,7 +182,7 @@ def _experiments(tables: Tables) -> Iterator[Block]:
     sizes = pl.DataFrame(list(tasks.items()), schema={"dataset": pl.String, "n": pl.Int64}, orient="row")
 
     def moons(tuned: int, shots: int) -> Callable[[Row], str]:
-        """Show the verdicts of every family; `tuned` is the place of a model in FAMILIES."""
+        """Return the function that draws a cell: the verdicts on one model per family (0: base, 1: tuned)."""
         models = [pair[tuned] for pair in FAMILIES.values()]
         return lambda row: Markup().join(
             _moon(experiments[model, row["dataset"], shots])
@@ -208,7 +208,8 @@ def _experiments(tables: Tables) -> Iterator[Block]:
 
 
 def _moon(row: dict[str, Any]) -> Markup:
-    """Return the verdict on one experiment as one of POSITION_MARKS, and that under sound rules where it differs."""
+    """Return the mark (POSITION_MARKS) of the verdict on an experiment, with the mark under sound rules if different.
+    """
     tip = (
         f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; released "
         f"{row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
@@ -220,7 +221,7 @@ def _moon(row: dict[str, Any]) -> Markup:
 
 
 def _remarks(tables: Tables) -> Iterator[Block]:
-    """Yield the known faults of the released results."""
+    """Yield the remarks on known faults of the released results."""
     from_authors = ", ".join(name for name, task in TASKS.items() if task.source == "authors")
     experiments = tables["experiments"]
     lost = experiments.filter(pl.col("n_without_query") > 0).height
@@ -258,11 +259,15 @@ def _histogram_panels(published: Published) -> list[Panel]:
 
 
 _Search = tuple[str, str, tuple[str, ...], tuple[int, ...]]
-"""Task, base model, models and numbers of shots of a panel."""
+"""Task, base model, models, and numbers of shots of a panel."""
 
 
 def _search_panels(tables: Tables, searches: Sequence[_Search], *, tails: bool = False) -> Panels:
-    """Draw a panel for each search that is in the results."""
+    """Draw a panel for every search that is in the results.
+
+    Args:
+        tails: whether to draw the two panels of tails below, with the base model in the title.
+    """
     panels = []
     for dataset, base, models, shots in searches:
         curves = tables["curves"].filter(pl.col("model").is_in(models), pl.col("shots").is_in(shots), dataset=dataset)
@@ -300,7 +305,12 @@ def _held_out(published: Published) -> Iterator[Block]:
 
 
 def _held_out_table(tables: Tables, over: str, names: Sequence[Column]) -> Table:
-    """Return one row for each group, with the numbers of every predictor, for the highest number of tries."""
+    """Return a table with one row per group, for the largest number of tries.
+
+    Args:
+        over: value of the column `over` of PUBLISHED_HELD_OUT.
+        names: columns with the names of the rows.
+    """
     chosen = tables["held_out"].filter(over=over, tries=tables["held_out"]["tries"].max())
     key = ["splits", "rules", "group"]
     cells = chosen.select(*key, "predictor", share="held_out_share", cell=pl.struct(list(SCORES)))
@@ -313,27 +323,26 @@ SEARCH, TAIL = (figures.Size(205, height, left=40, right=8, top=6, bottom=36) fo
 HISTOGRAM = SEARCH._replace(width=330, height=74)
 SQUARE = figures.Size(150, 150, left=48, right=10, top=6, bottom=38)
 
-# On a linear axis the first tries, which gain most, would be one pixel wide.
+# Logarithmic, because on a linear axis the first tries, which improve accuracy most, would be one pixel wide.
 TRIES = figures.Axis(
     title="prompts tried", domain=(1, 200), ticks=(1, 2, 5, 10, 20, 50, 100, 200), form="~s", is_logarithmic=True
 )
 
 DASHES = {1: "solid", 2: "dashed", 4: "dotted"}
-"""Number of shots -> dashes of a line, because six lines cannot be distinguished by colour alone."""
+"""Number of shots -> dash pattern, because six lines cannot be distinguished by colour alone."""
 
 Kind = Literal["ROC", "precision-recall"]
 CURVE_POINTS = 300
-"""Largest number of points of a curve; it may have thousands, which would not be visible."""
+"""Maximum number of drawn points of a curve; the data may have thousands, which would not be visible."""
 
 
 def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str) -> figures.Drawing:
     """Draw expected maximum accuracy by number of prompts, with both baselines: a panel of figures 3, 4 and 9 to 11.
 
     Args:
-        models: PUBLISHED_CURVES of one task, drawn with dashes by shots.
-        base_model: drawn in blue; other models are green.
-        baselines: PUBLISHED_BASELINES of that task, drawn dashed under the authors' rules and solid under sound
-            ones.
+        models: PUBLISHED_CURVES of one task; dash patterns show the number of shots.
+        baselines: PUBLISHED_BASELINES of the task, dashed under the authors' rules and solid under sound rules.
+        base_model: name of the model that is drawn in blue; other models are green.
     """
     dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
     guesses = [
@@ -366,6 +375,7 @@ def tail_panel(models: pl.DataFrame, column: str, base_model: str) -> figures.Dr
     Args:
         models: PUBLISHED_CURVES of one task.
         column: "standard_tail" or "max_tail".
+        base_model: as for search_panel.
     """
     y = figures.Axis(domain=(0, 1), ticks=(0, 0.5, 1), form=".1f")
     lines = _model_lines(models, column, base_model)
@@ -386,16 +396,18 @@ def _model_lines(models: pl.DataFrame, column: str, base_model: str) -> pl.DataF
 
 
 def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: float) -> figures.Drawing:
-    """Draw one of the three distributions of figure 1, with a line at its best or expected accuracy.
+    """Draw one of the three distributions of figure 1, with a vertical line at its best or expected accuracy.
 
     Args:
-        histogram: columns accuracy and `column`, a share; all three panels of one histogram have the same axis.
+        histogram: as accuracy_histogram returns; all its panels have the same axis.
+        column: column of shares to draw.
+        colour: colour of bars and line.
         mark_at: accuracy of the line.
     """
     likely = histogram.filter(pl.max_horizontal(pl.exclude("accuracy")) > 1e-4)["accuracy"].to_numpy()
     step = float(histogram["accuracy"][1] - histogram["accuracy"][0])
     domain = (float(likely[0]) - step, float(likely[-1]) + step)
-    # Bars touch, because there is one for every possible count of right answers.
+    # Bars touch, because there is a bar for every possible count of right answers.
     bars = histogram.with_columns(low=pl.col("accuracy") - step / 2, high=pl.col("accuracy") + step / 2)
     return figures.panel(
         [
@@ -412,12 +424,13 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
 
 
 def ranking_panel(trials: pl.DataFrame, kind: Kind) -> figures.Drawing:
-    """Draw ROC or precision-recall curves of the three predictors: a panel of figures 5 and 8.
+    """Draw ROC or precision-recall curves of three predictors: a panel of figures 5 and 8.
+
+    The verdicts are drawn in blue (standard) and vermilion (max), the distribution function in grey.
 
     Args:
-        trials: columns held_out.TRIALS; verdicts are drawn in blue (standard) and vermilion (max), the
-            distribution function in grey.
-        kind: type of curve; precision-recall curves are drawn as the steps that average precision sums.
+        trials: columns held_out.TRIALS.
+        kind: type of curve; precision-recall curves are drawn as steps, over which average precision sums.
     """
     outcome = trials["above_standard_on_test"].to_numpy()
     predictors = (
@@ -443,7 +456,7 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> figures.Drawing:
 
 def _curve(score: Floats, outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:
     found = ranking_curves(score, outcome)
-    # False and true positive rates, or the latter, which is the recall, and precision.
+    # Rates of false and true positives, or recall (the rate of true positives) and precision.
     x, y = found[:2] if kind == "ROC" else found[1:]
     points = np.unique(np.linspace(0, len(x) - 1, min(len(x), CURVE_POINTS)).round().astype(np.int64))
     return pl.DataFrame({"x": x[points], "y": y[points], "order": points})

@@ -1,7 +1,7 @@
-"""Judge the published experiments of Yauney & Mimno 2024 by several sets of rules, the authors' and sounder ones.
+"""Judge the published experiments of Yauney & Mimno 2024 by the authors' rules and by sounder rules.
 
-Recompute from the released results the printed numbers, and the curves of the published figures: expected maxima and
-random baselines by number of tries.
+Also recompute, from the released results, the printed numbers and the curves of the published figures: expected maximum
+accuracy and random baselines by number of tries.
 """
 
 import math
@@ -30,10 +30,10 @@ from evaluator.reproductions.yauney_mimno_2024 import data, held_out
 from evaluator.reproductions.yauney_mimno_2024.data import EXPERIMENT, EXPERIMENT_COLUMNS, TASKS
 from evaluator.schemas import declare
 
-PUBLISHED_VERDICTS = declare(  # one row an experiment and set of Rules
+PUBLISHED_VERDICTS = declare(  # one row per experiment and set of Rules
     **EXPERIMENT_COLUMNS,
     rules=pl.String(),
-    n=pl.Int64(),  # examples the baselines are for
+    n=pl.Int64(),  # number of examples for which the baselines are computed
     chance=pl.Float64(),  # the standard baseline: mean chance of guessing an example right
     tries=pl.Int64(),
     max_random=pl.Float64(),  # expected accuracy of the best of `tries` random classifiers
@@ -54,13 +54,13 @@ class Rules:
     """A set of rules for judging an experiment; "stated" is the rule of the authors' `full-results.py`."""
 
     name: str
-    # Examples: rows of the task minus demonstrations, at most 200 | the examples with a prediction.
+    # Number of examples: rows of the task minus demonstrations, or 200 if sampled | the examples with a prediction.
     n: Literal["stated", "present"]
-    # Chances: one for each task | one for each example, in logical_deduction only | one for each example.
+    # Chances: one per task | one per example, but only in logical_deduction | one per example in all tasks.
     chance: Literal["stated", "logical_deduction", "task"]
-    # Prompts: 200, or the rows of a smaller task with one shot | the different prompts that were run.
+    # Number of prompts: 200, or the rows of a smaller task with one shot | the distinct prompts that were run.
     tries: Literal["stated", "distinct"]
-    # Above a baseline: >= the standard one and > the maximum one | > both, as in the rest of this package.
+    # Above a baseline: >= the standard and > the maximum baseline | > both baselines, as in the rest of this package.
     above: Literal["stated", "more"]
 
 
@@ -73,13 +73,14 @@ SOUND = Rules(name="sound", n="present", chance="task", tries="distinct", above=
 DISTINCT_ALONE = Rules(name="distinct prompts alone", n="stated", chance="stated", tries="distinct", above="stated")
 
 STEPS = (RELEASED, N_PRESENT, LOGICAL_DEDUCTION, ALL_CHOICES, DISTINCT, SOUND)
-"""From the authors' rules to sound ones, with one change a step: the reason for a verdict that changes at that step."""
+"""Sets of rules from the authors' to sound rules. Every step makes one change, which is the reason if a verdict changes
+at that step."""
 
 ALL_RULES = (*STEPS, DISTINCT_ALONE)
 
 
 def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return the best prompt of each experiment (the lowest id of equals), its accuracy, and counts of prompts.
+    """Return the best prompt of every experiment (among equals, the lowest id), its accuracy, and counts of prompts.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -101,11 +102,11 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def judge(experiments: pl.DataFrame, chances: Sequence[Floats]) -> pl.DataFrame:
-    """Return PUBLISHED_VERDICTS: every experiment under each of ALL_RULES, rules in their order.
+    """Judge every experiment under all sets of rules, in the order of ALL_RULES: PUBLISHED_VERDICTS.
 
     Args:
         experiments: rows of `best_prompts`.
-        chances: for each, the chances of the examples that its best prompt was scored on.
+        chances: per experiment, the chances of the examples on which its best prompt was scored.
     """
     return pl.concat([_judge(experiments, chances, rules) for rules in ALL_RULES])
 
@@ -121,7 +122,7 @@ def _judge(experiments: pl.DataFrame, chances: Sequence[Floats], rules: Rules) -
         *EXPERIMENT,
         pl.lit(rules.name).alias("rules"),
         pl.Series("n", n),
-        # Exact sums, so that the same chances in another order have the same mean.
+        # math.fsum is exact, so the same chances in another order have the same mean.
         pl.Series("chance", [math.fsum(of_examples) / len(of_examples) for of_examples in used]),
         pl.Series("tries", tries),
         pl.Series("max_random", np.asarray(max_random_accuracy(n, used, tries))),
@@ -131,9 +132,9 @@ def _judge(experiments: pl.DataFrame, chances: Sequence[Floats], rules: Rules) -
 
 
 def _verdict(rules: Rules) -> pl.Expr:
-    """Return the verdict on an accuracy.
+    """Return the expression of the verdict on an accuracy.
 
-    The two ways to judge differ where the accuracy equals chance, which is the case in no published experiment.
+    The two rules differ if the accuracy equals chance, which does not occur in the published experiments.
     """
     accuracy, chance, max_random = pl.col("accuracy"), pl.col("chance"), pl.col("max_random")
     if rules.above == "more":
@@ -148,25 +149,25 @@ def _verdict(rules: Rules) -> pl.Expr:
 
 
 def verdict_totals(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_TOTALS: counts of verdicts under each set of rules, in the order of the verdicts' rows."""
+    """Count the verdicts under every set of rules, in the order of the rows: PUBLISHED_TOTALS."""
     by_rules = verdicts.group_by("rules", maintain_order=True)
     return by_rules.agg(n_experiments=pl.len(), **verdict_counts()).cast(PUBLISHED_TOTALS)
 
 
 def reasons(verdicts: pl.DataFrame) -> list[str | None]:
-    """Explain why the sound verdict of each experiment differs from the released one; None where it does not.
+    """Explain, for every experiment, why the sound verdict differs from the released verdict; None where they agree.
 
-    Each of STEPS keeps the changes before it. An explanation names the steps at which the verdict changed.
+    A step of STEPS includes the changes of earlier steps. An explanation names the steps at which the verdict changed.
 
     Args:
-        verdicts: of one or more experiments under all rules of STEPS.
+        verdicts: PUBLISHED_VERDICTS of one or more experiments, under all rules of STEPS.
     """
     steps = [verdicts.filter(rules=rules.name).iter_rows(named=True) for rules in STEPS]
     return [_reason(rows) for rows in zip(*steps, strict=True)]
 
 
 def _reason(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Explain one experiment, given its rows in the order of STEPS."""
+    """Explain the change of one experiment, given its verdicts in the order of STEPS."""
     if rows[0]["verdict"] == rows[-1]["verdict"]:
         return None
     steps = [(before, after) for before, after in pairwise(rows) if before["verdict"] != after["verdict"]]
@@ -183,13 +184,13 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     return "an accuracy equal to a baseline is not above it"
 
 
-PUBLISHED_EXPERIMENTS = declare(  # one row a published experiment; "released": the authors' rules, "sound": ours
+PUBLISHED_EXPERIMENTS = declare(  # one row per published experiment; released_: the authors' rules, sound_: ours
     **EXPERIMENT_COLUMNS,
-    best_prompt=pl.Int64(),  # of the highest accuracy, the lowest id of equals
-    n=pl.Int64(),  # examples on which it was scored
+    best_prompt=pl.Int64(),  # prompt with the highest accuracy; among equals, the lowest id
+    n=pl.Int64(),  # number of examples on which the best prompt was scored
     correct=pl.Int64(),
     accuracy=pl.Float64(),
-    n_best=pl.Int64(),  # prompts with the same accuracy
+    n_best=pl.Int64(),  # number of prompts with the highest accuracy
     n_prompts=pl.Int64(),
     n_distinct_prompts=pl.Int64(),
     released_n=pl.Int64(),
@@ -201,31 +202,31 @@ PUBLISHED_EXPERIMENTS = declare(  # one row a published experiment; "released": 
     sound_tries=pl.Int64(),
     sound_max_random=pl.Float64(),
     sound_verdict=pl.String(),
-    log10_standard_tail=pl.Float64(),  # under sound rules, of `correct` or more
-    log10_max_tail=pl.Float64(),
+    log10_standard_tail=pl.Float64(),  # log10 probability that one random classifier has `correct` or more right
+    log10_max_tail=pl.Float64(),  # the same for the best of sound_tries random classifiers
     reason=pl.String(),  # why the sound verdict differs; null where it does not
-    choices_source=pl.String(),  # "task": chances are from the task's file | "authors": from their constants
-    n_without_query=pl.Int64(),  # prompts that lost their query when they were cut
-    best_without_query=pl.Boolean(),
+    choices_source=pl.String(),  # "task": chances are from the task's file | "authors": from the authors' constants
+    n_without_query=pl.Int64(),  # number of prompts whose query was cut off
+    best_without_query=pl.Boolean(),  # whether the query of the best prompt was cut off
     same_losses_as=pl.String(),  # models whose losses are equal bit for bit; null where there is none
 )
 
 ONCE = "sound, models that are the same once"
-"""Name of the sound rules in totals that count identical models once."""
+"""Name of the row of totals under sound rules in which identical models count once."""
 
-PUBLISHED_CELLS = declare(  # one row a number that the paper prints
+PUBLISHED_CELLS = declare(  # one row per number that the paper prints
     **PRINTED,
-    recomputed=pl.Float64(),  # null where it is not in the data, or undefined
+    recomputed=pl.Float64(),  # null where the data do not have it or it is undefined
     **JUDGED,
 )
 
 PREDICTORS = ("standard", "max")
 PRINTED_SCORES = {"3": ("accuracy", "precision", "recall", "auroc", "aupr"), "4": ("auroc", "aupr")}
-"""Table of held-out trials -> its scores, each for both predictors, after the share of trials above standard."""
+"""Number of a printed table of held-out trials -> its scores, which the table prints for both PREDICTORS."""
 
 SECTION_4 = "n = 100, two choices, best of 10"
-"""Row of the sentence "A dataset of n = 100 examples has an expected max accuracy of 0.575 after only t = 10
-evaluations."."""
+"""Row for the number in the sentence "A dataset of n = 100 examples has an expected max accuracy of 0.575 after only
+t = 10 evaluations."."""
 
 TABLES = printed_tables("yauney_mimno_2024")
 
@@ -233,24 +234,25 @@ NOTES = {
     "2": "The results of models that were not quantised are not released.",
     "section 4": "By equation 8; the number in the text is not what the equation gives: unexplained.",
 }
-"""Table -> note on its cells that are not equal to the recomputed ones."""
+"""Table or section -> note on its cells that differ from the recomputed numbers."""
 
 Cell = tuple[str, str, str, float | None]
+"""Table, row, column, and recomputed number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The tables, and the data that figures need in addition."""
+    """The recomputed tables, and further data for the figures."""
 
     tables: Tables
     prompts: pl.DataFrame  # rows of read_prompts
     authors_trials: pl.DataFrame  # columns TRIALS of held_out.py
-    seeded_trials: pl.DataFrame  # likewise, on seeded splits under the authors' rules
-    sound_trials: pl.DataFrame  # likewise, under sound rules
+    seeded_trials: pl.DataFrame  # the same columns, for seeded splits under the authors' rules
+    sound_trials: pl.DataFrame  # the same columns, for seeded splits under sound rules
 
 
 def recompute(released: data.PublishedData) -> Stage[Published]:
-    """Compute every table of the published experiments. Raises DatasetError for unexpected rows."""
+    """Compute all tables of the published experiments. Raises DatasetError for unexpected rows."""
     yield Progress(stage="Reading predictions", done=0, total=1, unit="files")
     prompts = data.read_prompts(released)
     yield Progress(stage="Reading predictions", done=1, total=1, unit="files")
@@ -262,12 +264,12 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
     chances = data.example_chances(released)
     seeded, sound = yield from held_out.seeded_trials(released, prompts, chances)
     authors = held_out.published_trials(released)
-    # Sound verdicts, of identical models only the verdicts on the first by name.
+    # Sound verdicts without repeats: of identical models, only the first by name is kept.
     repeated = pairs.select("dataset", "shots", model="other_model")
     once = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
     totals = pl.concat([verdict_totals(verdicts), verdict_totals(once.with_columns(rules=pl.lit(ONCE)))])
     predicted = held_out.held_out_table(authors, seeded, sound)
-    # The examples of each task, taken from the first experiment with it.
+    # The examples of a task are those of the first experiment with this task.
     first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", data.experiment_name())
     examples = first.join(chances, on="experiment", maintain_order="left")
     tables = {
@@ -286,10 +288,10 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
 
 
 def _experiments(best: pl.DataFrame, chances: list[Floats], verdicts: pl.DataFrame, same_as: pl.Series) -> pl.DataFrame:
-    """Return PUBLISHED_EXPERIMENTS: the verdicts under both sets of rules, and the reasons of differences."""
+    """Return PUBLISHED_EXPERIMENTS: verdicts under the authors' and under sound rules, and reasons for differences."""
     released, sound = (verdicts.filter(rules=judged.name) for judged in (RELEASED, SOUND))
     numbers = ("n", "chance", "tries", "max_random", "verdict")
-    # The tails of one random classifier, and of the best of an experiment's tries.
+    # Tails of one random classifier, and of the best of as many as the experiment has tries.
     correct, n = best["correct"].to_numpy(), best["n"].to_numpy()
     standard_tails, max_tails = (
         np.asarray(max_random_tail(correct, n, chances, tries, log10=True))
@@ -312,11 +314,12 @@ def _experiments(best: pl.DataFrame, chances: list[Floats], verdicts: pl.DataFra
 
 
 def judged_cells(experiments: pl.DataFrame, totals: pl.DataFrame, held_out: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_CELLS, in the order of TABLES.
+    """Compare the printed numbers with recomputed numbers, in the order of TABLES: PUBLISHED_CELLS.
 
     Args:
-        experiments, totals, held_out: PUBLISHED_EXPERIMENTS, PUBLISHED_TOTALS and PUBLISHED_HELD_OUT. Tables 3 and 4
-            are scores of the authors' own verdicts, which held_out has from their files.
+        experiments: PUBLISHED_EXPERIMENTS.
+        totals: PUBLISHED_TOTALS.
+        held_out: PUBLISHED_HELD_OUT. Tables 3 and 4 are compared with its rows for the authors' released trials.
     """
     expected = float(max_random_accuracy(100, 0.5, 10))
     recomputed: list[Cell] = [("section 4", SECTION_4, "expected best accuracy", expected)]
@@ -355,7 +358,7 @@ def _held_out_cells(held_out: pl.DataFrame) -> Iterator[Cell]:
 
 
 def summary_lines(published: Published) -> Iterator[str]:
-    """Yield totals under each set of rules, then scores of predictors of held-out accuracy, at the highest tries."""
+    """Yield totals under every set of rules, then scores of held-out predictors for the largest number of tries."""
     tables = published.tables
     heads = ("rules", "experiments", "> standard", "> both", "disagree", "share")
     yield from text_table([heads, *((*counts, f"{share:.1%}") for *counts, share in tables["totals"].rows())])
@@ -371,9 +374,9 @@ def summary_lines(published: Published) -> Iterator[str]:
 PUBLISHED_CURVES = declare(
     **EXPERIMENT_COLUMNS,
     tries=pl.Int64(),
-    expected_maximum=pl.Float64(),  # expected best accuracy of so many prompts
-    standard_tail=pl.Float64(),  # of one random classifier reaching it, under the authors' n and chance
-    max_tail=pl.Float64(),  # of the best of `tries` reaching it
+    expected_maximum=pl.Float64(),  # expected accuracy of the best of `tries` prompts
+    standard_tail=pl.Float64(),  # probability that one random classifier reaches it, under the authors' n and chance
+    max_tail=pl.Float64(),  # probability that the best of `tries` random classifiers reaches it
 )
 PUBLISHED_BASELINES = declare(
     dataset=pl.String(),
@@ -385,14 +388,14 @@ PUBLISHED_BASELINES = declare(
 )
 
 TRIES: Ints = log_spaced(1, data.STATED_PROMPTS, 60)
-"""Numbers of tries, evenly spaced on a logarithmic axis, because the first tries gain most."""
+"""Numbers of tries, evenly spaced on a logarithmic scale, because the first tries improve accuracy most."""
 
 
 def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_CURVES: the expected accuracy of the best of several prompts, and how often guessing reaches it.
+    """Compute the expected accuracy of the best of several prompts, and how often guessing reaches it.
 
-    As in the paper's figures 3, 4 and 9 to 11, tails are for the number of examples of the task, at most 200, and for
-    the authors' chance; one-shot curves of small tasks end at the task's number of rows.
+    As in figures 3, 4 and 9 to 11 of the paper, tails use the number of examples of the task, at most 200, and the
+    authors' chance; one-shot curves of small tasks end at the number of rows of the task. Returns PUBLISHED_CURVES.
 
     Args:
         prompts: rows of `read_prompts`.
@@ -409,10 +412,10 @@ def expected_curves(prompts: pl.DataFrame) -> pl.DataFrame:
 
 
 def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
-    """Return PUBLISHED_BASELINES of every task, as the authors draw them and with the real examples and chances.
+    """Compute the baselines of every task, by the authors' rules and with actual chances: PUBLISHED_BASELINES.
 
     Args:
-        chances: columns dataset and chance, one row an example, of one experiment for each task.
+        chances: columns dataset and chance, one row per example, from one experiment per task.
     """
     frames = []
     for (name,), rows in chances.partition_by("dataset", as_dict=True, maintain_order=True).items():
@@ -426,10 +429,16 @@ def baseline_curves(chances: pl.DataFrame) -> pl.DataFrame:
 
 
 def accuracy_histogram(prompts: pl.DataFrame, n: int, chance: float, tries: int) -> pl.DataFrame:
-    """Return figure 1: the shares of prompts, random classifiers and best ones of `tries` with each accuracy.
+    """Return the histograms of figure 1: shares of prompts, of random classifiers and of the best of `tries`.
 
     Args:
-        prompts: of one experiment, each scored on n examples.
+        prompts: rows of `read_prompts` of one experiment, all scored on n examples.
+        n: number of examples.
+        chance: chance of guessing an example right.
+        tries: number of random classifiers.
+
+    Returns:
+        One row per accuracy 0, 1/n, ..., 1.
     """
     counts = np.bincount(prompts["correct"].to_numpy(), minlength=n + 1) / prompts.height
     return pl.DataFrame(
