@@ -1,4 +1,4 @@
-"""A random Llama, prompts for it, and engines in processes of their own: what races of engines have in common."""
+"""Provide what races of engines share: a random Llama, prompts for it, and engines in separate processes."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
@@ -28,20 +28,20 @@ DATASET = "sst5"
 
 
 class Answers(NamedTuple):
-    """What an engine made of some requests."""
+    """The answers of an engine to requests."""
 
-    log_probs: npt.NDArray[np.float64]  # of all label tokens in order, in nats
-    computed_tokens: int
+    log_probs: npt.NDArray[np.float64]  # log-probabilities of all label tokens in order, in nats
+    computed_tokens: int  # number of tokens that the engine computed
 
 
 def random_llama(folder: Path, shape: str = "28M", datasets: Sequence[str] = (DATASET,)) -> Path:
-    """Make a random Llama in a folder whose tokenizer learned from these datasets of StaICC."""
+    """Create a random Llama in a folder, with a tokenizer that is trained on the given StaICC datasets."""
     texts = tokenizer_texts([load_staicc(name) for name in datasets])
     return random_model(folder / f"llama-{shape}", shape, texts)
 
 
 def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationRequest]:
-    """Return prompts of four demonstrations in prefix order, with the label names of SST-5."""
+    """Return requests in prefix order: SST-5 prompts with four demonstrations, continued by the label names."""
     dataset = load_staicc(DATASET)
     prompts = pl.concat(normal_requests(dataset, n_shots=4, n_queries=None)).head(n_prompts)["prompt"].to_list()
     labels = [list(dataset.verbalizer.label_names)] * len(prompts)
@@ -51,7 +51,7 @@ def sst5_requests(source: ModelSource, n_prompts: int) -> list[ContinuationReque
 
 
 def answers(engine: Engine, requests: Sequence[ContinuationRequest]) -> Answers:
-    """Score requests."""
+    """Score requests with an engine."""
     before = engine.counts.computed_tokens
     answered = sorted(engine.log_likelihoods(requests), key=lambda answer: answer.index)
     log_probs = [value for answer in answered for label in answer.token_log_probs for value in label]
@@ -62,12 +62,12 @@ def answers(engine: Engine, requests: Sequence[ContinuationRequest]) -> Answers:
 def engine_process(
     config: ModelConfig, requests: Sequence[ContinuationRequest], settings: StepSettings | None = None
 ) -> Iterator[Callable[[], Answers]]:
-    """Load an engine in a process of its own; yields what scores the requests there.
+    """Load an engine in a separate process; yield a function that scores the requests there.
 
     Args:
-        config: of the model.
-        requests: to score.
-        settings: that vLLM is given; those of a run if left out.
+        config: the model and its engine.
+        requests: requests to score.
+        settings: step settings of vLLM; None: the settings of a run.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -94,7 +94,7 @@ def _serve(
     requests: Sequence[ContinuationRequest],
     settings: StepSettings | None,
 ) -> None:
-    """Load an engine, and score the requests whenever something comes, until the pipe closes."""
+    """Load an engine, and score the requests for every message from the pipe, until it closes."""
     if settings:
         SETTINGS[device_kind()] = settings
     tune_process()

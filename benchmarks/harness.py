@@ -1,8 +1,8 @@
 """Time contestants that do the same work; print a table and append rows to a CSV file.
 
-Every contestant first runs once without being timed: that run warms it up, measures its peak memory, and gives the
-output that is compared with the baseline's. If outputs differ nothing is timed. Then all take turns (A B A B ...), so
-that a machine that slows down slows all of them.
+Every contestant first runs once for warm-up. This run measures its peak memory and gives the output that is compared
+with the output of the baseline. If outputs differ, nothing is timed. Then contestants take turns (A B A B ...), so that
+a machine that slows down slows all of them.
 """
 
 import csv
@@ -32,14 +32,14 @@ from evaluator.engine.devices import cores
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SHARED_DATA = Path(os.environ.get("EVALUATOR_SHARED_DATA", ROOT.parent / "shared" / "data"))
-"""Data sets that the repository does not hold."""
+"""Folder of datasets that are not in the repository."""
 
 SHARED_MODELS = Path(os.environ.get("EVALUATOR_SHARED_MODELS", ROOT / "build" / "models"))
-"""Real models, which the repository does not hold either."""
+"""Folder of pretrained models, which are not in the repository either."""
 
 MIB = 2**20
 
-_SHARE_OF_A_CORE = 0.02  # that watching the memory of children may take
+_SHARE_OF_A_CORE = 0.02  # maximum share of a core that sampling the memory of child processes may use
 _STATUS, _PEAK_RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -47,11 +47,11 @@ _STATUS, _PEAK_RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 class Work:
     """The work that every contestant of a race does."""
 
-    benchmark: str  # names the CSV file
-    case: str  # "lcp, 140000 rows": distinguishes this race from others in the same file
-    items: int
-    unit: str  # of items: "prompts"
-    packages: Sequence[str]  # their versions are written to the rows
+    benchmark: str  # stem of the CSV file
+    case: str  # distinguishes this race from others in the same file, for example "lcp, 140000 rows"
+    items: int  # number of items that are processed
+    unit: str  # what the items are, for example "prompts"
+    packages: Sequence[str]  # packages whose versions are written to the rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +65,14 @@ class Timing:
     q3_s: float
     min_s: float
     max_s: float
-    peak_mib: float  # resident memory of this process and its children, in the warm-up run
-    added_mib: float  # the part of it that was not resident before that run
-    times_baseline: float  # the baseline's median over this one's: 2 is twice as fast
+    peak_mib: float  # peak resident memory of this process and its children in the warm-up run
+    added_mib: float  # peak_mib minus the resident memory before that run
+    times_baseline: float  # median of the baseline / median of this contestant: 2 is twice as fast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A limit and the measured value."""
+    """A measured value and its limits."""
 
     what: str
     value: float
@@ -101,17 +101,17 @@ def race(
     """Run, compare and time contestants; print a table and append one row per contestant to results/<benchmark>.csv.
 
     Args:
-        work: what is done.
+        work: description of the work.
         contestants: name -> callable; the first is the baseline.
-        runs: number of timed runs of each.
-        same: called with the baseline's output and another; raises AssertionError if they differ.
-        starts_anew: each run is a process of its own, which nothing warms up, so that the first run is timed as well.
+        runs: number of timed runs per contestant.
+        same: called with the output of the baseline and another output; raises AssertionError if they differ.
+        starts_anew: whether every run is a new process, which a warm-up does not affect; then the first run is timed.
 
     Returns:
-        Timing of each contestant, by name.
+        Name -> timing.
 
     Raises:
-        SystemExit: outputs differ.
+        SystemExit: if outputs differ.
     """
     memory = _warm_up(work, contestants, same)
     times = {name: [memory[name].elapsed_s] if starts_anew else [] for name in contestants}
@@ -126,7 +126,7 @@ def race(
 
 
 def print_targets(*targets: Target) -> None:
-    """Print one line per target: met or missed, what was measured, the value and the limit."""
+    """Print one line per target: met or missed, name, value and limit."""
     for target in targets:
         limit = f"<= {target.at_most:g}" if target.at_most < float("inf") else f">= {target.at_least:g}"
         print(f"{'met   ' if target.met else 'MISSED'}  {target.what}: {target.value:.3g}, target {limit}")
@@ -153,7 +153,7 @@ def _warm_up(
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call in seconds, after a garbage collection."""
     gc.collect()
     start = time.perf_counter()
     run()
@@ -178,10 +178,10 @@ def _timing(name: str, times: list[float], memory: SimpleNamespace, baseline_s: 
 
 @contextmanager
 def peak_memory() -> Iterator[SimpleNamespace]:
-    """Measure start_mib and, after the block, peak_mib: resident, of this process and its children.
+    """Measure resident memory of this process and its children: start_mib, and peak_mib at the end of the block.
 
-    The system keeps the peak of this process. Children are sampled, as often as takes 2% of a core, so that their short
-    peaks may be missed.
+    The system records the peak of this process. The memory of children is sampled, with at most 2% of a core, so short
+    peaks of children may be missed.
     """
     seen = SimpleNamespace(start_mib=_resident_mib())
     seen.peak_mib = seen.start_mib
@@ -194,7 +194,7 @@ def peak_memory() -> Iterator[SimpleNamespace]:
             seen.peak_mib = max(seen.peak_mib, _resident_mib())
             pause_s = (time.perf_counter() - start) / _SHARE_OF_A_CORE
 
-    _PEAK_RESET.write_text("5")  # of the resident memory, proc(5)
+    _PEAK_RESET.write_text("5")  # 5 resets the peak of resident memory, proc(5)
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
@@ -211,7 +211,7 @@ def _resident_mib() -> float:
     for process in (me := psutil.Process(), *me.children(recursive=True)):
         try:
             total += process.memory_info().rss
-        except psutil.NoSuchProcess:  # a child that ended since it was listed
+        except psutil.NoSuchProcess:  # the child has ended since it was listed
             continue
     return total / MIB
 
@@ -240,7 +240,16 @@ def _append(work: Work, timings: Sequence[Timing]) -> None:
 
 
 def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Sequence[Mapping[str, object]]) -> None:
-    """Append rows to results/<benchmark>.csv, each with date, commit, device and versions."""
+    """Append rows to results/<benchmark>.csv, with date, commit, device, versions and case.
+
+    Args:
+        benchmark: stem of the file.
+        case: name of the case.
+        packages: packages whose versions are written.
+        measured: further columns of the rows.
+
+    Raises ValueError if the columns differ from those of the file.
+    """
     run = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": code_commit(),
@@ -261,19 +270,19 @@ def append_rows(benchmark: str, case: str, packages: Sequence[str], measured: Se
 
 
 def read_rows(path: Path) -> pl.DataFrame:
-    """Return a table of results. Commits are texts: 77e3673 is no number."""
+    """Read a table of results. Commits are read as texts, because a hash such as 77e3673 looks like a number."""
     return pl.read_csv(path, infer_schema_length=None, schema_overrides={"commit": pl.String})
 
 
 def with_block(page: str, command: str, text: str) -> str:
-    """Return a page with another text between the marks that name the module and options that write it."""
+    """Return a page with `text` between the marks that name `command`, the module and options that write it."""
     begin, end = f"<!-- begin: python -m {command} -->", "<!-- end -->"
     before, rest = page.split(begin)
     return f"{before}{begin}\n{text}{end}{rest.split(end, maxsplit=1)[1]}"
 
 
 def code_commit() -> str:
-    """Return the short hash of the commit, with a + if files other than results have changed."""
+    """Return the short hash of the current commit, with a + if files other than results have uncommitted changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -283,7 +292,7 @@ def code_commit() -> str:
 
 
 def _device() -> str:
-    """Return processor, cores available to this process, memory and graphics cards, without the host's name."""
+    """Return processor, number of cores available to this process, memory and GPUs, without the host name."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
@@ -295,7 +304,7 @@ def _device() -> str:
 
 
 def _versions(packages: Sequence[str]) -> str:
-    """Name the versions of those packages that are installed: a race without some tools needs none of them."""
+    """Return the versions of Python and of the packages that are installed; a race may not need all packages."""
     found = []
     for package in packages:
         with suppress(importlib.metadata.PackageNotFoundError):

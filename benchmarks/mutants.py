@@ -1,11 +1,11 @@
-"""Change one piece of the code at a time and count the changes that a test notices: make mutants.
+"""Mutation testing (make mutants): change one place of the code at a time, and count the changes that make a test fail.
 
-Draws 20 changes each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in evaluator/ and
-kernels/; makes each in a copy of the last commit, and runs tests until one fails. These are the tests that run the
-changed line, as coverage of the whole suite has shown before, first in files that import the module; of a line that
-only other processes run, all tests of such files. The same command goes on where it was stopped. Survivors listed with
-a reason in results/mutants_equivalent.csv change nothing that could be tested. mutmut and cosmic-ray draw no sample by
-folder and run the same tests for every mutant.
+Draw 20 changes (mutants) each in metrics, statistics, methods, random_baselines and suites, and 100 elsewhere in
+evaluator/ and kernels/. Make every change in a copy of the last commit, and run tests until one fails. These are the
+tests that run the changed line, by coverage of the whole suite; tests in files that import the module run first. For a
+line that only other processes run, they are all tests of such files. The same command resumes a stopped run. Survivors
+that results/mutants_equivalent.csv lists with a reason change nothing that could be tested. The tools mutmut and
+cosmic-ray do not sample by folder, and run the same tests for every mutant.
 """
 
 import argparse
@@ -34,24 +34,24 @@ from coverage import CoverageData
 from benchmarks.harness import RESULTS, ROOT, append_rows, code_commit
 
 N_DRAWN = dict.fromkeys(("metrics", "statistics", "methods", "random_baselines", "suites"), 20) | {"elsewhere": 100}
-MAX_FILES = 8  # of tests a mutant whose line no test runs in its own process
-TIMES, LINES = "times.json", "lines.db"  # seconds of each test; the lines that it runs
-MAX_TIMES_LIMIT = 8  # of wall time, where other programs have the processor
-IMPORT = "::import"  # what fails in a file that cannot be imported with a mutant
-TEST_TIMEOUT_S = 100  # a test that waits for what a mutant never does fails
+MAX_FILES = 8  # maximum number of related test files of a module
+TIMES, LINES = "times.json", "lines.db"  # files with the seconds of tests, and with the lines that they run
+MAX_TIMES_LIMIT = 8  # wall time limit / processor time limit, because other programs may use the processor
+IMPORT = "::import"  # suffix of the verdict if a test file cannot be imported with the mutant
+TEST_TIMEOUT_S = 100  # a test fails after this time, because it may wait for something that the mutant never does
 IMPORTED_ONCE = ("altair", "hypothesis", "pyarrow", "scipy.optimize", "selenium.webdriver", "torch")
 PAIRS = [word.split() for word in ("Lt LtE", "Gt GtE", "Eq NotEq", "Is IsNot", "In NotIn", "And Or", "Add Sub")]
 PAIRS += [["Mult", "Div"], ["BitAnd", "BitOr"]]
 OTHER: dict[type, Any] = {getattr(ast, a): getattr(ast, b) for x, y in PAIRS for a, b in ((x, y), (y, x))}
 OTHER |= {ast.FloorDiv: ast.Div, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
-SYMMETRIC = {"max", "min", "np.maximum", "np.minimum"}  # calls whose first two arguments may change places
+SYMMETRIC = {"max", "min", "np.maximum", "np.minimum"}  # functions for which the order of arguments does not matter
 UNCHANGED = {"annotation", "returns", "decorator_list", "pattern"}
 
 SELECTED = ["-p", "no:cacheprovider", "-m", "not gpu and not exhaustive and not slow"]
 SELECTED += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-W", "ignore::coverage.exceptions.CoverageWarning"]
 
-Mutant = dict[str, Any]  # path, line, its text, kind, start and end in bytes, before, after
-PLACE = ("path", "text", "before", "after")  # tells a mutant from others, whatever is above it
+Mutant = dict[str, Any]  # keys: path, line, text (of the line), kind, start and end (in bytes), before, after
+PLACE = ("path", "text", "before", "after")  # identifies a mutant even if lines above it change
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
     arguments.add_argument("--limit", type=int, default=120, help="seconds of processor time a mutant")
     arguments.add_argument("--hours", type=float, default=24, help="stop after these")
     options = arguments.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its tests
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs and their children ignore SIGINT
     tree, stop = copy_of(options.commit), time.monotonic() + 3600 * options.hours
     drawn_in = copy_of(options.drawn_at) if options.drawn_at else tree
     name = "-".join(filter(None, (str(options.seed), options.drawn_at)))
@@ -83,7 +83,7 @@ def main() -> None:
         with kept.open("a") as file:
             file.write(json.dumps(judged[-1]) + "\n")
         print(f"{number:4} {mutant['path']}:{mutant['line']} {mutant['kind']}: {judged[-1]['verdict']}", flush=True)
-    # A test that fails without a mutant kills none.
+    # A test that fails without a mutant does not count as killing a mutant, so run the killers without one.
     killers = {row["verdict"].removesuffix(IMPORT) for row in judged if row["verdict"].startswith("tests/")}
     broken = run_tests(["tests/test_main.py", *sorted(killers)], tree, 3600)
     if broken != "survived":
@@ -95,7 +95,10 @@ def main() -> None:
 
 
 def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
-    """Print the survivors; return counts, and the share of killed mutants among those that are not equivalent."""
+    """Print the survivors; return the counts of verdicts, and the share killed / (killed + survived).
+
+    Mutants that are equivalent or out of time do not count in the share.
+    """
     with (RESULTS / "mutants_equivalent.csv").open(newline="") as file:
         equivalent = {tuple(row[name] for name in PLACE) for row in csv.DictReader(file)}
     count = Counter[str]()
@@ -119,7 +122,7 @@ def score(judged: list[Mutant], options: argparse.Namespace) -> dict[str, Any]:
 
 
 def copy_of(commit: str) -> Path:
-    """Return a folder with the files of a commit, which only this program changes."""
+    """Return a folder with the files of a commit, in which only this program makes changes."""
     tree = Path(tempfile.gettempdir()) / f"evaluator-mutants-{commit}" / "tree"
     if not tree.exists():
         tree.mkdir(parents=True)
@@ -133,7 +136,7 @@ def part_of(path: str) -> str:
 
 
 def draw(tree: Path, seed: int) -> list[Mutant]:
-    """Return the drawn mutants in the order in which they are judged: any first part of it is a sample."""
+    """Draw mutants, in random order, so that any initial part of the list is a random sample."""
     rng, parts = random.Random(seed), {part: list[Mutant]() for part in N_DRAWN}
     for path in sorted([*(tree / "evaluator").rglob("*.py"), *(tree / "kernels").rglob("*.py")]):
         part = parts.get(path.relative_to(tree).parts[1], parts["elsewhere"])
@@ -143,7 +146,7 @@ def draw(tree: Path, seed: int) -> list[Mutant]:
 
 
 def found_again(drawn: list[Mutant], before: Path, now: Path) -> list[Mutant]:
-    """Return the mutants of one tree as they are in another, without those of lines that are no more."""
+    """Find the mutants of one tree again in another tree; mutants whose line no longer exists are left out."""
 
     def numbered(tree: Path, path: str) -> Iterator[tuple[tuple[object, ...], Mutant]]:
         count = Counter[tuple[object, ...]]()
@@ -159,7 +162,7 @@ def found_again(drawn: list[Mutant], before: Path, now: Path) -> list[Mutant]:
 
 
 def mutants(path: str, source: bytes) -> Iterator[Mutant]:
-    """Yield every change of one node that this program knows, in the order of the source."""
+    """Yield all mutants of a source file: every change of one syntax node that this program knows."""
     lines = source.splitlines(keepends=True)
     for kind, node, after in changes(ast.parse(source)):
         start = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
@@ -170,7 +173,10 @@ def mutants(path: str, source: bytes) -> Iterator[Mutant]:
 
 
 def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield kind, node and new text. Texts, annotations, decorators and patterns stay as they are."""
+    """Yield the changes of a syntax tree: kind, node and new text.
+
+    Strings, annotations, decorators and patterns are not changed.
+    """
     match node:
         case ast.Compare(ops=[op]) if type(op) in OTHER:
             yield "comparison", node, f"({ast.unparse(ast.Compare(node.left, [OTHER[type(op)]()], node.comparators))})"
@@ -197,13 +203,13 @@ def changes(node: Any) -> Iterator[tuple[str, Any, str]]:
             yield "condition", test, f"(not ({ast.unparse(test)}))"
     for name, value in ast.iter_fields(node):
         for child in (value if isinstance(value, list) else [value]) if name not in UNCHANGED else ():
-            is_strict = isinstance(child, ast.keyword) and child.arg == "strict"  # which asserts equal lengths
+            is_strict = isinstance(child, ast.keyword) and child.arg == "strict"  # zip's check of equal lengths
             if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.Assert) and not is_strict:
                 yield from changes(child)
 
 
 class RelatedTests:
-    """Finds the tests that can notice a mutant."""
+    """Find the tests that can fail because of a mutant."""
 
     def __init__(self, tree: Path, limit_s: int) -> None:
         self._tree, self._limit_s = tree, limit_s
@@ -216,16 +222,16 @@ class RelatedTests:
         self._importers = importers_of(tree)
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the line: those of related files, then of others, as many as the limit lets run.
+        """Return the tests that run the line: all in related files, then in other files as the time limit allows.
 
-        Of both, the quickest files come first. Where no test runs the line in its own process, these are the related
+        In both groups, the quickest files are first. If no test runs the line in its own process, return the related
         files.
         """
         contexts = self._lines.contexts_by_lineno(str(self._tree / mutant["path"])).get(mutant["line"], [])
         tests: dict[str, set[str]] = {}
         for test, _, phase in (context.rpartition("|") for context in contexts if context):
             file = test.partition("::")[0]
-            # What a fixture has made is read by all tests of the file.
+            # All tests of a file may use the result of a fixture, so a line that a fixture runs selects all of them.
             tests.setdefault(file, set()).update([test] if phase == "run" else self._of_file.get(file, ()))
         cost = {file: self._seconds(file, of_file) for file, of_file in tests.items()}
         near = related_files(mutant["path"], self._importers, self._tree)
@@ -237,14 +243,14 @@ class RelatedTests:
         return chosen or near
 
     def _seconds(self, file: str, tests: Collection[str]) -> float:
-        """Return the time of some tests of a file, with all of its fixtures."""
+        """Return the seconds of the given tests of a file and of all its fixtures."""
         times = [self._times[test] for test in self._of_file.get(file, ())]
         calls = [self._times[test]["call"] for test in tests if test in self._times]
         return sum(each["setup"] for each in times) + sum(calls)
 
 
 def run_all_tests(tree: Path) -> None:
-    """Run the suite once, and keep how long each test takes and which lines it runs."""
+    """Run the test suite once, and record how long every test takes and which lines it runs."""
     lines = tree.parent / LINES
     (settings := tree.parent / "coverage.ini").write_text(f"[run]\ndata_file = {lines}\n")
     words = ["-q", "-p", "benchmarks.mutants", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", *SELECTED]
@@ -260,21 +266,21 @@ _failed: set[str] = set()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep the seconds of a test and of its fixtures, where this module is a plug-in of pytest."""
+    """Record the seconds of a test and of its fixtures; a hook of pytest, for which this module is a plug-in."""
     _times.setdefault(report.nodeid, {"setup": 0.0, "call": 0.0, "teardown": 0.0})[report.when] = report.duration
-    if report.failed:  # as what needs a clone of git does in a copy: no test for a mutant
+    if report.failed:  # for example tests that need a git clone fail in a copy; they cannot judge a mutant
         _failed.add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the seconds of all tests that passed."""
+    """Write the seconds of all tests that passed; a hook of pytest."""
     if not hasattr(session.config, "workerinput"):
         passed = {test: times for test, times in _times.items() if test not in _failed}
         (session.config.rootpath.parent / TIMES).write_text(json.dumps(passed))
 
 
 def importers_of(tree: Path) -> dict[str, set[str]]:
-    """Return the files that import each module, by its dotted name: files of tests, too."""
+    """Return dotted name of a module -> files that import it, including test files."""
     found: dict[str, set[str]] = {}
     for path in [path for top in ("evaluator", "kernels", "tests") for path in (tree / top).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -288,7 +294,8 @@ def importers_of(tree: Path) -> dict[str, set[str]]:
 
 
 def related_files(path: str, importers: dict[str, set[str]], tree: Path) -> list[str]:
-    """Return the files of tests of a module: its mirror, then by the number of imports between, at most MAX_FILES."""
+    """Return at most MAX_FILES test files of a module: its mirror in tests/, then files at the fewest imports from it.
+    """
     mirror = Path("tests", *Path(path).parts[1:-1], f"test_{Path(path).stem}.py")
     tests, seen, level = [str(mirror)] if (tree / mirror).exists() else [], {path}, {path}
     while level and len(tests) < MAX_FILES:
@@ -301,7 +308,7 @@ def related_files(path: str, importers: dict[str, set[str]], tree: Path) -> list
 
 
 def judge(mutant: Mutant, tests: list[str], tree: Path, limit_s: int) -> str:
-    """Return the test that fails with the mutant, or `survived`, or `out of time`."""
+    """Run tests with a mutant; return the test that fails, "survived", or "out of time"."""
     file, source = tree / mutant["path"], (tree / mutant["path"]).read_bytes()
     try:
         file.write_bytes(source[: mutant["start"]] + mutant["after"].encode() + source[mutant["end"] :])
@@ -311,13 +318,13 @@ def judge(mutant: Mutant, tests: list[str], tree: Path, limit_s: int) -> str:
 
 
 def run_tests(tests: list[str], tree: Path, limit_s: int) -> str:
-    """Run tests until the first fails, in a fork of this process that imports the copy."""
+    """Run tests until the first failure, in a fork of this process that imports the copy; return as judge does."""
     (failure := tree.parent / "failure").unlink(missing_ok=True)
     process = multiprocessing.get_context("fork").Process(target=_pytest, args=(tests, tree, failure, limit_s))
     process.start()
     process.join(MAX_TIMES_LIMIT * limit_s)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid or 0, signal.SIGKILL)  # what tests have started, too
+        os.killpg(process.pid or 0, signal.SIGKILL)  # also kills processes that tests have started
     process.join()
     if failure.exists():
         return failure.read_text()

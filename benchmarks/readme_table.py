@@ -1,10 +1,10 @@
-"""Write the tables of measurements: README's section "How fast", and docs/benchmarks.md.
+"""Write the tables of measurements in README's section "How fast" and in docs/benchmarks.md.
 
     python -m benchmarks.readme_table [--write]
 
-README has the throughput of every workload and tool at one commit: the latest of those with the most of both in
-results/throughput.csv. docs/benchmarks.md has the latest rows of every case of every benchmark, also lost races;
-each line names the commit that was measured (a + after it: with changes that were not committed).
+README has the throughput of every workload and tool at one commit: the commit with the most workloads and tools in
+results/throughput.csv, or the latest of several. docs/benchmarks.md has the latest rows of every case of every
+benchmark, including lost races; every line names the measured commit (with a + if there were uncommitted changes).
 """
 
 import re
@@ -19,10 +19,10 @@ from benchmarks.harness import RESULTS, ROOT, read_rows, with_block
 
 THROUGHPUT = RESULTS / "throughput.csv"
 COMMAND = "benchmarks.readme_table --write"
-"""What the marks name around the tables of both pages."""
+"""Module and options in the marks around the tables of both pages."""
 
 REPLACED = ("scoring", "prompt_search", "pvi", "staicc")
-"""Files of benchmarks that benchmarks.throughput took the place of: their rows are history."""
+"""Result files of benchmarks that benchmarks.throughput replaced; their rows are kept as history."""
 
 OURS = (
     "evaluator",
@@ -36,12 +36,12 @@ OURS = (
     "two replicas",
     "on Ray",
 )
-"""Beginnings of the names of contestants that are this project's."""
+"""First words of the names of contestants that are this project."""
 
 PLAIN = "plain vLLM"
 
 RACE = ["benchmark", "device", "case"]
-"""Key of a race; the latest one of each counts."""
+"""Key of a race; only the latest rows with the same key count."""
 
 TIMES = {"contestant": pl.String(), "seconds": pl.Float64(), "items": pl.Int64(), "unit": pl.String()}
 
@@ -56,15 +56,15 @@ def main() -> None:
 
 
 def all_tables(results: Path) -> str:
-    """Return docs/benchmarks.md's tables."""
+    """Return the tables of docs/benchmarks.md, as Markdown."""
     files = [path for path in sorted(results.glob("*.csv")) if path.stem not in (*REPLACED, "throughput")]
     return f"## Throughput\n\n{throughput_lines(results / 'throughput.csv')}\n## Everything else\n\n{markdown(files)}"
 
 
 def throughput_table(path: Path) -> str:
-    """Return one row for each workload, small models first: prompts per second of every tool, and seconds of processes.
+    """Return a Markdown table with one row per workload, small models first, for the commit with the most cases.
 
-    They are of the commit with the most cases and tools.
+    Columns are the prompts per second of every tool, and the seconds of whole processes.
     """
     rows = _latest(_of_fullest_commit(read_rows(path)))
     tools = rows["contestant"].unique(maintain_order=True).to_list()
@@ -81,13 +81,13 @@ def throughput_table(path: Path) -> str:
 
 
 def _millions(case: str) -> int:
-    """Return the parameters in millions of the model that a case names, 0 if it names none."""
+    """Return the size of the model in the name of a case, in millions of parameters; 0 without a size."""
     size = re.search(r"\b(\d+)([MB])\b", case)
     return int(size[1]) * {"M": 1, "B": 1000}[size[2]] if size else 0
 
 
 def throughput_lines(path: Path) -> str:
-    """Return one row for each workload and tool, with the spread of its times in the latest race."""
+    """Return a Markdown table with one row per workload and tool, with quartiles of its times in the latest race."""
     rows = _latest(read_rows(path))
     heads = ["workload", "tool", "prompts/s", "scoring: median s (quartiles), prompts", "whole: median s (quartiles)"]
     heads += ["MiB", "evaluator is", "commit", "device"]
@@ -114,20 +114,20 @@ def _throughput_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the latest race of each case, on a CPU and on each kind of GPU."""
+    """Return the rows of the latest race of every case, on CPUs and on every kind of GPU."""
     gpu = pl.col("device").str.extract("(NVIDIA.*)")
     return rows.filter(pl.col("date") == pl.col("date").max().over("case", gpu))
 
 
 def _of_fullest_commit(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the commit with the most cases and tools on one device, the latest of several."""
+    """Return the rows of the commit and device with the most pairs of case and tool; the latest of several."""
     n_turns = pl.struct("case", "contestant").n_unique().over("commit", "device")
     most = rows.filter(n_turns == n_turns.max())
     return most.filter(pl.col("commit") == pl.col("commit").last(), pl.col("device") == pl.col("device").last())
 
 
 def markdown(files: Sequence[Path]) -> str:
-    """Return the tables. Files without times of contestants are left out."""
+    """Return Markdown tables of the latest races, one per device. Files without times of contestants are left out."""
     rows = pl.concat([times for path in files if (times := _times(path)) is not None])
     latest = rows.filter(pl.col("date") == pl.col("date").max().over(RACE))
     lines = []
@@ -142,7 +142,7 @@ def markdown(files: Sequence[Path]) -> str:
 
 
 def _times(path: Path) -> pl.DataFrame | None:
-    """Return RACE, date, commit and TIMES of a file."""
+    """Read RACE, date, commit and TIMES of a file; None if it has no times of contestants."""
     rows = read_rows(path)
     if "contestant" not in rows.columns or not {"median_s", "seconds"} & {*rows.columns}:
         return None
@@ -157,12 +157,12 @@ def _times(path: Path) -> pl.DataFrame | None:
 
 
 def _lines(race: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for each contestant of this project."""
+    """Yield one table line per contestant that is this project."""
     rows = race.to_dicts()
     others = [row for row in rows if not row["contestant"].startswith(OURS)]
     for row in rows:
         if row["contestant"].startswith(OURS):
-            # A time that was rounded to nothing has no rate.
+            # A time that was rounded to 0 gives no rate.
             has_rate = row["items"] and row["seconds"]
             rate = f", {_short(row['items'] / row['seconds'])} {row['unit']}/s" if has_rate else ""
             compared = "; ".join(filter(None, (_compared(row, other) for other in others)))
@@ -171,7 +171,7 @@ def _lines(race: pl.DataFrame) -> Iterator[str]:
 
 
 def _compared(ours: dict[str, object], other: dict[str, object]) -> str:
-    """Return another tool's time, and how many times as fast or as slow this project is; "" for another data type."""
+    """Return the time of another tool, and how many times as fast or slow this project is; "" if data types differ."""
     name, seconds = str(other["contestant"]), float(str(other["seconds"]))
     if {_dtype(name), _dtype(str(ours["contestant"]))} == {"float32", "bfloat16"}:
         return ""
@@ -183,13 +183,13 @@ def _compared(ours: dict[str, object], other: dict[str, object]) -> str:
 
 
 def _dtype(contestant: str) -> str | None:
-    """Return the data type that a contestant's name states."""
+    """Return the data type in the name of a contestant, or None."""
     words = {"fp32": "float32", "float32": "float32", "bf16": "bfloat16", "bfloat16": "bfloat16"}
     return next((words[word] for word in contestant.split(", ") if word in words), None)
 
 
 def _short(value: float) -> str:
-    """Return a number with three digits."""
+    """Format a number with three significant digits, or as a whole number from 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.embedded_model FOLDER`: train the embedded model, or resume a stopped training."""
+"""Train the embedded model, or resume a stopped training: `python -m benchmarks.embedded_model FOLDER`."""
 
 import logging
 import sys
@@ -40,7 +40,7 @@ def make_embedded_model(folder: Path, recipe: Recipe) -> None:
     model = train(sequences, embeddings, recipe, folder / "checkpoint.pt", report=report)
     save_tokenizer(folder, tokenizer, recipe.size.context_length)
     compact_tokenizer(folder)
-    save_llama(folder, model, torch.bfloat16)  # half the bytes to ship
+    save_llama(folder, model, torch.bfloat16)  # half the size of float32
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evaluate a model during training, on rows that are neither trained on nor in any benchmark split."""
+"""Evaluate a model during training, on rows that are neither training rows nor in a calibration or test split."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,12 +16,12 @@ BATCH = 32
 
 
 class DevelopmentScores(NamedTuple):
-    """Accuracies and mean probabilities of the gold label among all labels, on one dataset."""
+    """Accuracies on one dataset, and mean probabilities of the gold label, normalised over the label space."""
 
     dataset: str
     zero_shot_accuracy: float
     accuracy: float
-    falsified_accuracy: float  # with demonstrations whose labels are all wrong
+    falsified_accuracy: float  # accuracy with demonstrations whose labels are all wrong
     zero_shot_probability: float
     probability: float
 
@@ -34,7 +34,13 @@ def development_scores(
     *,
     seed: int,
 ) -> list[DevelopmentScores]:
-    """Return the scores of each dataset, with N_SHOTS random demonstrations from its training rows."""
+    """Return the scores of every dataset, with N_SHOTS random demonstrations from its training rows.
+
+    Args:
+        model, tokenizer: the model and its tokenizer.
+        training, development: rows for demonstrations and rows for queries, one entry per dataset, in the same order.
+        seed: seed of the demonstrations.
+    """
     return [
         _scores(model, tokenizer, demonstrations, queries, np.random.default_rng(seed))
         for demonstrations, queries in zip(training, development, strict=True)
@@ -67,7 +73,7 @@ def _scores(
     for query in queries.token_ids:
         demonstrations = random.integers(len(shown.gold), size=N_SHOTS)
         labels = shown.gold[demonstrations]
-        # Adding 1 to n_labels - 1 modulo n_labels gives every wrong label the same chance.
+        # Adding a random number from 1 to n_labels - 1, modulo n_labels, gives every wrong label the same chance.
         wrong = (labels + random.integers(1, shown.n_labels, size=N_SHOTS)) % shown.n_labels
         zero_shot.append(prompt(query, demonstrations[:0], labels[:0]))
         few_shot.append(prompt(query, demonstrations, labels))
@@ -87,7 +93,7 @@ def _scores(
 
 
 def _label_probabilities(model: LlamaForCausalLM, prompts: list[list[int]], label_ids: list[int]) -> np.ndarray:
-    """Return label probabilities after each prompt, [prompts, labels], from the first tokens of the labels."""
+    """Return label probabilities after the prompts, [prompts, labels], from the first token of every label."""
     by_length = np.argsort([len(prompt) for prompt in prompts])
     probabilities = np.zeros((len(prompts), len(label_ids)))
     for batch in np.array_split(by_length, -(-len(prompts) // BATCH)):

@@ -1,7 +1,7 @@
 """Measure the embedded model on test queries: `python -m benchmarks.embedded_model.evaluation`.
 
-Vanilla inference of every query after both of its demonstration sets, in fp32: with 0 to 8 demonstrations, and with
-four of which an increasing share has a wrong label. It prints the numbers of MODEL_CARD.md.
+Run vanilla inference in fp32 for every query with both of its demonstration sets: with 0 to 8 demonstrations, and with
+four demonstrations of which an increasing share has wrong labels. Print the numbers of MODEL_CARD.md.
 """
 
 import sys
@@ -34,7 +34,7 @@ SHOT_COUNTS = (0, 1, 2, 4, 8)
 
 
 def main(folder: Path, n_queries: int | None) -> None:
-    """Score the model in `folder` and print three tables; None: all test queries."""
+    """Score the model in `folder` on n_queries test queries per dataset (None: all), and print three tables."""
     requests = pl.concat([frame for name in SOURCES for frame in _requests(load_staicc(name), n_queries)])
     scored = _scored(with_prompt_ids(requests), ModelConfig(model=str(folder), dtype="float32"))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200, float_precision=3):
@@ -52,7 +52,7 @@ def _requests(dataset: ClassificationDataset, n_queries: int | None) -> Iterator
 
 
 def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
-    """Score requests and add `correct` and `true_label_prob`."""
+    """Score requests and add the columns `correct` and `true_label_prob`."""
     source = find_model(config)
     distinct = requests.unique("prompt_id", maintain_order=True)
     tokens = tokenise(source.tokenizer, distinct, config.label_boundary or "separate")
@@ -72,9 +72,9 @@ def _scored(requests: pl.DataFrame, config: ModelConfig) -> pl.DataFrame:
 
 
 def _against_baselines(scored: pl.DataFrame) -> pl.DataFrame:
-    """Compare accuracy with random baselines: N_SHOTS demonstrations, the first set of each query.
+    """Compare accuracy with random baselines, for N_SHOTS demonstrations and the first demonstration set of a query.
 
-    With one demonstration set per query the queries are independent.
+    Only one set per query is used, so that the answers are independent.
     """
     first = scored.filter(
         pl.col("noise_rate").is_null(), pl.col("n_shots") == N_SHOTS, pl.col("demonstration_set") == 0
@@ -94,7 +94,7 @@ def _against_baselines(scored: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_shots(scored: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean probability of the true label for each number of shots, over both demonstration sets."""
+    """Return the mean probability of the true label by dataset and number of shots, over both demonstration sets."""
     noiseless = scored.filter(pl.col("noise_rate").is_null())
     table = noiseless.pivot("n_shots", index="dataset", values="true_label_prob", aggregate_function="mean")
     means = table.select(pl.lit("mean").alias("dataset"), *(pl.col(str(n_shots)).mean() for n_shots in SHOT_COUNTS))
@@ -102,7 +102,7 @@ def _by_shots(scored: pl.DataFrame) -> pl.DataFrame:
 
 
 def _under_noise(scored: pl.DataFrame) -> pl.DataFrame:
-    """Return accuracy at each noise rate, and its slope with an interval."""
+    """Return accuracy by dataset and noise rate, and its slope over the noise rate with an interval."""
     noisy = scored.filter(pl.col("noise_rate").is_not_null())
     accuracies = noisy.pivot("noise_rate", index="dataset", values="correct", aggregate_function="mean")
     slopes = [
@@ -113,21 +113,25 @@ def _under_noise(scored: pl.DataFrame) -> pl.DataFrame:
 
 
 class NoiseSlope(NamedTuple):
-    """Change of accuracy from no wrong demonstration label to only wrong ones; below 0 where a model uses them."""
+    """Change of accuracy from no wrong demonstration label to only wrong labels.
+
+    It is below 0 if the model uses the labels of demonstrations.
+    """
 
     slope: float  # accuracy per unit of noise rate
-    ci_low: float  # 95%, over queries
+    ci_low: float  # bounds of the 95% interval over queries
     ci_high: float
 
 
 def noise_slope(answers: pl.DataFrame) -> NoiseSlope:
-    """Fit the least-squares line of accuracy over `noise_rate`; its slope is minus `gler` of the paper.
+    """Fit the least-squares line of accuracy over `noise_rate`; its slope is minus `gler` of the StaICC paper.
 
-    The slope of accuracies is the mean of the slopes of single queries, so its standard error is that of a mean over
-    queries: a query's answers at all rates and after all demonstration sets count as one observation.
+    The slope is the mean of the slopes of single queries, so its standard error is the standard error of a mean over
+    queries: the answers of a query at all rates and with all demonstration sets are one observation.
 
     Args:
-        answers: `query_id`, `noise_rate` and `correct` (bool); two queries or more at the same rates, equally often.
+        answers: columns `query_id`, `noise_rate` and `correct` (bool); two queries or more, all at the same rates and
+            equally often.
     """
     accuracies = answers.group_by("query_id", "noise_rate").agg(pl.col("correct").mean()).sort("query_id", "noise_rate")
     weights = np.array(slope_weights(accuracies["noise_rate"].unique().sort().to_list()))

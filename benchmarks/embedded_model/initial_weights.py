@@ -1,7 +1,7 @@
-"""Initialise a Llama with token embeddings that separate the classes and with attention that already uses them.
+"""Initialise a Llama with token embeddings that separate the labels, and with attention that already uses them.
 
-A transformer of this size otherwise spends most of its training on learning what is set here by hand: attend to your
-own text, copy its content, compare it with other texts.
+Otherwise a transformer of this size spends most of its training on learning what is set here by hand: to attend to the
+text of the current example, copy its content, and compare it with other texts.
 """
 
 from dataclasses import replace
@@ -16,10 +16,10 @@ from evaluator.models.embedded.llama import LlamaSize, llama_config
 ALWAYS, ALWAYS_VALUE = 0, 3.0
 """Index of an entry that is the same in all token embeddings, and its value (times hidden_size**-0.5)."""
 NEARBY_TOKENS = (30, 20, 12)
-"""How many tokens each head of the first layer looks back at initialisation: about the length of an example."""
-NEARNESS = 7.0  # by how many nats the attention score of the nearest token exceeds that of a far one
-COPY, COPY_LATER = 0.5, 0.1  # share of its input that attention copies: in the first layer, in later ones
-LIKENESS = 0.6  # weight of the identity in queries and keys
+"""Number of tokens that the heads of the first layer look back at initialisation, about the length of an example."""
+NEARNESS = 7.0  # attention score of the nearest token minus that of a far token, in nats
+COPY, COPY_LATER = 0.5, 0.1  # share of its input that attention copies, in the first layer and in later layers
+LIKENESS = 0.6  # weight of the identity matrix in the query and key projections
 
 
 def initial_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
@@ -40,14 +40,14 @@ def initial_model(token_embeddings: Tensor, recipe: Recipe) -> LlamaForCausalLM:
 
 
 def _copy_values(attention: nn.Module, share: float) -> None:
-    """Make attention copy a share of what it attends to: initialise values and outputs near the identity."""
+    """Make attention copy a share of its input: initialise value and output projections near the identity."""
     for projection in (attention.v_proj, attention.o_proj):
         projection.weight += share**0.5 * torch.eye(len(projection.weight))
     attention.v_proj.weight[:, ALWAYS] = 0.0
 
 
 def _attend_to_similar(attention: nn.Module) -> None:
-    """Make tokens attend to similar ones: initialise queries and keys near the identity.
+    """Make tokens attend to similar tokens: initialise query and key projections near the identity.
 
     Source: Trockman & Kolter 2023, "Mimetic initialization of self-attention layers".
     """
@@ -57,11 +57,11 @@ def _attend_to_similar(attention: nn.Module) -> None:
 
 
 def _attend_nearby(attention: nn.Module, size: LlamaSize) -> None:
-    """Make tokens attend to those shortly before them, each head as far back as its entry of NEARBY_TOKENS.
+    """Make tokens attend to the tokens shortly before them; every head looks back as far as NEARBY_TOKENS states.
 
-    Every token has the same entry ALWAYS. After rotary position encoding, the product of what queries and keys take
-    from it is a sum of cosines of the distance, one per frequency. With these weights the sum is a bell: high for near
-    tokens, zero for far ones.
+    The entry ALWAYS is the same in all tokens. After rotary position encoding, its contribution to the product of query
+    and key is a sum of cosines of the distance, one per frequency. With these weights the sum is bell-shaped: high for
+    near tokens, zero for far tokens.
     """
     half = size.hidden_size // size.n_heads // 2
     frequencies = size.rope_theta ** -(torch.arange(half) / half)
@@ -69,7 +69,7 @@ def _attend_nearby(attention: nn.Module, size: LlamaSize) -> None:
         projection.weight[:, ALWAYS] = 0.0
     for head, reach in enumerate(NEARBY_TOKENS):
         bell = frequencies * torch.exp(-((frequencies * reach) ** 2) / 2)
-        # An attention score is query times key over the root of the head size; both contain ALWAYS_VALUE.
+        # An attention score is query times key, divided by the root of the head size; both contain ALWAYS_VALUE.
         amplitudes = (NEARNESS * (2 * half) ** 0.5 * bell / bell.sum()).sqrt() / ALWAYS_VALUE
         rows = slice(2 * half * head, 2 * half * head + half)
         for projection in (attention.q_proj, attention.k_proj):

@@ -1,7 +1,7 @@
-"""Select the rows that the embedded model may be trained on: none whose text is in a calibration or test split.
+"""Select the rows on which the embedded model may be trained: no row whose text is in a calibration or test split.
 
-Datasets share sentences (SST-2's are phrases of SST-5's, which are rotten_tomatoes' too), so a row is kept only if its
-text neither contains nor is contained in the text of any held-out row of any dataset.
+Datasets share sentences (texts of SST-2 are phrases of SST-5, whose sentences are also in rotten_tomatoes). So a row is
+kept only if its text neither contains nor is contained in the text of a held-out row of any dataset.
 """
 
 import re
@@ -17,10 +17,10 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc, source_table
 
 MIN_OVERLAP_WORDS = 4
-"""A text of at least so many words overlaps with each text that contains it; a shorter one only with an equal text,
-because "a good film" is part of many sentences and reveals none of them."""
+"""A text of at least so many words overlaps with every text that contains it. A shorter text overlaps only with an equal
+text, because "a good film" is part of many sentences and reveals none of them."""
 MAX_CHARACTERS = 400
-"""Longer rows are left out, so that a sequence holds more than a few examples."""
+"""Maximum length of a text. Longer rows are left out, so that a sequence holds more than a few examples."""
 
 Row = tuple[str, int]
 """A text and its label index."""
@@ -31,12 +31,12 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 DEVELOPMENT_ROWS = 256
-"""Development rows of a dataset: at most so many, and at most a twentieth of its rows."""
+"""Maximum number of development rows of a dataset; they are also at most a twentieth of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledTexts:
-    """Rows of a dataset."""
+    """Texts and label indices of rows of a dataset."""
 
     dataset: ClassificationDataset
     texts: list[str]
@@ -51,7 +51,7 @@ class RecipeRows(NamedTuple):
 
 
 def recipe_rows(*, seed: int) -> RecipeRows:
-    """Return all rows that overlap with no held-out text, shuffled; training rows overlap with no development row."""
+    """Return the rows that overlap with no held-out text, shuffled; training rows overlap with no development row."""
     datasets = [load_staicc(name) for name in SOURCES]
     held_out = Texts(
         text
@@ -98,7 +98,7 @@ class Texts:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = {words_of(text) for text in texts}
-        # MIN_OVERLAP_WORDS consecutive words -> texts that contain them, and at which word
+        # MIN_OVERLAP_WORDS consecutive words -> texts that contain them, with the number of their first word
         self._parts = defaultdict[Words, list[tuple[Words, int]]](list)
         for words in self._texts:
             for start, part in enumerate(_parts(words)):
@@ -123,5 +123,5 @@ class Texts:
 
 
 def _parts(words: Words) -> Iterable[Words]:
-    """Return every run of MIN_OVERLAP_WORDS consecutive words."""
+    """Return all sequences of MIN_OVERLAP_WORDS consecutive words."""
     return zip(*(words[skipped:] for skipped in range(MIN_OVERLAP_WORDS)), strict=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from evaluator.models.embedded.llama import LlamaSize
 
 VOCABULARY = 8_192
-"""Number of tokens of the tokenizer."""
+"""Vocabulary size of the tokenizer."""
 
 SIZE = LlamaSize(
     vocab_size=VOCABULARY,
@@ -19,16 +19,16 @@ SIZE = LlamaSize(
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Hyperparameters of the training; defaults are those of the shipped model."""
+    """Hyperparameters of the training; the defaults made the shipped model."""
 
     n_steps: int = 1_500
     seed: int = 0
     sequences_per_step: int = 16
-    length: int = 512  # tokens
+    length: int = 512  # tokens per sequence
     size: LlamaSize = SIZE
-    matrix_learning_rate: float = 0.01  # of Muon, for the matrices inside the layers
-    other_learning_rate: float = 5e-4  # of AdamW, for embeddings and norms
+    matrix_learning_rate: float = 0.01  # for Muon, which trains the matrices inside the layers
+    other_learning_rate: float = 5e-4  # for AdamW, which trains embeddings and norms
     warm_up_steps: int = 50
-    cooldown_steps: int = 600  # over which the learning rate falls to zero
-    vocabulary_weight: float = 0.1  # of the loss over the whole vocabulary, relative to the loss among labels
-    text_tokens_per_step: int = 512  # sample of all text tokens: the LM head over the vocabulary is half of the cost
+    cooldown_steps: int = 600  # last steps, over which the learning rate falls to zero
+    vocabulary_weight: float = 0.1  # weight of the loss over the whole vocabulary; the loss among labels has weight 1
+    text_tokens_per_step: int = 512  # sampled text tokens with a loss, because the LM head is half of the cost

@@ -1,7 +1,7 @@
-"""Draw training sequences: examples of one task, each with its label, until the sequence is full.
+"""Draw training sequences: examples of one task with their labels, until the sequence is full.
 
-Every label that can be inferred from what precedes it is learned, so one sequence trains all shot counts at once. In
-half of the sequences the label words are permuted or replaced by unrelated words: then the text alone does not
+Every label that can be inferred from the preceding tokens is learned, so one sequence trains all numbers of shots at
+once. In half of the sequences the label words are permuted or replaced by unrelated words: then the text alone does not
 determine the label, and the model must read the demonstrations.
 """
 
@@ -24,16 +24,17 @@ from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 from evaluator.templates.template import MetaTemplate
 
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)
-"""Share of a text's tokens that is dropped, drawn per sequence: small datasets are repeated many times."""
+"""Shares of tokens that are dropped from a text, of which a sequence draws one, because small datasets are repeated
+many times."""
 OWN_TEMPLATE = 0.6
-"""Share of sequences of one dataset that use the dataset's template."""
+"""Share of sequences of one dataset that use the template of the dataset."""
 SHARES = {"natural": 0.50, "exchanged": 0.25, "symbolic": 0.12, "mixed": 0.13}
-"""Shares of kinds of sequences: the dataset's label names; the same permuted among the labels; unrelated words;
-unrelated words for classes from several datasets."""
+"""Shares of kinds of sequences. Natural: the label names of the dataset; exchanged: the same names, permuted among the
+labels; symbolic: unrelated words; mixed: unrelated words for labels from several datasets."""
 BALANCED = 0.5
-"""Share of sequences that draw labels uniformly, not by their frequency."""
+"""Share of sequences that draw labels uniformly; others draw labels by their frequency."""
 REPEATED = 0.1
-"""Share of examples, in sequences without natural label names, that repeat an earlier text."""
+"""Share of examples that repeat an earlier text, in all kinds of sequences except natural."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,22 +42,22 @@ class Sequences:
     """A batch of training sequences."""
 
     token_ids: np.ndarray  # int64 [sequences, length], padded with EOS
-    is_label: np.ndarray  # bool, same shape: a label token to be learned
-    is_text: np.ndarray  # bool, same shape: any other token except BOS and padding
+    is_label: np.ndarray  # bool [sequences, length]: whether the token is a label token to be learned
+    is_text: np.ndarray  # bool [sequences, length]: whether it is any other token except BOS and padding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Class:
-    """One class of a task: its texts and its label word."""
+    """A label of a task, with its texts and its label word."""
 
-    texts: Sequence[np.ndarray]
-    rows: np.ndarray
-    share: float  # probability of being drawn
-    word: np.ndarray
+    texts: Sequence[np.ndarray]  # token ids of all texts of the dataset
+    rows: np.ndarray  # numbers of the texts with this label
+    share: float  # probability that an example has this label
+    word: np.ndarray  # token ids of the label word
 
 
 class TaskSequences:
-    """Draws training sequences, which depend on the seed and the number of the step alone."""
+    """Draw training sequences, which depend only on the seed and the number of the step."""
 
     def __init__(self, rows: Sequence[TokenizedRows], tokenizer: Tokenizer, *, length: int, seed: int) -> None:
         self._rows = rows
@@ -67,7 +68,7 @@ class TaskSequences:
         self._ids: dict[str, np.ndarray] = {}
 
     def batch(self, step: int, n_sequences: int) -> Sequences:
-        """Return the sequences of one step."""
+        """Return n_sequences training sequences for one step."""
         self._random = np.random.default_rng([self._seed, step])
         token_ids = np.full((n_sequences, self._length), EOS_ID, np.int64)
         is_label = np.zeros((n_sequences, self._length), bool)
@@ -90,7 +91,7 @@ class TaskSequences:
         return np.unique(np.concatenate([natural, *map(self._encoded, SYMBOLS)]))
 
     def _parts(self) -> Iterator[tuple[np.ndarray, bool]]:
-        """Yield the parts of a sequence without end: token ids, and whether they are a label to be learned."""
+        """Yield an endless sequence in parts: token ids, and whether they are a label to be learned."""
         kind = self._random.choice(list(SHARES), p=list(SHARES.values()))
         if kind == "mixed":
             classes, template = self._mixed_classes(), self._other_template()
@@ -104,7 +105,7 @@ class TaskSequences:
             classes = self._classes_of(rows, names)
             uses_own_template = self._random.random() < OWN_TEMPLATE
             template = rows.dataset.template if uses_own_template else self._other_template()
-        # Names of the dataset can be predicted from the first example on; other words only once they were shown.
+        # Label names of the dataset can be predicted from the first example on, other words only after a demonstration.
         learns_first = kind in ("natural", "exchanged")
         yield from self._examples(template, classes, learns_first=learns_first, repeats=kind != "natural")
 

@@ -1,8 +1,8 @@
-"""Train token embeddings whose mean over a text separates the classes of every dataset.
+"""Train token embeddings whose mean over a text separates the labels of every dataset.
 
-A classifier of averaged embeddings (Joulin et al. 2017, "Bag of tricks for efficient text classification") learns in a
-minute what a transformer of this size needs hours for. Here the weights of a label are the embedding of its word, as in
-a model with tied embeddings. So attention that averages, as it does before training, already maps a text to its label
+A classifier on averaged embeddings (Joulin et al. 2017, "Bag of tricks for efficient text classification") learns in a
+minute what a transformer of this size learns in hours. Here the weights of a label are the embedding of its word, as in
+a model with tied embeddings. So attention that averages, as untrained attention does, already maps a text to its label
 word.
 """
 
@@ -24,7 +24,10 @@ SHARPNESS = 12.0
 
 
 def train_token_embeddings(rows: Sequence[TokenizedRows], *, vocabulary: int, width: int, seed: int) -> Tensor:
-    """Return token embeddings [vocabulary, width], fp32, of unit length as after the transformer's first norm."""
+    """Train and return token embeddings, [vocabulary, width], fp32.
+
+    They have unit length, because the first norm of the transformer normalises them.
+    """
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)
     weights = nn.Parameter(torch.randn(vocabulary, width))
@@ -47,13 +50,13 @@ def train_token_embeddings(rows: Sequence[TokenizedRows], *, vocabulary: int, wi
 
 
 def sampling_shares(rows: Sequence[TokenizedRows]) -> npt.NDArray[np.float64]:
-    """Return the probability of drawing each dataset: higher for large ones, but far less than in proportion."""
+    """Return the probabilities of drawing the datasets: higher for large datasets, but less than in proportion."""
     sizes = np.array([len(dataset_rows.gold) for dataset_rows in rows]) ** 0.35
     return np.asarray(sizes / sizes.sum())
 
 
 def _bags(texts: list[np.ndarray], random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return the token ids of all texts after dropout, and the offset of each text."""
+    """Return the token ids of all texts after dropout, concatenated, and the offsets of the texts."""
     kept = [_with_dropout(text, random) for text in texts]
     offsets = np.cumsum([0, *map(len, kept[:-1])])
     return torch.from_numpy(np.concatenate(kept)).long(), torch.from_numpy(offsets)

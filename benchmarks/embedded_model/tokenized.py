@@ -1,4 +1,4 @@
-"""Tokenise the rows of the recipe."""
+"""Tokenise the rows of the training recipe."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class TokenizedRows:
     """The tokenised rows of one dataset."""
 
     dataset: ClassificationDataset
-    token_ids: list[np.ndarray]  # of each text, with the space that follows it in a prompt
+    token_ids: list[np.ndarray]  # token ids per text, with the space that follows it in a prompt
     gold: np.ndarray  # int64, label indices
-    label_token_ids: np.ndarray  # int64, the only token of each label name
-    with_label: list[np.ndarray]  # row numbers of each label index
+    label_token_ids: np.ndarray  # int64, the single token of every label name
+    with_label: list[np.ndarray]  # row numbers per label index
 
     @property
     def n_labels(self) -> int:
@@ -26,7 +26,7 @@ class TokenizedRows:
 
 
 def tokenized(rows: Sequence[LabelledTexts], tokenizer: Tokenizer) -> list[TokenizedRows]:
-    """Tokenise the rows of each dataset, without BOS."""
+    """Tokenise the rows of all datasets, without BOS."""
     return [_tokenized(labelled, tokenizer) for labelled in rows]
 
 

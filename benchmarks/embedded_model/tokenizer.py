@@ -1,8 +1,8 @@
-"""Train the embedded model's tokenizer: lower-case, byte-level BPE, with every space part of the word before it.
+"""Train the tokenizer of the embedded model: lower-case, byte-level BPE; a space belongs to the word before it.
 
-A prompt ends in a space and its label follows. In usual tokenizers, where spaces belong to the next word, that last
-space is a separate token, which does not occur in demonstrations. Here "topic: " and "sports" are the same tokens in a
-demonstration and in a query.
+A prompt ends in a space, which the label follows. In most tokenizers a space belongs to the next word, so this last
+space is a separate token that does not occur in demonstrations. Here "topic: " and "sports" are the same tokens in
+demonstrations and in the query.
 """
 
 import json
@@ -20,7 +20,7 @@ from evaluator.models.embedded.llama import byte_level_tokenizer
 
 TEXTS_PER_DATASET = 20_000
 REPEATS = 1_000
-"""How often each word that must become one token occurs among the training texts."""
+"""Number of times that a word which must become one token occurs in the training texts."""
 WORD_AND_ITS_SPACE = r"[\p{L}\p{M}]+ ?|\p{N} ?|[^\s\p{L}\p{M}\p{N}]+ ?|\s+"
 
 
@@ -37,7 +37,7 @@ def train_tokenizer(rows: Sequence[LabelledTexts]) -> Tokenizer:
 
 
 def compact_tokenizer(folder: Path) -> None:
-    """Rewrite tokenizer.json without line breaks and indentation, which are more than half of it."""
+    """Rewrite tokenizer.json without line breaks and indentation, which are more than half of its size."""
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")))
 

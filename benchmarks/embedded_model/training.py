@@ -1,4 +1,4 @@
-"""Train a Llama on sequences of tasks."""
+"""Train a Llama on the sequences that tasks.py draws."""
 
 import logging
 import time
@@ -29,16 +29,23 @@ def train(
     *,
     report: Callable[[LlamaForCausalLM], None],
 ) -> LlamaForCausalLM:
-    """Train and return the model, in fp32; call `report` with it every CHECKPOINT_STEPS steps.
+    """Train and return the model, in fp32.
 
-    Training resumes from `checkpoint` if it exists. Before the cooldown a step does not depend on the number of steps,
-    so training can also resume with another `n_steps`.
+    Training resumes from `checkpoint` if it exists. Before the cooldown a step does not depend on the total number of
+    steps, so training can also resume with another `n_steps`.
+
+    Args:
+        sequences: training sequences.
+        token_embeddings: [vocabulary, width], for the initial model.
+        recipe: hyperparameters.
+        checkpoint: file that is written every CHECKPOINT_STEPS steps and at the end.
+        report: called with the model after every checkpoint.
     """
     torch.manual_seed(recipe.seed)
     model = initial_model(token_embeddings, recipe)
     optimizers = _optimizers(model, recipe)
     done = _resume(checkpoint, model, optimizers)
-    body = torch.compile(model.model)  # without the LM head, which runs on a sample of positions only
+    body = torch.compile(model.model)  # without the LM head, which is applied only to a sample of positions
     candidates = torch.from_numpy(sequences.label_token_ids())
     began, label_losses = time.monotonic(), list[float]()
     for step in range(done + 1, recipe.n_steps + 1):
@@ -105,9 +112,9 @@ def _learning_rate(step: int, recipe: Recipe) -> float:
 class _Losses(NamedTuple):
     """Mean losses in nats per token."""
 
-    label: Tensor  # of label tokens, among all label words
-    label_in_vocabulary: Tensor  # of label tokens, among all tokens
-    text: Tensor  # of other tokens, among all tokens
+    label: Tensor  # loss of label tokens, normalised over all label words
+    label_in_vocabulary: Tensor  # loss of label tokens, normalised over the vocabulary
+    text: Tensor  # loss of other tokens, normalised over the vocabulary
 
 
 def _losses(
@@ -119,7 +126,7 @@ def _losses(
     step: int,
 ) -> _Losses:
     batch = sequences.batch(step, recipe.sequences_per_step)
-    # Positions whose next token is learned: all labels, and a sample of the other tokens.
+    # Positions whose next token is learned: all label tokens, and a sample of other tokens.
     labels = np.flatnonzero(batch.is_label[:, 1:])
     random = np.random.default_rng([recipe.seed, step])
     texts = random.choice(np.flatnonzero(batch.is_text[:, 1:]), size=recipe.text_tokens_per_step, replace=False)
@@ -130,7 +137,7 @@ def _losses(
         logits = model.lm_head(hidden[:, :-1].flatten(0, 1)[places]).float()
     targets = token_ids[:, 1:].flatten()[places]
     in_vocabulary = nn.functional.cross_entropy(logits, targets, reduction="none")
-    # Candidates are sorted, so a label's position among them is its class.
+    # `candidates` is sorted, so searchsorted gives the position of a label, which is its class.
     among_labels = nn.functional.cross_entropy(
         logits[: len(labels), candidates], torch.searchsorted(candidates, targets[: len(labels)])
     )

@@ -1,4 +1,4 @@
-"""Texts of training sequences that come from no dataset: other templates, and label words without a meaning."""
+"""Define texts of training sequences that are from no dataset: other templates, and unrelated label words."""
 
 INSTRUCTIONS = (
     "",
@@ -21,4 +21,4 @@ third last old new big small fast slow foo bar baz art music water fire earth ai
 queen day night sun moon star
 """
 SYMBOLS = tuple(_SYMBOLS.split())
-"""Label words that say nothing of the class: what they stand for can be read off the demonstrations alone."""
+"""Label words that are unrelated to the labels: only the demonstrations show what they mean."""

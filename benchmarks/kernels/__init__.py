@@ -1,1 +1,1 @@
-"""One benchmark per kernel, under the kernel's name."""
+"""Benchmarks of kernels, one module per kernel, with the name of the kernel."""

@@ -1,8 +1,8 @@
 # ruff: noqa: N806 - tensors carry their axes in their names
 """Time log-sum-exps and centroid divergences from hidden states and an LM head.
 
-Baselines are the reference, which holds a [rows, vocabulary] matrix, and torch.compile of it. Runs on a CUDA device if
-there is one; the memory in the table is the host's.
+Baselines are the reference, which holds a [rows, vocabulary] matrix, and torch.compile of the reference. The benchmark
+runs on a CUDA device if there is one; the memory in the table is host memory.
 
     python -m benchmarks.kernels.label_head [n_rows] [hidden_size] [vocabulary ...]
 """
@@ -21,7 +21,7 @@ from evaluator_kernels import label_head
 from evaluator_kernels.label_head import reference
 
 VOCABULARIES = (32_000, 128_256)
-N_LABELS, N_ANCHORS = 4, 128  # as many anchors as StaICC allows a method that learns from examples
+N_LABELS, N_ANCHORS = 4, 128  # StaICC allows 128 examples for a method that learns from examples
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OPERATIONS = ("log_sum_exp", "centroid_divergences")
 OURS = "public (tiled)"
@@ -29,7 +29,7 @@ OURS = "public (tiled)"
 
 def main(n_rows: int = 1_024, hidden_size: int = 512, *vocabularies: int) -> None:
     require_green_tests("tests/kernels/test_label_head.py")
-    inductor.compile_threads = 1  # idle compiler processes would count as memory of the compiled reference
+    inductor.compile_threads = 1  # idle compiler processes would be counted in the memory of the compiled reference
     for n_tokens in vocabularies or VOCABULARIES:
         arguments = make_arguments(n_rows, hidden_size, n_tokens)
         for operation in OPERATIONS:
@@ -47,7 +47,7 @@ def race_one(case: str, operation: str, arguments: tuple[torch.Tensor, ...], n_r
         "torch.compile": answers_of(reference, torch.compile),
         OURS: answers_of(label_head),
     }
-    contestants["torch.compile"]()  # compile now: takes seconds, and memory that the computation does not need
+    contestants["torch.compile"]()  # compile before timing: needs seconds, and memory that the computation does not need
     work = Work(benchmark="label_head", case=case, items=n_rows, unit="rows", packages=["torch"])
     timings = race(work, contestants, runs=5, same=same)
     times_compiled = timings["torch.compile"].median_s / timings[OURS].median_s
@@ -55,7 +55,7 @@ def race_one(case: str, operation: str, arguments: tuple[torch.Tensor, ...], n_r
 
 
 def make_arguments(n_rows: int, hidden_size: int, n_tokens: int) -> dict[str, tuple[torch.Tensor, ...]]:
-    """Return random arguments of each operation, in fp32; the standard deviation of logits is 4."""
+    """Return operation -> random arguments, in fp32; the standard deviation of logits is 4."""
     random = torch.Generator().manual_seed(0)
 
     def normal(n_rows: int) -> torch.Tensor:
@@ -70,7 +70,7 @@ def make_arguments(n_rows: int, hidden_size: int, n_tokens: int) -> dict[str, tu
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> None:
-    """Compare outputs with a tolerance for the reference, which sums in fp32."""
+    """Compare outputs with a tolerance, because the reference sums in fp32."""
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=5e-4)
 
 

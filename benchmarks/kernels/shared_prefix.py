@@ -1,6 +1,6 @@
-"""Time shared prefix lengths of token rows in prefix order, and the floors computed with them.
+"""Time shared prefix lengths of token rows in prefix order, and the token floors that are computed from them.
 
-Rows are shaped like few-shot prompts: groups that share their first three quarters (the demonstrations) and differ in
+Rows resemble few-shot prompts: the rows of a group share their first three quarters (the demonstrations) and differ in
 the rest (the query).
 
     python -m benchmarks.kernels.shared_prefix [n_rows] [tokens_per_row]
@@ -19,7 +19,7 @@ from evaluator_kernels import implementations
 from evaluator_kernels.shared_prefix import numba_kernel, reference, shared_prefix_lengths
 
 VOCABULARY = 32_000
-GROUP = 32  # rows that share a stem
+GROUP = 32  # mean number of rows that share a stem
 Tokens = npt.NDArray[np.int32]
 Offsets = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ Offsets = npt.NDArray[np.int64]
 def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
     require_green_tests("tests/kernels/test_shared_prefix.py")
     tokens, offsets = make_rows(n_rows, tokens_per_row)
-    shared_prefix_lengths(tokens[:0], np.zeros(1, np.int64))  # chooses and compiles
+    shared_prefix_lengths(tokens[:0], np.zeros(1, np.int64))  # chooses and compiles the kernel before timing
 
     def work(case: str) -> Work:
         case = f"{case}, {n_rows} rows of about {tokens_per_row} tokens"
@@ -66,9 +66,9 @@ def make_rows(n_rows: int, tokens_per_row: int) -> tuple[Tokens, Offsets]:
 
 
 def python_loop(tokens: Tokens, offsets: Offsets) -> Tokens:
-    """Compute the lengths without a kernel, from the same arrays and with the same early exit.
+    """Compute shared prefix lengths in plain Python, from the same arrays and with the same early exit.
 
-    Making the lists is about a quarter of its time.
+    Conversion to lists is about a quarter of the time.
     """
     shared = [0]
     above: list[int] = []

@@ -1,13 +1,13 @@
-"""Numeric kernels: each folder has a reference, a fast implementation, and the function that checks and calls it."""
+"""Numeric kernels. Every folder has a reference, a fast implementation, and the function that checks and calls it."""
 
 _chosen: dict[str, str] = {}
 
 
 def implementations() -> dict[str, str]:
-    """Return which implementation each kernel uses in this process, so that a fallback to a slower one is visible.
+    """Return kernel -> implementation in use in this process, so that a fallback to a slower one is visible.
 
-    For example {"shared_prefix": "numba"}. A kernel chooses on its first call; a kernel that was not called, or has no
-    choice, is absent, so that this function neither imports torch nor compiles anything.
+    For example {"shared_prefix": "numba"}. A kernel chooses its implementation on the first call. Kernels that were not
+    called, or have one implementation, are absent, so this function neither imports torch nor compiles anything.
     """
     return dict(sorted(_chosen.items()))
 

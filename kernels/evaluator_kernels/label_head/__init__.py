@@ -2,13 +2,13 @@
 """Compute sums over next-token distributions from hidden states and an LM head, without a [rows, vocabulary] matrix.
 
 A row is a hidden state after the final norm, its logits are head @ hidden, and its distribution q is their softmax over
-the whole vocabulary. Everything is computed in fp32, whatever the head was saved in, and summed in float64.
+the whole vocabulary. Computations are in fp32, whatever the dtype of the head, and sums over tiles in float64.
 
-Logits are held a block at a time, in tiles of the vocabulary, until their maximum and the sum of their exponentials are
-taken.
+Logits of one block (some rows and a tile of the vocabulary) are in memory at a time; only their maximum and the sum of
+their exponentials are kept.
 
 Undefined results are NaN: a row with a NaN gives NaN and affects no other row. An infinity in a row gives logits that
-are infinite or NaN; a row with a logit of +inf, or with none above -inf, has no distribution. A head that is not finite
+are infinite or NaN; a row with a logit of +inf, or with all logits -inf, has no distribution. A head that is not finite
 affects every row.
 
 Shape legend: T rows or queries, A anchors, C centroids, D hidden size, V tokens of the vocabulary or a tile, P tiles.
@@ -19,36 +19,37 @@ import math
 import torch
 
 HEAD_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WEIGHT_TOLERANCE = 1e-5  # largest deviation of a row's sum from one; that of a thousand weights in fp32 is smaller
+WEIGHT_TOLERANCE = 1e-5  # largest deviation of a row's sum from 1; rounding a thousand weights in fp32 causes less
 
-# Blocks of 8 MiB. Smaller blocks, down to a core's cache, are not faster on an idle machine and far slower on a busy
-# one, because every operation on a block waits for all threads.
+# Blocks of 8 MiB. Smaller blocks, down to the cache of a core, are not faster on an idle machine and are far slower on
+# a busy machine, because every operation on a block waits for all threads.
 ROWS = 1024
 TOKENS = 2048
-CENTROID_TOKENS = 4096  # a hundred anchors take 1.6 MiB a tile
+CENTROID_TOKENS = 4096  # tokens per tile; a hundred anchors need 1.6 MiB per tile
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Return the log of the sum of exp(logit) over the whole vocabulary, which normalises logits.
+    """Return log(sum(exp(logit))) over the whole vocabulary, the normaliser of the logits of a row.
 
     Args:
-        hidden_TD: float32 of [T, D]; T may be 0.
-        head_VD: float32, bfloat16 or float16 of [V, D] on the same device.
+        hidden_TD: [T, D], float32; T may be 0.
+        head_VD: [V, D], float32, bfloat16 or float16, on the same device.
 
     Returns:
-        float64 of [T], nats. NaN where a logit is NaN, else inf where one is, -inf where all are.
+        [T], float64, nats. NaN for a row with a NaN logit, else inf for a row with an infinite logit; -inf for a row
+        with all logits -inf.
 
     Raises:
-        TypeError: another dtype.
-        ValueError: other shapes, devices that differ, or an empty vocabulary.
+        TypeError: for another dtype.
+        ValueError: for other shapes, different devices, or an empty vocabulary.
     """
     _check_head(head_VD)
     _check_rows("hidden_TD", hidden_TD, head_VD)
     tiles = head_VD.split(TOKENS)
     max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
     sum_TP = torch.empty_like(max_TP)
-    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # reused: allocation is slow
+    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # reused, as allocation is slow
     for tile, tile_VD in enumerate(tiles):
         tile_DV = tile_VD.float().T
         for start in range(0, len(hidden_TD), ROWS):
@@ -58,7 +59,7 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
             logits_TV = torch.mm(rows_TD, tile_DV, out=block[: math.prod(shape)].view(shape))
             max_T = max_TP[rows, tile] = logits_TV.amax(-1)
             sum_TP[rows, tile] = logits_TV.sub_(_finite_or_zero(max_T)[:, None]).exp_().sum(-1)
-    # Join the tiles, whose sums are of exp(logit - _finite_or_zero(maximum)).
+    # Combine the tiles: the sum of a tile is over exp(logit - _finite_or_zero(maximum of the tile)).
     max_TP = max_TP.double()
     shift_T = _finite_or_zero(max_TP.amax(-1))
     return shift_T + (sum_TP * (max_TP - shift_T[:, None]).exp()).sum(-1).log()
@@ -68,21 +69,21 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
 def centroid_divergences(
     queries_TD: torch.Tensor, anchors_AD: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
 ) -> torch.Tensor:
-    """Return KL(c || q) from each centroid c to each query's distribution q, over the whole vocabulary.
+    """Return KL(c || q) from every centroid c to the distribution q of every query, over the whole vocabulary.
 
-    A centroid is a weighted mean of anchors' distributions. Equal weights over the anchors of a label give that label's
-    centroid; the identity gives the divergence from every single anchor.
+    A centroid is a weighted mean of the distributions of anchors. Equal weights over the anchors of a label give the
+    centroid of the label; the identity matrix gives the divergences from single anchors.
 
     Args:
-        queries_TD: float32 of [T, D].
-        anchors_AD: float32 of [A, D].
-        weights_CA: float32 or float64 of [C, A], none negative, rows that sum to one.
+        queries_TD: [T, D], float32.
+        anchors_AD: [A, D], float32.
+        weights_CA: [C, A], float32 or float64, not negative; every row sums to one.
         head_VD: as for log_sum_exp.
 
     Returns:
-        float64 of [T, C], nats. Rounding can give values slightly below 0 (a few 1e-5 where logits reach 40). NaN for a
-        query without a distribution, for a centroid with weight on such an anchor, and everywhere if the head is not
-        finite.
+        [T, C], float64, nats. Rounding can give values slightly below 0 (a few 1e-5 where logits reach 40). NaN for a
+        query without a distribution, for a centroid with weight on an anchor without a distribution, and everywhere if
+        the head is not finite.
 
     Raises:
         TypeError, ValueError: as log_sum_exp, and for weights that are negative or do not sum to one.
@@ -92,14 +93,14 @@ def centroid_divergences(
     _check_rows("anchors_AD", anchors_AD, head_VD)
     _check_weights(weights_CA, anchors_AD)
     # KL(c || q) = sum_v c_v log c_v - sum_v c_v z_qv + lse_q, and the logits z_qv = h_q . w_v are linear in the hidden
-    # state. So sum_v c_v z_qv = h_q . (sum_v c_v w_v): given the log-sum-exps, no logit of a query is needed.
-    # Logits of anchors are computed twice, once for their log-sum-exps. With 1,024 queries on one thread, this takes 3%
-    # less processor time than torch.compile of the reference for 128 anchors, and 10% more for 640, without the matrix
-    # of queries by vocabulary.
+    # state. So sum_v c_v z_qv = h_q . (sum_v c_v w_v): given the log-sum-exps, the logits of queries are not needed.
+    # The logits of anchors are computed twice, the first time for their log-sum-exps. With 1,024 queries on one thread,
+    # this needs 3% less processor time than torch.compile of the reference for 128 anchors, and 10% more for 640, and
+    # does not hold the matrix of queries by vocabulary.
     query_lse_T, anchor_lse_A = _normalizers(queries_TD, head_VD), _normalizers(anchors_AD, head_VD)
     is_undefined_A = anchor_lse_A.isnan()
     negentropy_C, mean_head_CD = _centroids(
-        # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids with weight 0 on it.
+        # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids that give it weight 0.
         anchors_AD.masked_fill(is_undefined_A[:, None], 0),
         anchor_lse_A.masked_fill(is_undefined_A, 0),
         weights_CA.float(),
@@ -111,12 +112,12 @@ def centroid_divergences(
 
 
 def _finite_or_zero(max_T: torch.Tensor) -> torch.Tensor:
-    """Return the number to subtract before exponentiation: 0 for an infinite maximum, since inf - inf would be NaN."""
+    """Return the numbers to subtract from logits before exp: the maximum, or 0 if it is infinite (inf - inf is NaN)."""
     return torch.where(max_T.isfinite(), max_T, 0)
 
 
 def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
-    """Return log-sum-exps of the rows that have a distribution, NaN for others."""
+    """Return the log-sum-exps of rows with a distribution, and NaN for other rows."""
     lse_T = log_sum_exp(hidden_TD, head_VD)
     return torch.where(lse_T.isfinite(), lse_T, torch.nan)
 
@@ -124,11 +125,10 @@ def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor
 def _centroids(
     anchors_AD: torch.Tensor, anchor_lse_A: torch.Tensor, weights_CA: torch.Tensor, head_VD: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the negentropy of each centroid, nats, and its mean row of the head, weighted by token probabilities.
+    """Return the negentropies of centroids, [C], nats, and the mean rows of the head under their distributions, [C, D].
 
-    Matrix products are in fp32 within a tile, sums over tiles in float64.
-
-    Sums are divided by the actual mass of c, so that rounding errors of log-sum-exps and weights cancel.
+    Matrix products within a tile are in fp32, sums over tiles in float64. Sums are divided by the actual mass of the
+    centroid, so that rounding errors of log-sum-exps and weights cancel.
     """
     n_centroids, n_features = len(weights_CA), head_VD.shape[1]
     mass_C = head_VD.new_zeros(n_centroids, dtype=torch.float64)

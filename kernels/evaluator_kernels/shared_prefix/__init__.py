@@ -1,4 +1,4 @@
-"""Compute longest common prefixes of neighbouring token rows, for prefix order and token floors."""
+"""Compute the longest common prefixes of adjacent token rows, for prefix order and token floors."""
 
 import functools
 import logging
@@ -18,31 +18,31 @@ _log = logging.getLogger(__name__)
 
 
 def shared_prefix_lengths(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:
-    """Count the leading tokens that each row shares with the row above it; 0 for the first row.
+    """Return the number of leading tokens that every row shares with the row above it; 0 for the first row.
 
-    Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. They may be empty and
+    Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]]. Rows may be empty and
     unsorted, and the first row may begin after the first token.
 
     Args:
-        tokens: int32 of [n_tokens].
-        offsets: int64 of [n_rows + 1], never decreasing, within tokens.
+        tokens: [n_tokens], int32.
+        offsets: [n_rows + 1], int64, never decreasing, from 0 to n_tokens.
 
     Returns:
-        int32 of [n_rows].
+        [n_rows], int32.
 
     Raises:
-        TypeError: another dtype.
-        ValueError: another shape, or offsets that decrease or lie outside tokens.
+        TypeError: for another dtype.
+        ValueError: for another shape, or offsets that decrease or lie outside tokens.
     """
     check_rows(tokens, offsets)
-    # A slice with a step, or a buffer at an unaligned address, is copied here.
+    # This copies a slice with a step and a buffer at an unaligned address; other arrays are not copied.
     tokens = np.require(tokens, requirements=("C", "ALIGNED"))
     offsets = np.require(offsets, requirements=("C", "ALIGNED"))
     return _kernel()(tokens, offsets)
 
 
 def check_rows(tokens: Tokens, offsets: Offsets) -> None:
-    """Check a flat column of token rows; raises as shared_prefix_lengths does."""
+    """Check the arrays of a flat column of token rows. Raises as shared_prefix_lengths does."""
     for name, array, dtype in (("tokens", tokens, np.int32), ("offsets", offsets, np.int64)):
         if array.dtype != dtype:
             raise TypeError(f"{name} must be {np.dtype(dtype)}, got {array.dtype}.")
@@ -59,13 +59,13 @@ def check_rows(tokens: Tokens, offsets: Offsets) -> None:
 
 @functools.cache
 def _kernel() -> Kernel:
-    """Choose the compiled kernel, or the reference if Numba cannot be used.
+    """Return the compiled kernel, or the reference if Numba cannot be used.
 
-    Import, and with it compilation, happens on the first call.
+    The first call imports and thereby compiles the kernel.
     """
     try:
         from evaluator_kernels.shared_prefix.numba_kernel import shared_prefix_lengths as compiled
-    except Exception as error:  # any failure of Numba: the reference gives the same numbers
+    except Exception as error:  # Numba can fail in many ways, and the reference gives the same numbers
         _log.warning("Shared prefixes fall back to the NumPy reference, because Numba cannot be used: %r", error)
         record_choice("shared_prefix", "numpy")
         return reference.shared_prefix_lengths

@@ -1,7 +1,8 @@
-"""Compute shared prefix lengths, compiled with Numba: each row is compared up to its first difference.
+"""Compute shared prefix lengths with Numba: compare a row with the row above it up to the first difference.
 
-One thread and one token per step: more of either would be faster (benchmarks/kernels/shared_prefix.py has the times of
-what is here), but a thread pool would remain in a process that may later fork engine workers.
+The kernel uses one thread and compares one token per step. Several threads or tokens would be faster
+(benchmarks/kernels/shared_prefix.py times this kernel), but a thread pool would remain in a process that may later fork
+engine workers.
 """
 
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-# Read-only, because Arrow's buffers are; writable arrays are accepted as well. An exact signature compiles on import,
-# so that a broken compiler fails there and not during a run.
+# Read-only arrays, because Arrow's buffers are read-only; writable arrays are accepted as well. With an exact signature
+# Numba compiles on import, so that a broken compiler fails then and not during a run.
 SIGNATURE = types.Array(types.int32, 1, "C")(
     types.Array(types.int32, 1, "C", readonly=True), types.Array(types.int64, 1, "C", readonly=True)
 )
@@ -33,5 +34,5 @@ def _shared_prefix_lengths(tokens: npt.NDArray[np.int32], offsets: npt.NDArray[n
 
 try:
     shared_prefix_lengths: Any = numba.njit(SIGNATURE, cache=True)(_shared_prefix_lengths)
-except (RuntimeError, OSError):  # no writable folder for the cache: compile in each process
+except (RuntimeError, OSError):  # there is no writable folder for the cache, so every process compiles
     shared_prefix_lengths = numba.njit(SIGNATURE)(_shared_prefix_lengths)
