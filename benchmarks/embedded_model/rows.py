@@ -17,8 +17,8 @@ from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc, source_table
 
 MIN_OVERLAP_WORDS = 4
-"""A text of at least so many words overlaps with every text that contains it. A shorter text overlaps only with an equal
-text, because "a good film" is part of many sentences and reveals none of them."""
+"""A text of at least so many words overlaps with every text that contains it. A shorter text overlaps only with an
+equal text, because "a good film" is part of many sentences and reveals none of them."""
 MAX_CHARACTERS = 400
 """Maximum length of a text. Longer rows are left out, so that a sequence holds more than a few examples."""
 

@@ -1,1 +1,1 @@
-"""Kill, starve, damage and mislead the evaluator, and check that no number changes and every failure is a sentence."""
+"""Disturb runs of the evaluator in many ways; check that no number changes and every failure is an error message."""

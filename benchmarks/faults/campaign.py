@@ -1,10 +1,11 @@
-"""Disturb small runs in every way that a machine or a user can, and count what survives.
+"""Disturb small runs in every way that a machine or a user can, and count the runs that survive.
 
 python -m benchmarks.faults.campaign [--share 0.01] [--only KIND] [--seed N]
 
-Kills at every change of a file and at random moments, signals, failing disks, limits on sizes, damaged files of every
-kind, several writers, folders that are removed, hostile models, tables and texts. A run survives if its tables are the
-bytes of an undisturbed run's, or if it ends with one error message and exit code 2. Exits with 1 if anything failed.
+Disturbances are kills at every change of a file and at random moments, signals, failing disks, limits on file sizes,
+damaged files of every kind, several writers, removed folders, hostile models, tables and texts. A run survives if its
+tables have the same bytes as those of an undisturbed run, or if it ends with one error message and exit code 2. The
+campaign exits with 1 if any trial failed.
 """
 
 import argparse
@@ -38,13 +39,14 @@ from benchmarks.faults.writers import writer_trials
 from benchmarks.harness import append_rows
 
 MOMENTS, QUOTAS, WRITERS = 16, 5, 1
-"""Trials of each kind for each case, at a share of 1."""
+"""Numbers of trials per case at a share of 1: kills at moments, limits on file sizes, several writers."""
 
 CASES_A_CORRUPTION, CORRUPTED_WITH_TORCH = 3, 1
-"""In how many cases each damage of each kind of file before each command is tried, at a share of 1."""
+"""Number of cases in which every combination of damage, kind of file and command is tried, at a share of 1: of cases
+without and with torch."""
 
 MODELS, DATA = 160, 300
-"""Trials of each kind in all, at a share of 1."""
+"""Total numbers of trials with hostile models and hostile data, at a share of 1."""
 
 RAM_DISK = Path("/dev/shm")  # noqa: S108  (a folder with an unpredictable name is made in it)
 
@@ -91,12 +93,12 @@ def main() -> None:
 
 
 def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]:
-    """Yield the trials of runs that need no torch, then, with torch imported, those of the others.
+    """Yield the trials of cases without torch; then import torch and yield the trials of other cases.
 
     Every trial forks this process, and a process with torch takes twice as long to fork.
     """
-    os.environ["EVALUATOR_CACHE"] = str(scratch / "cache")  # the same rows are converted once, for this campaign alone
-    # Trials fill the cores, and most are over before a second thread is of use.
+    os.environ["EVALUATOR_CACHE"] = str(scratch / "cache")  # a cache of converted datasets only for this campaign
+    # Parallel trials use all cores, and most end before a second thread would help.
     os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     names = options.cases.split(",") if options.cases else []
     cases = [case for case in make_cases(scratch / "data", serve_labels()) if not names or case.name in names]
@@ -123,7 +125,7 @@ def _rounds(scratch: Path, options: argparse.Namespace) -> Iterator[list[Trial]]
 
 
 def _trials(chosen: Sequence[Case], n_corrupted: int, scratch: Path) -> list[Trial]:
-    """Run cases undisturbed, and return every trial of them."""
+    """Run cases undisturbed, and return all their trials."""
     cases = [undisturbed(case, scratch / "undisturbed" / case.name) for case in chosen]
     trials = [*corruption_trials(cases, n_corrupted, scratch / "corruptions")]
     for number, case in enumerate(cases):
@@ -135,7 +137,7 @@ def _trials(chosen: Sequence[Case], n_corrupted: int, scratch: Path) -> list[Tri
 
 
 def _require_same_page(case: Undisturbed, out: Path) -> None:
-    """Exit unless a page is the same when it is written again elsewhere, so that pages can be compared."""
+    """Exit if a page has other bytes when it is written again in another folder: then pages cannot be compared."""
     shutil.copytree(case.folder, out)
     outcome = run(["report", out])
     if outcome.status or page_difference(case, out):
@@ -143,7 +145,7 @@ def _require_same_page(case: Undisturbed, out: Path) -> None:
 
 
 def _chosen(trials: Sequence[Trial], options: argparse.Namespace) -> list[Trial]:
-    """Return the share of the trials that was asked for, at least one of each kind, in random order."""
+    """Draw the requested share of the trials, at least one per kind, in random order."""
     rng = Random(options.seed)
     by_kind: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -158,15 +160,23 @@ def _chosen(trials: Sequence[Trial], options: argparse.Namespace) -> list[Trial]
 
 
 class Result(NamedTuple):
-    """How a trial ended."""
+    """The result of a trial."""
 
     kind: str
-    is_fault: bool
+    is_fault: bool  # whether the trial failed
     seconds: float
 
 
 def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, until: float) -> list[Result]:
-    """Make trials in forked workers, none begun after a time; those that fail are printed as they happen."""
+    """Make trials in forked workers; failures are printed immediately.
+
+    Args:
+        trials: trials to make.
+        scratch: folder for the workers.
+        seed: seed of the trials.
+        jobs: number of workers.
+        until: time, on time.monotonic's clock, after which no trial is started.
+    """
     workers = []
     for worker in range(jobs):
         sys.stdout.flush()
@@ -174,9 +184,10 @@ def _attempts(trials: Sequence[Trial], scratch: Path, seed: int, jobs: int, unti
         if workers[-1] == 0:
             status = 1
             try:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)  # else one sent at once would meet the campaign's own code
+                # Without this, a SIGINT that reaches a child at once would be handled by the campaign's own code.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
                 adopt_orphans()
-                gc.freeze()  # what a child collects it would copy first
+                gc.freeze()  # otherwise a garbage collection in a child would copy shared memory pages
                 mine = takewhile(lambda _trial: time.monotonic() < until, trials[worker::jobs])
                 results = [_result(trial, scratch / str(worker), seed) for trial in mine]
                 (scratch / f"results-{worker}").write_text(json.dumps(results))
@@ -197,7 +208,7 @@ def _result(trial: Trial, folder: Path, seed: int) -> Result:
 
 
 def _fault(trial: Trial, folder: Path, seed: int) -> str | None:
-    """Make a trial in an empty folder; print and return what was wrong."""
+    """Make a trial in an empty folder; print and return a description of the failure, or None."""
     folder.mkdir()
     try:
         fault = trial.attempt(folder, Random(f"{seed} {trial.kind} {trial.name}"))

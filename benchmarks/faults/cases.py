@@ -1,4 +1,4 @@
-"""The runs that are disturbed: small ones of every suite and every engine, and what each gives undisturbed."""
+"""Define the runs that are disturbed, small runs of every suite and engine, and compare them with undisturbed runs."""
 
 import csv
 import json
@@ -19,28 +19,28 @@ STAGES: tuple[Stage, ...] = ("build", "score", "measure", "report")
 FAKE = ("--model", "fake", "--engine", "fake")
 SMALL = ("--datasets", "sst5", "--queries", "2")
 COMPARED = (".parquet", ".arrow")
-"""Endings of the files that must have the same bytes in every run; others hold times and command lines."""
+"""Endings of files that must have the same bytes in every run; other files hold times and command lines."""
 
 VOLATILE = (".lock", ".log", "report.html")
-"""Endings of files that a run may leave or not; the page is compared by itself."""
+"""Endings of files that are not compared: a run may leave them or not, and the page is compared separately."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run of one or more suites."""
+    """A run of one or more suites that trials disturb."""
 
     name: str
-    suite_words: tuple[str, ...]  # without --model and --out
-    engine: tuple[str, ...] = FAKE
+    suite_words: tuple[str, ...]  # arguments of the command, without engine and --out
+    engine: tuple[str, ...] = FAKE  # arguments about model and engine
     stages: tuple[Stage, ...] = STAGES
-    disturbed: tuple[Stage, ...] = STAGES  # those whose changes of files are disturbed one by one
+    disturbed: tuple[Stage, ...] = STAGES  # stages in which every change of a file is disturbed
 
     @property
     def imports_torch(self) -> bool:
         return self.engine != FAKE
 
     def stage_words(self, stage: Stage, out: Path) -> list[str]:
-        """Return the command of one stage."""
+        """Return the arguments of the command of one stage."""
         words = {
             "build": ["build", *self.suite_words, "--out", str(out)],
             "score": ["score", str(out), *self.engine],
@@ -51,7 +51,7 @@ class Case:
         return words[stage]
 
     def run_words(self, out: Path, *more: object) -> list[str]:
-        """Return the command of all stages."""
+        """Return the arguments of the command that runs all stages."""
         if self.stages == ("import",):
             return [*self.stage_words("import", out), *map(str, more)]
         return ["run", *self.suite_words, *self.engine, "--out", str(out), *map(str, more)]
@@ -59,19 +59,24 @@ class Case:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a case gives when nothing disturbs it."""
+    """The result of an undisturbed run of a case."""
 
     case: Case
-    folder: Path  # of the finished run
-    before: dict[Stage, Path]  # the folder as it is before each stage
-    n_events: dict[Stage, int]  # changes of files in each stage
-    cpu_s: float  # up to the tables; the page takes longer than all that
-    files: dict[str, str]  # as files_of returns them
+    folder: Path  # folder of the finished run
+    before: dict[Stage, Path]  # stage -> copy of the folder before it
+    n_events: dict[Stage, int]  # stage -> number of changes of files
+    cpu_s: float  # processor time of all stages except the report, which takes longer than the others together
+    files: dict[str, str]  # result of files_of
     page: bytes
 
 
 def make_cases(data: Path, server_url: str) -> list[Case]:
-    """Write the data of the cases to a folder and return the cases; the server answers as vLLM's does."""
+    """Write the data of the cases to a folder, and return the cases.
+
+    Args:
+        data: the folder, which must not exist.
+        server_url: address of a server with the interface of vLLM.
+    """
     data.mkdir(parents=True)
     words = ["red", "dark green", "very pale blue", "grey"]
     colours = [
@@ -100,7 +105,7 @@ def make_cases(data: Path, server_url: str) -> list[Case]:
         Case("candidates", (*search, "--shots", "0,1", "--candidates", str(data / "candidates.json"))),
         Case("pvi", ("pvi", "--data", str(data / "reviews.csv"), "--sets", "2", "--queries", "6")),
         Case("imported", (str(data / "answers.jsonl"),), stages=("import",), disturbed=("import",)),
-        # What differs from the fake engine is the stage that scores.
+        # Only the score stage differs from that of the fake engine.
         Case("transformers", ("staicc-normal", *SMALL), _embedded("transformers"), disturbed=("score",)),
         Case("server", ("staicc-normal", *SMALL), served, disturbed=("score",)),
     ]
@@ -115,13 +120,13 @@ def _embedded(engine: str) -> tuple[str, ...]:
 
 
 def vllm_case() -> Case:
-    """Return a run of the embedded model through vLLM."""
+    """Return the case of the embedded model with vLLM."""
     words = ("staicc-normal", "--datasets", "sst5", "--queries", "8")
     return Case("vLLM", words, _embedded("vllm"), disturbed=("score",))
 
 
 def undisturbed(case: Case, folder: Path) -> Undisturbed:
-    """Run a case stage by stage below a folder, keeping the state before each stage."""
+    """Run a case stage by stage in a folder, and keep a copy of the run before every stage."""
     out = folder / "finished"
     before: dict[Stage, Path] = {}
     n_events: dict[Stage, int] = {}
@@ -143,7 +148,7 @@ def undisturbed(case: Case, folder: Path) -> Undisturbed:
 
 
 def count_events(folder: Path, events: Path) -> None:
-    """Append a byte to a file for each change of files in a folder, until this process ends."""
+    """Append a byte to the file `events` for every change of a file in `folder`, until this process ends."""
     file = events.open("ab", buffering=0)
 
     def act(_number: int, _event: str, _path: str) -> None:
@@ -153,7 +158,7 @@ def count_events(folder: Path, events: Path) -> None:
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """Return the path of each file in a folder, with its SHA-256 if that must be the same in every run."""
+    """Return relative path -> SHA-256 of the files in a folder; "" for files that may differ between runs."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {
         name: file_digest(path) if name.endswith(COMPARED) else ""
@@ -163,7 +168,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def difference(expected: dict[str, str], out: Path) -> str | None:
-    """Return how the files in a folder differ from those expected, None if they do not."""
+    """Describe how the files in a folder differ from the expected files; None if they are equal."""
     found = files_of(out)
     if missing := sorted(expected.keys() - found.keys()):
         return f"{missing[0]} is missing"
@@ -174,12 +179,12 @@ def difference(expected: dict[str, str], out: Path) -> str | None:
 
 
 def page_difference(expected: Undisturbed, out: Path) -> str | None:
-    """Return what is wrong with the page in a folder."""
+    """Return a fault if the page in a folder differs from the undisturbed page, else None."""
     return None if (out / "report.html").read_bytes() == expected.page else "another page"
 
 
 def table_difference(expected: dict[str, str], out: Path) -> str | None:
-    """Return how the tables in a folder differ from those expected, None if they do not."""
+    """Describe how the tables in a folder differ from the expected tables; None if they are equal."""
     found = files_of(out)
     tables = [name for name in expected if name.startswith("tables/")]
     wrong = [name for name in tables if found.get(name) != expected[name]]
@@ -187,7 +192,7 @@ def table_difference(expected: dict[str, str], out: Path) -> str | None:
 
 
 def message_fault(outcome: Outcome) -> str | None:
-    """Return what is wrong with a command that failed: only an error message and exit code 2 are right."""
+    """Return the fault of a failed command, or None: it must print an error message and end with exit code 2."""
     if "Traceback" in outcome.output or "panicked at" in outcome.output:
         return f"traceback: {_end(outcome.output)}"
     if outcome.status != 2:
@@ -198,16 +203,16 @@ def message_fault(outcome: Outcome) -> str | None:
 
 
 def finished_fault(outcome: Outcome) -> str | None:
-    """Return what is wrong with a command that should have succeeded."""
+    """Return the fault of a command that should have succeeded, or None."""
     if outcome.status:
         return f"exit code {outcome.status}: {_end(outcome.output)}"
     return f"traceback: {_end(outcome.output)}" if "Traceback" in outcome.output else None
 
 
 def finish(case: Case, from_stage: Stage | None, out: Path, prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run a case from a stage on (None: the first), up to the tables; a page is written only if that is the stage.
+    """Run a case from a stage (None: the first) to the tables; the page is written only if from_stage is "report".
 
-    One process runs all of them; `prepare` is called in it.
+    One process runs all stages; `prepare` is called in it before the first.
     """
     stages = case.stages[case.stages.index(from_stage) :] if from_stage else case.stages
     wanted = [stage for stage in stages if stage != "report" or from_stage == "report"]

@@ -1,4 +1,4 @@
-"""Damage one file of a finished run, then read the run: with the tables it had, or with an error message."""
+"""Damage one file of a finished run, then run a command: it must give the same numbers, or an error message."""
 
 import os
 import shutil
@@ -25,30 +25,30 @@ from benchmarks.faults.remembered import run_and_learn
 from benchmarks.faults.trials import Trial
 
 Corrupt = Callable[[Path, Random], None]
-"""Corrupts the file at a path."""
+"""Function that corrupts the file at a path."""
 
 WRITERS = ("measure", "report", "score", "run")
 READERS = ("verify", "compare", "export")
-"""Commands that read a run and write nothing into its folder but exports."""
+"""Commands that read a run and do not change its folder."""
 
 READ = (".parquet", ".arrow", ".json")
-"""Endings of the files that are read again."""
+"""Endings of files of a run that later commands read."""
 
 EXPORTED = "exported.csv"
 
 
 class Target(NamedTuple):
-    """A finished run, and what the commands that read it give while it is whole."""
+    """A finished run, and the output of commands on it while it is undamaged."""
 
     case: Undisturbed
-    other: Path  # a run of the same prompts with another model
-    commands: tuple[str, ...]  # that succeed on the whole run
-    compared: dict[str, str]  # files of the comparison with the other, as files_of returns them
-    exported: bytes
+    other: Path  # folder of a run of the same prompts with another model
+    commands: tuple[str, ...]  # commands that succeed on the undamaged run
+    compared: dict[str, str]  # files of the comparison with the other run, as files_of returns them
+    exported: bytes  # content of the exported file
 
 
 def corruption_trials(cases: Sequence[Undisturbed], n_cases: int, scratch: Path) -> Iterator[Trial]:
-    """Yield every damage of every kind of file before every command, each combination in `n_cases` cases."""
+    """Yield trials of all combinations of kind of file, damage and command, each combination in `n_cases` cases."""
     targets = [_target(case, scratch / case.case.name) for case in cases]
     turns = count()
     for kind in FILE_KINDS:
@@ -65,7 +65,7 @@ def corruption_trials(cases: Sequence[Undisturbed], n_cases: int, scratch: Path)
 
 
 def _target(case: Undisturbed, scratch: Path) -> Target:
-    """Try every command on a whole run; a command that cannot read such a run is left out and named."""
+    """Try all commands on an undamaged run; a command that fails on such a run is printed and left out."""
     other = scratch / "other"
     _require(run_and_learn(case.case.run_words(other), _another_model), case)
     target = Target(case, other, (), {}, b"")
@@ -91,7 +91,7 @@ def _require(outcome: Outcome, case: Undisturbed) -> None:
 
 
 def _another_model() -> None:
-    """Let this process take the fake model, or the embedded one, for another."""
+    """Make this process treat the fake model and the embedded model as another model, by another fingerprint."""
     from evaluator.models.fake_source import FakeModelSource
     from evaluator.models.source import ModelSource
 
@@ -104,7 +104,7 @@ def _files(case: Undisturbed, kind: str) -> list[str]:
 
 
 def file_kind(name: str) -> str:
-    """Return what a file of a run is: "tables", "scores manifest"."""
+    """Return the kind of a file of a run, for example "tables" or "scores manifest"."""
     top = name.split("/")[0] if "/" in name else name
     return f"{top} manifest" if name.endswith("manifest.json") else top
 
@@ -113,11 +113,11 @@ FILE_KINDS = ("tables", "run.json", "scores", "scores manifest", "store", "store
 
 
 def corruptions(kind: str, others: Sequence[Path]) -> dict[str, Corrupt]:
-    """Return what can happen to a file, by name.
+    """Return name -> corruption for files of a kind.
 
     Args:
-        kind: what file_kind says of it.
-        others: folders of other runs, whose files of the same kind can take its place.
+        kind: kind of the file, by file_kind.
+        others: folders of other runs, whose files of the same kind can replace the file.
     """
     edits = [*damage.BYTES, *(damage.JSON if kind.endswith(("json", "manifest")) else ())]
     kinds: dict[str, Corrupt] = {edit.__name__: partial(_edit, edit) for edit in edits}
@@ -150,7 +150,7 @@ def _loop(path: Path, _rng: Random) -> None:
 
 
 def _swap(kind: str, others: Sequence[Path], path: Path, rng: Random) -> None:
-    """Put a file of the same kind from another run in its place: of the same name if there is one."""
+    """Replace a file by a file of the same kind from another run, with the same name if there is one."""
     files = [(other, file) for other in others for file in other.rglob(f"*{path.suffix}") if file.is_file()]
     alike = [file for other, file in files if file_kind(file.relative_to(other).as_posix()) == kind]
     namesakes = [file for file in alike if file.name == path.name]
@@ -174,14 +174,14 @@ def _corrupted(
 
 
 def _verify_fault(outcome: Outcome, *, is_whole: bool) -> str | None:
-    """Return what is wrong with what verify said: any other byte than was written is a fault that it names."""
+    """Return the fault of `evaluator verify`, or None: it must report a damaged file and pass an undamaged run."""
     if is_whole or outcome.status != 2:
         return finished_fault(outcome) or (None if is_whole else "verify has not seen it")
     return message_fault(outcome._replace(output=outcome.output.replace(" Run: ", "Error: ")))
 
 
 def _changed_answer(target: Target, command: str, folder: Path) -> str | None:
-    """Return what is different in the answer of a command that succeeded."""
+    """Describe how the output of a successful command differs from that on the undamaged run; None if equal."""
     if command in ("measure", "run"):
         wrong = table_difference(target.case.files, folder)
         return f"other numbers: {wrong}" if wrong else None
@@ -195,7 +195,7 @@ def _changed_answer(target: Target, command: str, folder: Path) -> str | None:
 
 
 def _run_again(case: Undisturbed, out: Path) -> str | None:
-    """Run the stages that made the run: they repair, or say what stands in their way."""
+    """Run all stages of the damaged run again: they must repair it or end with an error message."""
     outcome = finish(case.case, None, out)
     if outcome.status:
         return message_fault(outcome)
@@ -204,7 +204,7 @@ def _run_again(case: Undisturbed, out: Path) -> str | None:
 
 
 def _words(target: Target, command: str, folder: Path) -> list[object]:
-    """Return a command on the folder of a run, which has nothing beside it; what it writes elsewhere goes there."""
+    """Return the arguments of a command on the folder of a run; other output goes to the parent folder."""
     beside = folder.parent
     words: dict[str, list[object]] = {
         "run": [*target.case.case.run_words(folder)],

@@ -1,4 +1,4 @@
-"""Damage the bytes of files: at random places, and for JSON within its structure."""
+"""Damage the bytes of files at random positions, and JSON within its structure."""
 
 import json
 import re
@@ -13,14 +13,14 @@ _ODD_VALUES: tuple[Any, ...] = (
     "a" * 5000, "../../x", [], {}, [[]], {"": None}, ["a", 1], "</script><script>alert(1)</script>",
 )  # fmt: skip
 DEPTH = 20_000
-"""Number of nested lists: more than any recursive parser takes."""
+"""Number of nested lists, more than a recursive parser accepts."""
 
 _TOKENS = (
     b"[", b"{", b"]", b"}", b",", b'"', b"\\ud800", b"null", b"1e999", b"-0", b"\xff\xfe", b"\xef\xbb\xbf", b"\n",
     b"9" * 400, b"9" * 5000, b"[" * DEPTH, b'{"a":' * DEPTH, b"=", b"\0", b"NaN", b"true",
 )  # fmt: skip
 _NUMBERS = (b"0", b"-1", b"0.5", b"1e-400", b"1e999", b"9" * 20, b"9" * 40, b"9" * 400, b"9" * 5000)
-_SEARCHED = 2**16  # bytes at the beginning of a file that are searched for numbers
+_SEARCHED = 2**16  # number of bytes at the beginning of a file in which numbers are searched
 
 
 def flip_bit(content: bytes, rng: Random) -> bytes:
@@ -39,7 +39,7 @@ def empty(_content: bytes, _rng: Random) -> bytes:
 
 
 def zero_sector(content: bytes, rng: Random) -> bytes:
-    """Replace 512 bytes by zeros, as a disk does with a sector that was never written."""
+    """Replace 512 bytes by zeros, like a disk sector that was never written."""
     start = rng.randrange(max(1, len(content)))
     return content[:start] + bytes(len(content[start : start + 512])) + content[start + 512 :]
 
@@ -62,7 +62,7 @@ def swap_halves(content: bytes, rng: Random) -> bytes:
 
 
 def insert_token(content: bytes, rng: Random) -> bytes:
-    """Insert or overwrite with bytes that mean something to a parser."""
+    """Insert or overwrite bytes with a token that has a meaning for a parser."""
     place, token = rng.randrange(len(content) + 1), rng.choice(_TOKENS)
     return content[:place] + token + content[place + rng.choice((0, len(token))) :]
 
@@ -86,14 +86,14 @@ def nest(_content: bytes, _rng: Random) -> bytes:
 
 
 def nest_value(content: bytes, rng: Random) -> bytes:
-    """Replace one value by lists nested too deeply."""
+    """Replace one value by lists that are nested too deeply."""
     mark = "\x01"
     nested = b"[" * DEPTH + b"]" * DEPTH
     return _edited(content, rng, lambda _value: mark).replace(json.dumps(mark).encode(), nested)
 
 
 def odd_value(content: bytes, rng: Random) -> bytes:
-    """Replace one value by one of another type or size, never by an equal one: that would be no damage."""
+    """Replace one value by an unusual value, often of another type or size, and never by an equal value."""
 
     def differs(odd: Any, value: Any) -> bool:
         return odd != value or isinstance(odd, bool) != isinstance(value, bool)  # True equals 1
@@ -102,7 +102,7 @@ def odd_value(content: bytes, rng: Random) -> bytes:
 
 
 def without_key(content: bytes, rng: Random) -> bytes:
-    """Remove one member of an object, or element of a list."""
+    """Remove one member of an object or one element of a list."""
     return _edited(content, rng, None)
 
 
@@ -111,7 +111,7 @@ def wrap(content: bytes, _rng: Random) -> bytes:
 
 
 def odd_line(content: bytes, rng: Random) -> bytes:
-    """Damage the JSON of one line."""
+    """Damage the JSON text in one line."""
     lines = content.split(b"\n")
     number = rng.randrange(len(lines))
     lines[number] = rng.choice((nest_value, odd_value, without_key))(lines[number], rng).replace(b"\n", b" ")
@@ -122,7 +122,7 @@ JSON: tuple[Damage, ...] = (nest, nest_value, odd_value, without_key, wrap, odd_
 
 
 def _edited(content: bytes, rng: Random, replace: Callable[[Any], Any] | None) -> bytes:
-    """Replace (or with None remove) one value anywhere in a JSON text; a text that is none comes back garbled."""
+    """Replace one value anywhere in a JSON text, or remove it if `replace` is None; flip a bit of any other text."""
     try:
         parsed = json.loads(content)
     except (ValueError, RecursionError):
@@ -139,7 +139,7 @@ def _edited(content: bytes, rng: Random, replace: Callable[[Any], Any] | None) -
 
 
 def _places(parsed: Any) -> list[tuple[Any, Any]]:
-    """Return every (container, key) within parsed JSON."""
+    """Return all (container, key or index) pairs in parsed JSON."""
     places: list[tuple[Any, Any]] = []
     waiting = [parsed]
     while waiting:

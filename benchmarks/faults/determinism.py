@@ -1,4 +1,4 @@
-"""Run with other numbers of threads and other sizes of shards: the tables keep their bytes."""
+"""Run with other numbers of threads and other shard sizes: the tables must keep their bytes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ SHARDS = [
     ("evaluator.tokens.table", "PROMPTS_PER_BATCH"),
     ("evaluator.tokens.rows", "ROWS_COUNTED"),
 ]
-"""Modules with the number of rows of a shard, or of a part of one."""
+"""Modules and names of constants that set the number of rows in a shard or in a part of a shard."""
 
 PIECES = [
     ("evaluator.prompts.rows", "ROWS_PER_FRAME"),
@@ -25,13 +25,13 @@ PIECES = [
     ("evaluator.suites.prompt_search.prompts", "ROWS_PER_FRAME"),
     ("evaluator.metrics.table", "ROWS_JOINED"),
 ]
-"""Modules with the number of rows of a piece, of which one at a time is in memory."""
+"""Modules and names of constants that set the number of rows in a piece, of which one at a time is in memory."""
 
 STEPS = ("evaluator.scores.plan", "STEPS_PER_SHARD")
 
 
 def determinism_trials(case: Undisturbed) -> Iterator[Trial]:
-    """Yield a run with each setting that must change nothing."""
+    """Yield one trial per setting that must not change the tables."""
     settings: dict[str, Callable[[], None]] = {
         **{f"{n} threads": partial(_threads, n) for n in (1, 2, 3, 8)},
         "small shards": small_shards,
@@ -42,12 +42,12 @@ def determinism_trials(case: Undisturbed) -> Iterator[Trial]:
 
 
 def _threads(n: int) -> None:
-    """Set the number of threads of Polars, which has started none in this process yet."""
+    """Set the number of threads of Polars, which has not started threads in this process yet."""
     os.environ["POLARS_MAX_THREADS"] = str(n)
 
 
 def small_shards(rows: int = 7) -> None:
-    """Write shards of so many rows, and take fifty times as many wherever rows are handled piece by piece."""
+    """Set the shard size to `rows`, and the size of pieces in memory to 50 * rows."""
     for module, name in SHARDS:
         setattr(import_module(module), name, rows)
     for module, name in PIECES:

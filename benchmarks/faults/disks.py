@@ -1,4 +1,4 @@
-"""Fill the disk: fail a change of files as the system would, or limit the size of files."""
+"""Simulate full and failing disks: fail a change of a file as the system would, or limit the size of files."""
 
 import shutil
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from benchmarks.faults.trials import Trial
 
 
 def disk_trials(case: Undisturbed, case_number: int, n_quotas: int) -> Iterator[Trial]:
-    """Yield a refusal of every third change of a file in every stage, and random limits of size.
+    """Yield trials that refuse every third change of a file in the disturbed stages, and trials with random size limits.
 
-    The next two cases, which share most changes, have the others; and from case to case a change takes turns over the
-    errors, for once and for good.
+    Cases share most changes, so three successive cases together cover all of them. The error code, and whether later
+    changes fail too, alternate between events and cases.
     """
     for stage in case.case.disturbed:
         for number in range(1 + case_number % 3, case.n_events[stage] + 1, 3):
@@ -37,7 +37,7 @@ def _refuse(
     outcome = run(
         case.case.stage_words(stage, out), prepare=lambda: watch(out, refuse_at(number, code, for_good=for_good))
     )
-    # A command may do without some changes, removing a leftover for example.
+    # A command can succeed without some changes, for example the removal of a leftover file.
     fault = finished_fault(outcome) if outcome.status == 0 else message_fault(outcome)
     return fault or finished_fault(finish(case.case, stage, out)) or difference(case.files, out)
 

@@ -1,7 +1,7 @@
-"""Announce every change of files in a folder before it happens, and act then: kill the process, stop it, or refuse.
+"""Act before every change of a file in a folder: kill or stop the process, or refuse the change.
 
-CPython announces opening, renaming and removing (PEP 578, audit hooks), so nothing of the evaluator has to be replaced
-but os.fsync, which it does not announce.
+CPython's audit hooks (PEP 578) announce opening, renaming and removing of files. So only os.fsync, for which there is
+no audit event, has to be replaced.
 """
 
 import errno
@@ -14,14 +14,14 @@ from itertools import count
 from pathlib import Path
 
 Act = Callable[[int, str, str], None]
-"""Called with the number of an event from 1, its name and the path, before it happens."""
+"""Function that is called before an event, with its number (from 1), its name and the path."""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
 
 def watch(folder: Path, act: Act) -> None:
-    """Call `act` before each change below a folder, until this process ends."""
+    """Call `act` before every change of a file in a folder, until this process ends."""
     numbers, prefix, sync = count(1), str(folder), os.fsync
 
     def announce(event: str, path: str) -> None:
@@ -49,7 +49,7 @@ def watch(folder: Path, act: Act) -> None:
 
 
 def signal_at(number: int, which: signal.Signals) -> Act:
-    """Return an act that sends a signal to its own process before an event."""
+    """Return an Act that sends a signal to the current process before the event with this number."""
 
     def act(event_number: int, _event: str, _path: str) -> None:
         if event_number == number:
@@ -59,7 +59,13 @@ def signal_at(number: int, which: signal.Signals) -> Act:
 
 
 def refuse_at(number: int, code: int, *, for_good: bool) -> Act:
-    """Return an act that fails an event as the system would (errno.ENOSPC), and with `for_good` all later ones."""
+    """Return an Act that fails the event with this number, and with `for_good` all later events.
+
+    Args:
+        number: number of the event.
+        code: error code of the OSError, for example errno.ENOSPC.
+        for_good: whether later events fail too.
+    """
 
     def act(event_number: int, _event: str, path: str) -> None:
         if event_number == number or (for_good and event_number > number):
@@ -72,6 +78,6 @@ REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EROFS)
 
 
 def limit_file_bytes(n_bytes: int, *, kill: bool) -> None:
-    """Let no file of this process grow beyond so many bytes: the write that would is killed, or fails with EFBIG."""
+    """Limit the size of files that this process writes: a larger write kills the process, or fails with EFBIG."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))

@@ -1,6 +1,7 @@
-"""Run commands in forked children of one process that has imported everything: a trial pays for no imports.
+"""Run commands in forked children of a process that has already imported all modules, to save import time per trial.
 
-The parent must never compute with Polars or torch: a child has none of their threads, and would wait for them.
+The parent must never compute with Polars or torch: a child would not have their threads, and would wait for them
+forever.
 """
 
 import ctypes
@@ -18,25 +19,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 HANGS_AFTER_S = 600
-"""A command that runs for so long counts as one that hangs."""
+"""Time limit in seconds, after which a command counts as hanging."""
 
-_PIPE_BYTES = 2**20  # more than any command prints, so that none waits for a reader
-_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
+_PIPE_BYTES = 2**20  # more than any command prints, so that commands never wait for a reader
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # options of prctl(2)
 
 
 class Outcome(NamedTuple):
-    """How a command ended."""
+    """The result of a command."""
 
-    status: int  # exit code; negative: the signal that ended it
-    output: str  # standard output and error
-    cpu_s: float
+    status: int  # exit code; negative: number of the signal that ended the command
+    output: str  # standard output and standard error
+    cpu_s: float  # processor time
 
 
 class Child:
-    """Commands that run in a forked child, one after the other until one fails."""
+    """A forked child that runs commands one after the other until one fails."""
 
     def __init__(self, *commands: Sequence[object], prepare: Callable[[], None] | None = None) -> None:
-        """Start `evaluator WORDS` for the words of each command; `prepare` is called in the child before the first."""
+        """Start the child. A command is a sequence of arguments of `evaluator`; `prepare` is called before the first."""
         self._reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         sys.stdout.flush()
@@ -47,8 +48,8 @@ class Child:
         os.close(writer)
 
     def cpu_s(self) -> float:
-        """Return the processor time that the child has taken."""
-        return time.clock_gettime((~self.pid << 3) | 2)  # the clock that clock_getcpuclockid(3) names
+        """Return the processor time that the child has used."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # clock id of a process, as clock_getcpuclockid(3) computes it
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the child has ended."""
@@ -56,7 +57,7 @@ class Child:
             os.kill(self.pid, number)
 
     def send_at(self, number: signal.Signals, cpu_s: float) -> None:
-        """Send a signal once the child has taken so much processor time: the same moment on a busy machine."""
+        """Send a signal when the child has used so much processor time, which does not depend on the machine's load."""
         while not self.has_ended() and self.cpu_s() < cpu_s:
             time.sleep(0.001)
         self.send(number)
@@ -70,7 +71,7 @@ class Child:
         return result is not None and result.si_code == os.CLD_STOPPED
 
     def wait(self) -> Outcome:
-        """Wait for the end of the child."""
+        """Wait for the end of the child and return its outcome."""
         _, status, used = os.wait4(self.pid, 0)
         with open(self._reader, "rb") as reader:
             output = reader.read().decode(errors="backslashreplace")
@@ -78,12 +79,12 @@ class Child:
 
 
 def run(*commands: Sequence[object], prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run commands in a child, until one fails."""
+    """Run commands in a forked child until one fails; return the outcome."""
     return Child(*commands, prepare=prepare).wait()
 
 
 def _become(commands: Sequence[list[str]], prepare: Callable[[], None] | None, writer: int) -> None:
-    """Run commands in this process, which is a forked child, and end it."""
+    """Run commands in this process, which is a forked child, and end the process."""
     status = 70
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # as evaluator/__main__.py does
@@ -116,7 +117,7 @@ def _become(commands: Sequence[list[str]], prepare: Callable[[], None] | None, w
 
 
 def import_all_of(*commands: Sequence[object]) -> None:
-    """Run commands in a child, and import here whatever they have imported there."""
+    """Run commands in a child, and import in this process all modules that the child has imported."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -137,20 +138,20 @@ def import_all_of(*commands: Sequence[object]) -> None:
     if outcome.status:
         raise SystemExit(f"An undisturbed command ended with {outcome.status}:\n{outcome.output}")
     for name in modules:
-        with suppress(Exception):  # modules that others made by hand
+        with suppress(Exception):  # some entries of sys.modules are created at run time and cannot be imported
             importlib.import_module(name)
 
 
 def end_with_parent() -> None:
-    """Let the system kill this process when its parent ends: whatever happens to the campaign, nothing stays."""
+    """Let the system kill this process when its parent ends, so that no process outlives the campaign."""
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of what its children leave running, so that it can be counted."""
+    """Make this process the parent of processes that its children leave running, so that they can be counted."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def left_running() -> list[int]:
-    """Return the children of this process."""
+    """Return the process ids of the children of this process."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]

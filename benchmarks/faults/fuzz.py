@@ -1,9 +1,10 @@
-"""Feed damaged bytes to every parser, and keep those that reach new lines of the evaluator as the next to damage.
+"""Fuzz all parsers: feed them damaged bytes, and damage again the inputs that reach new lines of the evaluator.
 
 python -m benchmarks.faults.fuzz [--inputs 1000000] [--only NAME] [--findings FOLDER]
 
-No parser may raise anything but EvaluatorError, take more than two seconds, or more than a gigabyte of memory. Prints
-inputs and findings of each parser and appends a row each to benchmarks/results/fuzz.csv. Exits with 1 if any was found.
+No parser may raise anything but EvaluatorError, need more than two seconds, or need more than a gigabyte of memory.
+Print the number of inputs and the findings of every parser, and append one row per parser to
+benchmarks/results/fuzz.csv. Exit with 1 if there are findings.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from benchmarks.faults.parsers import PACKAGE, Parser, fault_of, parsers
 from benchmarks.harness import append_rows
 
 MAX_CPU_S, MAX_BYTES = 2.0, 2**30
-MAX_DAMAGES = 3  # to one input
+MAX_DAMAGES = 3  # maximum number of damages to one input
 
 Line = tuple[CodeType, int]
 
@@ -44,7 +45,7 @@ def main() -> None:
     options = arguments.parse_args()
     for parser in (every := parsers()).values():
         for content in parser.seeds:
-            fault_of(parser, content)  # imports what it needs, before memory is limited
+            fault_of(parser, content)  # makes the parser import its modules before memory is limited
     used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, used + MAX_BYTES))
     chosen = {name: parser for name, parser in every.items() if options.only in name}
@@ -68,9 +69,9 @@ def main() -> None:
 
 
 def fuzz(parser: Parser, n_inputs: int, rng: Random, max_cpu_s: float = math.inf) -> dict[str, bytes]:
-    """Return the smallest input of each fault among `n_inputs` damaged ones, by the fault.
+    """Parse `n_inputs` damaged inputs; return fault -> smallest input that causes it.
 
-    An input that takes more than `max_cpu_s` seconds of processor time is a fault too.
+    An input that needs more than `max_cpu_s` seconds of processor time is a fault too.
     """
     pool, seen = list(parser.seeds), set[Line]()
     findings: dict[str, bytes] = {}
@@ -89,7 +90,7 @@ def fuzz(parser: Parser, n_inputs: int, rng: Random, max_cpu_s: float = math.inf
 
 
 def damaged(content: bytes, rng: Random) -> bytes:
-    """Return the content after a few damages."""
+    """Return the content after 1 to MAX_DAMAGES random damages."""
     for _ in range(rng.randint(1, MAX_DAMAGES)):
         edit = rng.choice((*damage.BYTES, *damage.JSON))
         content = edit(content, rng)
@@ -98,7 +99,7 @@ def damaged(content: bytes, rng: Random) -> bytes:
 
 @contextmanager
 def _lines(seen: set[Line]) -> Iterator[None]:
-    """Collect the lines of the evaluator that run within the context."""
+    """Add to `seen` the lines of the evaluator that run within the context."""
 
     def on_line(frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":

@@ -1,4 +1,4 @@
-"""Give the evaluator models, tables and texts that are damaged or meant to do harm."""
+"""Give the evaluator models, tables and texts that are damaged or malicious."""
 
 import csv
 import json
@@ -27,11 +27,11 @@ TEXTS = (
     "=cmd|' /C calc'!A0", "%s%n{0}{x!r}", "\U0001f468\u200d\U0001f469", "NaN", "null", "../../etc/passwd",
 )  # fmt: skip
 ACTIVE = ("<script>alert", "<img src=x")
-"""Beginnings of texts that a page must never hold as they are."""
+"""Beginnings of HTML that a page must never contain unescaped."""
 
 
 def model_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
-    """Yield damaged copies of the embedded model, which score the prompts of a run that was built."""
+    """Yield trials in which a damaged copy of the embedded model scores the prompts of a built run."""
     for number in range(n_trials):
         name = MODEL_FILES[number % len(MODEL_FILES)]
         edits = [*damage.BYTES, *(damage.JSON if name.endswith(".json") else (_edit_header, _edit_header))]
@@ -40,7 +40,7 @@ def model_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
 
 
 def data_trials(n_trials: int) -> Iterator[Trial]:
-    """Yield damaged tables and tasks, and tables with odd texts."""
+    """Yield trials with damaged tables and tasks, and with tables of unusual texts."""
     contents = {
         "task.json": json.dumps(TASK).encode(),
         "table.jsonl": "".join(json.dumps(row) + "\n" for row in CHOICE_ROWS).encode(),
@@ -56,7 +56,7 @@ def data_trials(n_trials: int) -> Iterator[Trial]:
 
 
 def _edit_header(content: bytes, rng: Random) -> bytes:
-    """Damage the JSON header of a safetensors file, or the length that is stated before it."""
+    """Damage the JSON header of a safetensors file, and possibly the stated length of the header."""
     length = int.from_bytes(content[:8], "little")
     header = content[8 : 8 + length]
     edited = rng.choice((*damage.JSON, damage.flip_bit, damage.truncate))(header, rng)
@@ -88,7 +88,7 @@ def _words(data: Path) -> list[str]:
 
 
 def _text(text: str, out: Path, _rng: Random) -> str | None:
-    """Run a table whose texts, labels and name hold a text."""
+    """Run a table whose texts, labels and file name contain the given text; return the fault or None."""
     name = "".join(letter for letter in text[:20] if letter.isprintable() and letter != "/") or "table"
     path = out / f"{name.strip(' .') or 'table'}.csv"
     with path.open("w", newline="", encoding="utf-8") as file:

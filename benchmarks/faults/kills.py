@@ -1,4 +1,4 @@
-"""Kill, interrupt and stop runs. Whatever happened, the same command then gives the tables of an undisturbed run."""
+"""Kill, interrupt and stop runs. Afterwards the same command must give the tables of an undisturbed run."""
 
 import shutil
 import signal
@@ -22,12 +22,17 @@ from benchmarks.faults.forked import Child, run
 from benchmarks.faults.trials import Trial
 
 KILLS_IN_A_ROW = 4
-FIRST_LOCKED = 4  # the first change of files after that of the lock: a run that is stopped before it shuts nobody out
-LARGEST_FILE = 12_000  # bytes; some files of these runs are larger
+FIRST_LOCKED = 4  # number of the first file event with the lock held; a run that stops earlier excludes no other run
+LARGEST_FILE = 12_000  # upper bound of random size limits, in bytes; some files of these runs are larger
 
 
 def kill_trials(case: Undisturbed, n_moments: int) -> Iterator[Trial]:
-    """Yield a kill before every change of a file in every stage, and others at random moments."""
+    """Yield trials that kill a run before every change of a file, and that kill, interrupt or stop it at random times.
+
+    Args:
+        case: an undisturbed run.
+        n_moments: number of kills at random times.
+    """
     name = case.case.name
     for stage in case.case.disturbed:
         for number in range(1, case.n_events[stage] + 1):
@@ -44,7 +49,7 @@ def kill_trials(case: Undisturbed, n_moments: int) -> Iterator[Trial]:
 
 
 def vllm_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
-    """Yield kills at random moments of a run that loads a model."""
+    """Yield trials that kill a run with vLLM at random times."""
     for number in range(n_trials):
         yield Trial("kill at a moment, vLLM", str(number), partial(_kill_at_moments, case, 1))
 
@@ -93,7 +98,7 @@ def _interrupt(case: Undisturbed, which: str, out: Path, rng: Random) -> str | N
 
 
 def _stop_beside_another(case: Undisturbed, out: Path, rng: Random) -> str | None:
-    """Stop a run before a random file event; another in its folder is refused, and then the first goes on."""
+    """Stop a run at a random file event: another run in its folder must be refused, and the first must continue."""
     number = rng.randint(FIRST_LOCKED, sum(case.n_events.values()) // 2)
     child = Child(case.case.run_words(out), prepare=lambda: watch(out, signal_at(number, signal.SIGSTOP)))
     if child.has_stopped():

@@ -1,4 +1,4 @@
-"""Everything that reads bytes which others may have written, with valid examples of them."""
+"""List all functions that parse bytes from outside, with valid inputs as seeds for fuzzing."""
 
 import csv
 import io
@@ -46,15 +46,18 @@ PACKAGE = str(Path(evaluator.__file__).parent) + os.sep
 
 @dataclass(frozen=True)
 class Parser:
-    """A function that reads a file, and what the file may hold."""
+    """A function that reads a file, the name of the file, and valid contents."""
 
     file_name: str
     parse: Callable[[Path], object]
-    seeds: tuple[bytes, ...]
+    seeds: tuple[bytes, ...]  # valid contents
 
 
 def fault_of(parser: Parser, content: bytes) -> str | None:
-    """Parse a file with this content; return what was raised and where, None for a value or an EvaluatorError."""
+    """Parse a file with this content; return the unexpected error and its place, or None.
+
+    A value and an EvaluatorError are expected.
+    """
     folder = Path(tempfile.mkdtemp(prefix="parsed-"))
     try:
         path = folder / parser.file_name
@@ -63,7 +66,7 @@ def fault_of(parser: Parser, content: bytes) -> str | None:
     except (EvaluatorError, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt):
             raise
-    except BaseException as error:  # Polars' PanicException is no Exception
+    except BaseException as error:  # Polars' PanicException does not inherit from Exception
         ours = [frame for frame in traceback.extract_tb(sys.exc_info()[2]) if frame.filename.startswith(PACKAGE)]
         where = f"{Path(ours[-1].filename).name}:{ours[-1].name}" if ours else "?"
         return f"{type(error).__name__} in {where}"
@@ -93,11 +96,11 @@ QUESTIONS = (
     [ScoringPrompt([1, 2, 3], (5, 6)), ScoringPrompt([1, 2], (5, 6))],
     [ScoringPrompt([1, 2, 3], (), 2), ScoringPrompt([7, 8], (), 1)],
 )
-"""Log-probabilities of two labels after two prompts, and of the tokens of two prompts."""
+"""Requests for the log-probabilities of two labels after two prompts, and of the tokens of two prompts."""
 
 
 def _server_answer(path: Path) -> object:
-    """Ask a server that answers everything with the bytes of a file."""
+    """Send requests to a server that answers all of them with the bytes of a file."""
     client, answer = ServerClient("http://server"), path.read_bytes()
 
     class Pool:
@@ -116,13 +119,13 @@ def _server_answer(path: Path) -> object:
     )
     given = []
     for ask in asked:
-        with suppress(UnavailableError, EvaluatorError):  # the first: asked again later
+        with suppress(UnavailableError, EvaluatorError):  # after UnavailableError a run would try again later
             given.append(ask())
     return given
 
 
 def _server_answers() -> tuple[bytes, ...]:
-    """Return what a server answers to QUESTIONS, and says of itself."""
+    """Return valid answers of a server to QUESTIONS, and its answer about itself."""
     top = [{"logprobs": {"top_logprobs": [{"token_id:5": -0.5, "token_id:6": -1.5}]}} for _ in range(2)]
     prompts: list[list[object]] = [
         [None, {"2": {"logprob": -0.5}}, {"3": {"logprob": -1}}],
@@ -143,7 +146,7 @@ def _server_answers() -> tuple[bytes, ...]:
 
 
 def _config(path: Path) -> object:
-    """Read the configuration of a model, whose other files are those of the embedded model."""
+    """Read one damaged file of a model whose other files are those of the embedded model."""
     for file in MODEL.iterdir():
         if file.name != path.name:
             (path.parent / file.name).symlink_to(file)
@@ -161,7 +164,7 @@ def _configuration(path: Path) -> object:
 
 
 def _rewritten(parse: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Return a parser of the same JSON written anew by write_json: a digest in it is right, its values are not."""
+    """Return a parser of the JSON after write_json has written it again, so that its digest is right for its values."""
 
     def parse_rewritten(path: Path) -> object:
         with suppress(ValueError, RecursionError):
@@ -175,7 +178,7 @@ def _rewritten(parse: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 def _without_architectures(configuration: bytes) -> bytes:
-    """Return a model's configuration that names no architecture, for which transformers is asked."""
+    """Return the configuration of a model without its architecture, which transformers then has to find."""
     entries = json.loads(configuration)
     return json.dumps({key: value for key, value in entries.items() if key != "architectures"}).encode()
 
@@ -220,7 +223,7 @@ def _json_lines(rows: list[Mapping[str, object]]) -> bytes:
 
 
 def parsers() -> dict[str, Parser]:
-    """Return every parser by name."""
+    """Return name -> parser, for all parsers."""
     labelled: list[Mapping[str, object]] = [{"text": f"text {n}", "label": "ab"[n % 2]} for n in range(24)]
     choices: list[Mapping[str, object]] = [dict(row) for row in CHOICE_ROWS]
     pairs = [([f"premise {n}", "hypothesis"], n % 3) for n in range(6)]
@@ -297,7 +300,7 @@ def _run_record() -> RunRecord:
 
 
 def _small_weights() -> bytes:
-    """Return a safetensors file of two small tensors: the header of this format is JSON after its length."""
+    """Return a safetensors file of two small tensors: the length of the header, the JSON header, and the values."""
     header = {
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},

@@ -1,4 +1,4 @@
-"""Put runs on file systems that lack something, before servers that lie, and give them names of several lines."""
+"""Run on file systems that lack a feature, with servers that return wrong answers, and with names of several lines."""
 
 import errno
 import fcntl
@@ -24,15 +24,15 @@ from evaluator.arrays import Floats
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 ROUNDING = 1e-5
-"""How far log-likelihoods of another batch may be from those of a case, in nats."""
+"""Largest allowed difference of log-likelihoods that were computed in another batch, in nats."""
 
 CODES = ("\u2028", "\u2029", "\u0085", "\0", "\x01", "\x1b[2J", "\n", "\t", "\u202e", "\uffff")
 
 
 def place_trials(case: Undisturbed, case_number: int) -> Iterator[Trial]:
-    """Yield runs without flushed folders, locks or renamed open files, and kills of runs that keep their answers.
+    """Yield trials without folder flushes, locks or renaming of open files, and kills of runs that write every answer.
 
-    Of these kills, a case has every third; the next two cases have the others.
+    A case has every third of these kills; three successive cases together have all of them.
     """
     kinds = [("no flush of folders", number, partial(_no_folder_sync, number)) for number in NO_FOLDER_SYNC]
     kinds += [("no locks", number, partial(_no_locks, number)) for number in NO_LOCKS]
@@ -78,9 +78,9 @@ def _no_open_rename(number: int) -> None:
 
 
 def _kill_keeping(case: Undisturbed, number: int, out: Path, _rng: Random) -> str | None:
-    """Kill a run that writes each answer down, before a change of a file, and go on.
+    """Kill a run that writes every answer to disk, before a change of a file, and finish it.
 
-    A model computes what is left in another batch, whose products are rounded otherwise.
+    A model computes the remaining answers in another batch, whose products are rounded differently.
     """
 
     def prepare() -> None:
@@ -98,7 +98,7 @@ def _kill_keeping(case: Undisturbed, number: int, out: Path, _rng: Random) -> st
 
 
 def _rounded_otherwise(case: Undisturbed, out: Path) -> str | None:
-    """Return how the files in a folder differ from those of a case, but for log-likelihoods within ROUNDING."""
+    """Describe how the files in a folder differ from those of a case; None if only within ROUNDING of log-likelihoods."""
     found = files_of(out)
     if found.keys() != case.files.keys():
         return difference(case.files, out)
@@ -117,7 +117,7 @@ def _log_likelihoods(path: Path) -> Floats:
 
 
 def name_trials() -> Iterator[Trial]:
-    """Yield imports with names of several lines, and sheets with a far cell."""
+    """Yield trials that import names of several lines, and that read sheets with a cell far from the others."""
     for code in CODES:
         for place in ("dataset", "label"):
             yield Trial("name of several lines", f"{place}: {code!r}", partial(_name, code, place))
@@ -168,7 +168,7 @@ LIES: dict[str, Callable[[Any], Any]] = {
 
 
 def server_trials(case: Undisturbed) -> Iterator[Trial]:
-    """Yield servers that lie to a run of a case, and are refused."""
+    """Yield trials with servers that return wrong answers, which the run must refuse."""
     for name, lie in LIES.items():
         yield Trial("server that lies", f"{case.case.name}, {name}", partial(_lie, case, lie))
 

@@ -1,7 +1,7 @@
-"""Remember answers of slow pure functions in all forked trials: digests of source code, drawings, compiled templates.
+"""Cache results of slow pure functions across forked trials: digests of source code, drawings, compiled templates.
 
-An answer depends on nothing but the arguments, which are its key, so that a trial with other numbers draws another
-picture. No file of a run has a part in it, and no fault can hide behind it; a trial takes a third of the time.
+A result depends only on the arguments, which are its key, so a trial with other numbers draws another picture. Files of
+a run are not involved, so the cache cannot hide a fault. A trial takes a third of the time.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from benchmarks.faults.forked import Outcome, run
 
 _answers: dict[bytes, bytes] = {}
 _journals: list[IO[bytes]] = []
-"""The file that a command writes new answers to, while one runs that may."""
+"""File to which a running command writes new results; empty if no command with a journal runs."""
 
 
 def install() -> None:
-    """Put the remembering functions in the place of those of the evaluator, in this process and its later children."""
+    """Replace the slow functions by caching functions, in this process and its later children."""
     import jinja2
     import vl_convert
 
@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def run_and_learn(words: Sequence[object], prepare: Callable[[], None] | None = None) -> Outcome:
-    """Run a command as forked.run does, and remember the answers that it needed."""
+    """Run a command as forked.run does, and add the results that it computed to the cache."""
     with tempfile.TemporaryFile() as journal:
         _journals.append(journal)
         outcome = run(words, prepare=prepare)
@@ -50,7 +50,13 @@ def run_and_learn(words: Sequence[object], prepare: Callable[[], None] | None = 
 
 
 def _remember(owner: Any, name: str, arguments: Callable[..., Any]) -> None:
-    """Replace a function by one that remembers; `arguments` returns what its answer depends on, as JSON."""
+    """Replace a function of `owner` by a caching function.
+
+    Args:
+        owner: module or class.
+        name: name of the function.
+        arguments: returns, from the arguments of a call, the values on which the result depends, as JSON.
+    """
     compute = getattr(owner, name)
 
     def answer(*given: Any, **named: Any) -> Any:

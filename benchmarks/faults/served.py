@@ -1,4 +1,4 @@
-"""Serve made-up log-probabilities over HTTP as vLLM does, in a process that ends with the campaign."""
+"""Serve made-up log-probabilities over HTTP like vLLM, in a process that ends with the campaign."""
 
 import os
 import signal

@@ -1,10 +1,10 @@
-"""Score random families of prompts in a tiny prefix cache for long, and compare a sample with transformers.
+"""Score many random families of prompts with a tiny prefix cache, and compare a sample with transformers.
 
 python -m benchmarks.faults.soak [--requests 1000000]
 
-The prompts of a family grow out of each other at any token, so that blocks are shared in part, waited for, kept and
-pushed out all the time; the engine checks before every call that cache and index agree (BlockSharing.check_idle).
-Prints the largest difference and how much memory grew after the first tenth, and appends a row to
+A prompt of a family extends a prefix of another prompt, of any length, so that blocks are partly shared, waited for,
+kept and evicted all the time. The engine checks before every call that cache and index agree (BlockSharing.check_idle).
+Print the largest difference and the growth of memory after the first tenth, and append a row to
 benchmarks/results/soak.csv.
 """
 
@@ -26,14 +26,14 @@ from evaluator.engine.base import ContinuationRequest
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import find_model
 
-CACHED_TOKENS = 1_536  # so few that families push each other out
-IN_A_CALL = 512  # requests
+CACHED_TOKENS = 1_536  # so few that families evict each other
+IN_A_CALL = 512  # number of requests per call
 COMPARED_SHARE = 0.005
-VOCABULARY = 256  # ids below are tokens of the random model
+VOCABULARY = 256  # token ids of the random model are below
 SIZE = LlamaSize(
     vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, n_layers=2, n_heads=1, context_length=1024
 )
-"""The smallest model with two layers that vLLM runs on a processor: the cache is tried, not arithmetic."""
+"""The smallest model with two layers that vLLM runs on a CPU, because the cache is tested and not arithmetic."""
 
 
 def main() -> None:
@@ -76,7 +76,10 @@ def main() -> None:
 
 
 def family(rng: Random, n: int) -> list[ContinuationRequest]:
-    """Return requests whose contexts, in prefix order, each begin with part of another's; labels of 1 to 20 tokens."""
+    """Return n requests in prefix order; every context but the first begins with a part of another context.
+
+    Continuations have 1 to 20 tokens.
+    """
     contexts = [_tokens(rng, 60)]
     while len(contexts) < n:
         earlier = rng.choice(contexts)
@@ -94,7 +97,7 @@ def _tokens(rng: Random, n: int) -> list[int]:
 
 
 class _Oracle:
-    """The same model through transformers alone, one text at a time."""
+    """The same model in transformers, which scores one text at a time."""
 
     def __init__(self, model: Path) -> None:
         from transformers import AutoModelForCausalLM
@@ -102,7 +105,7 @@ class _Oracle:
         self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype="float32")
 
     def difference(self, request: ContinuationRequest, scores: Sequence[Sequence[float]]) -> float:
-        """Return the largest difference of a token's log-probability, in nats."""
+        """Return the largest difference of the log-probability of a token, in nats."""
         import torch
 
         worst = 0.0

@@ -1,4 +1,4 @@
-"""What a trial is, and the folder that it gets."""
+"""Define a trial: one disturbance of a run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 Attempt = Callable[[Path, Random], str | None]
-"""Disturbs a run in an empty folder; returns what was wrong afterwards, None if nothing was."""
+"""Function that disturbs a run in an empty folder, and returns a description of the fault, or None."""
 
 
 class Trial(NamedTuple):

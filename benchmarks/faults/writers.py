@@ -1,4 +1,4 @@
-"""Run several commands at once over the same files, and remove folders while they are written."""
+"""Run several commands at the same time on the same files, and remove folders while a run writes them."""
 
 import shutil
 import signal
@@ -13,15 +13,15 @@ from benchmarks.faults.forked import Child, run
 from benchmarks.faults.trials import Trial
 
 REMOVED = (".", "store", "scores", "tables")
-"""Folders of a run, removed while it runs."""
+"""Folders of a run that are removed while it runs."""
 
 
 def writer_trials(case: Undisturbed, n_trials: int) -> Iterator[Trial]:
-    """Yield runs at once in one folder, runs at once that share prompts and scores, and folders that are removed."""
+    """Yield trials with simultaneous runs in one folder, simultaneous runs with one store, and removed folders."""
     for number in range(n_trials):
         name = f"{case.case.name} {number}"
         yield Trial("writers of one folder", name, partial(_one_folder, case))
-        if "build" in case.case.stages:  # an import has its prompts for itself
+        if "build" in case.case.stages:  # imports do not share a store
             yield Trial("writers of one store", name, partial(_one_store, case))
         for removed in REMOVED:
             yield Trial("removed while it runs", f"{name}, {removed}", partial(_removed, case, removed))
@@ -38,7 +38,7 @@ def _one_folder(case: Undisturbed, out: Path, _rng: Random) -> str | None:
 
 
 def _one_store(case: Undisturbed, out: Path, rng: Random) -> str | None:
-    """Two runs begin at once; one of them, as often as not, is killed."""
+    """Start two runs with one store at the same time; kill one of them with probability 1/2."""
     runs = [out / "first", out / "second"]
     words = [case.case.run_words(run_folder, "--store", out / "store") for run_folder in runs]
     children = [Child(run_words) for run_words in words]

@@ -47,7 +47,7 @@ def race_one(case: str, operation: str, arguments: tuple[torch.Tensor, ...], n_r
         "torch.compile": answers_of(reference, torch.compile),
         OURS: answers_of(label_head),
     }
-    contestants["torch.compile"]()  # compile before timing: needs seconds, and memory that the computation does not need
+    contestants["torch.compile"]()  # compile before the race, because compilation needs seconds and much memory
     work = Work(benchmark="label_head", case=case, items=n_rows, unit="rows", packages=["torch"])
     timings = race(work, contestants, runs=5, same=same)
     times_compiled = timings["torch.compile"].median_s / timings[OURS].median_s

@@ -1,1 +1,1 @@
-"""Races of whole workloads: the same distinct prompts, scored by this project and by other tools."""
+"""Races over whole workloads: this project and other tools score the same distinct prompts."""

@@ -1,4 +1,4 @@
-"""transformers in batches, with the keys and values of shared demonstrations computed once: a careful script."""
+"""Score with transformers in batches, computing keys and values of shared demonstrations once, as a good script does."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -8,19 +8,22 @@ import numpy as np
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
 from evaluator.engine.devices import device_kind
 
-_BATCH = 32  # texts that share a prefix
-_MIN_SHARED = 32  # tokens: shorter prefixes are not worth a forward pass of their own
+_BATCH = 32  # maximum number of texts in a batch that shares a prefix
+_MIN_SHARED = 32  # minimum length of a shared prefix in tokens; a shorter one does not justify a separate forward pass
 
 
 class _Text(NamedTuple):
-    """A text to feed, and the tokens whose log-probabilities are wanted at its last positions."""
+    """A text to feed to the model, and the tokens whose log-probabilities are needed at its last positions."""
 
     tokens: list[int]
-    choices: list[tuple[int, list[int]]]  # place in the output, and tokens: all but the last are the end of the text
+    choices: list[tuple[int, list[int]]]  # index in the output, and tokens; all but the last token end the text
 
 
 def transformers_cached(job: Job) -> Score:
-    """Score with transformers: neighbours that share a prefix are one batch after one pass over that prefix."""
+    """Load a model with transformers; return the function that scores adjacent prompts in batches.
+
+    The prefix that the prompts of a batch share is computed in one forward pass before the batch.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -42,7 +45,7 @@ def transformers_cached(job: Job) -> Score:
 
 
 def _texts(contexts: Sequence[list[int]], continuations: Sequence[list[list[int]]]) -> Iterator[_Text]:
-    """Yield one text for all choices of one token, else one for each choice."""
+    """Yield the texts to feed: one text per prompt if all its choices have one token, else one text per choice."""
     place = 0
     for context, choices in zip(contexts, continuations, strict=True):
         numbered = list(enumerate(choices, place))
@@ -55,11 +58,14 @@ def _texts(contexts: Sequence[list[int]], continuations: Sequence[list[list[int]
 
 
 def _batches(texts: Sequence[_Text]) -> Iterator[tuple[int, list[_Text]]]:
-    """Yield neighbours with the length of the prefix that all of them share; a batch of many shares most of it."""
+    """Yield batches of adjacent texts with the length of their common prefix; 0 if it is not worth a forward pass.
+
+    A batch ends before a text that would halve the common prefix.
+    """
     start = 0
     while start < len(texts):
         first, end = texts[start].tokens, start + 1
-        shared = len(first) - 1  # the last token is computed with each text
+        shared = len(first) - 1  # the last token is not part of the prefix, so that every text has a token to compute
         while end < len(texts) and end - start < _BATCH:
             common = min(shared, _common(first, texts[end].tokens), len(texts[end].tokens) - 1)
             if common < max(_MIN_SHARED, shared // 2) and shared >= _MIN_SHARED and end - start > 1:
@@ -76,7 +82,7 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _score_batch(model: Any, n_shared: int, batch: Sequence[_Text]) -> Iterator[tuple[int, float]]:
-    """Yield the place and log-likelihood of every choice of a batch whose texts begin with the same tokens."""
+    """Yield index and log-likelihood of every choice of a batch whose texts share their first n_shared tokens."""
     import torch
 
     cache = None
@@ -88,13 +94,13 @@ def _score_batch(model: Any, n_shared: int, batch: Sequence[_Text]) -> Iterator[
     longest = max(map(len, rests))
     ids = torch.zeros((len(batch), longest), dtype=torch.long)
     mask = torch.zeros((len(batch), n_shared + longest), dtype=torch.long)
-    for row, rest in enumerate(rests):  # padded on the right, so positions need no care
+    for row, rest in enumerate(rests):  # padding on the right leaves positions unchanged
         ids[row, : len(rest)] = torch.tensor(rest)
         mask[row, : n_shared + len(rest)] = 1
     arguments = {"attention_mask": mask.to(model.device), "past_key_values": cache, "use_cache": cache is not None}
     states = model.base_model(ids.to(model.device), **arguments).last_hidden_state
     for row, (text, rest) in enumerate(zip(batch, rests, strict=True)):
-        n_rows = len(text.choices[0][1])  # one choice of several tokens, or several of one
+        n_rows = len(text.choices[0][1])  # a text has one choice of several tokens, or several choices of one token
         logits = model.lm_head(states[row, len(rest) - n_rows : len(rest)])
         log_probs = logits.float().log_softmax(-1)
         for place, choice in text.choices:

@@ -1,7 +1,7 @@
-"""What races: each loads a model once, and then returns the log-likelihood of every continuation of its requests.
+"""Define the contestants: functions that load a model and return a function that scores all continuations.
 
-All get the same distinct prompts in prefix order, in the form that they take: tokens, or text. All vLLMs run in their
-own process, with the same step size, cache and block size and both cores.
+All contestants get the same distinct prompts in prefix order, as tokens or as text. vLLM always runs inside the process
+of the contestant, with the same step size, cache and block size, on both cores.
 """
 
 import importlib.metadata
@@ -33,16 +33,16 @@ from evaluator.tokens.rows import TokenRows
 
 @dataclass(frozen=True)
 class Contestant:
-    """A tool, and what it can do."""
+    """A tool that takes part in races, and its abilities."""
 
     load: Callable[[Job], Score]
-    has_states: bool = False
-    max_rows: int | None = None  # of slow tools: rows in blocks of neighbours, evenly from the whole workload
-    last_token_only: bool = False  # of labels: such a tool is compared where labels have one token each
+    has_states: bool = False  # whether the tool returns hidden states
+    max_rows: int | None = None  # rows that a slow tool scores, in blocks of adjacent rows; None: the whole workload
+    last_token_only: bool = False  # whether it scores only the last token of a label; compared for one-token labels
 
 
 def evaluator(job: Job) -> Score:
-    """Score as a run does: planned, in shards that are checked and written."""
+    """Load this project's engine; score as a run does: planned, in shards that are checked and written."""
     tune_process()
     config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype), devices=DevicesConfig(n=1))
     folder = Path(tempfile.mkdtemp(prefix="evaluator-"))
@@ -52,7 +52,7 @@ def evaluator(job: Job) -> Score:
     calls = map(str, count())
 
     def score() -> Scores:
-        table = open_scores(folder / next(calls) / "rows")  # nothing that an earlier call scored
+        table = open_scores(folder / next(calls) / "rows")  # a new folder, without the scores of earlier calls
         states = pl.col("ask") == "state"
         wanted: dict[Kind, pl.Expr] = {"scores": ~states, "states": states}
         for kind, asked in wanted.items():
@@ -66,7 +66,7 @@ def evaluator(job: Job) -> Score:
 
 
 def plain_vllm(job: Job) -> Score:
-    """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` of each choice."""
+    """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` of every choice."""
     llm = start_vllm(job)
     from vllm import SamplingParams
 
@@ -79,7 +79,7 @@ def plain_vllm(job: Job) -> Score:
         return list(llm.generate(inputs, params, use_tqdm=False)) if inputs else []
 
     def score() -> Scores:
-        llm.reset_prefix_cache()  # of an earlier call
+        llm.reset_prefix_cache()  # removes the prefixes of earlier calls
         one = [(row, context, [token for (token,) in choices]) for row, (context, choices) in enumerate(pairs)
                if max(map(len, choices)) == 1]  # fmt: skip
         more = [(row, context, choice) for row, (context, choices) in enumerate(pairs) for choice in choices
@@ -98,7 +98,7 @@ def plain_vllm(job: Job) -> Score:
 
 
 def start_vllm(job: Job) -> Any:
-    """Return a `vllm.LLM` as a script would start it."""
+    """Start a `vllm.LLM` as a script would."""
     prepare_vllm()
     from vllm import LLM
 
@@ -106,7 +106,7 @@ def start_vllm(job: Job) -> Any:
 
 
 def vllm_settings(job: Job) -> dict[str, Any]:
-    """Return the settings of every vLLM but ours: the step size, block size and cache that ours has."""
+    """Return the settings of vLLM for other contestants: the same step size, block size and cache as this project."""
     from evaluator.engine import vllm_settings
 
     config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype))
@@ -127,19 +127,19 @@ def vllm_settings(job: Job) -> dict[str, Any]:
 
 
 def prepare_vllm() -> None:
-    """Set what makes vLLM fast here: no process of its own, both cores, freed memory kept."""
+    """Make vLLM fast on this machine: no separate engine process, all cores, freed memory kept by the process."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = "0"
     os.environ["VLLM_LOGGING_LEVEL"] = "ERROR"
     import torch
 
     if device_kind() == "cpu":
-        torch.compiler.set_stance("force_eager")  # as ours: the compiled helper of the sampler gains nothing
+        torch.compiler.set_stance("force_eager")  # as in this project: compiling the sampler's helper gains nothing
         keep_freed_memory()
 
 
 def lm_eval_vllm(job: Job) -> Score:
-    """Score with lm-evaluation-harness on vLLM, one request a continuation."""
+    """Score with lm-evaluation-harness on vLLM, one request per continuation."""
     prepare_vllm()
     _report_vllm_version()
     from lm_eval.models.vllm_causallms import VLLM
@@ -148,14 +148,14 @@ def lm_eval_vllm(job: Job) -> Score:
     harness = VLLM(pretrained=str(job.model), dtype=cast(Any, job.dtype), batch_size="auto", **settings)
 
     def score() -> Scores:
-        harness.model.reset_prefix_cache()  # of an earlier call
+        harness.model.reset_prefix_cache()  # removes the prefixes of earlier calls
         return _lm_eval_scores(harness, job)
 
     return score
 
 
 def lm_eval_transformers(job: Job) -> Score:
-    """Score with lm-evaluation-harness on transformers, `batch_size="auto"`; the size is sought while it loads."""
+    """Score with lm-evaluation-harness on transformers, `batch_size="auto"`; loading determines the batch size."""
     from lm_eval.models.huggingface import HFLM
 
     harness = HFLM(pretrained=str(job.model), device=device_kind(), dtype=job.dtype, batch_size="auto")
@@ -165,7 +165,7 @@ def lm_eval_transformers(job: Job) -> Score:
 
 
 def lm_eval_requests(job: Job) -> list[tuple[tuple[str, str], list[int], list[int]]]:
-    """Return a request for each continuation, with names that stand for the texts."""
+    """Return one request per continuation: placeholder names of context and choice, and the tokens of both."""
     rows = requests(job)
     return [
         ((f"context {row}", f"choice {number}"), context, tokens)
@@ -181,7 +181,7 @@ def _lm_eval_scores(harness: Any, job: Job, **options: Any) -> Scores:
 
 
 def staicc_toolkit(job: Job) -> Score:
-    """Score with the StaICC toolkit's functions, one prompt at a time, as its benchmark does."""
+    """Score with the functions of the StaICC toolkit, one prompt at a time, as its benchmark does."""
     import torch
     from StaICC.prefabricate_inference import model_kernel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -198,7 +198,7 @@ def staicc_toolkit(job: Job) -> Score:
         for text, ask, labels in triples:
             if ask == "text":
                 model_kernel.noisy_channel_ICL_inference_with_torch_Causal_LM([text], label_space=[text], **shared)
-                scores.append(np.nan)  # a number relative to the other labels' texts
+                scores.append(np.nan)  # the toolkit returns a number relative to other labels, which is not comparable
             elif ask == "state":
                 model_kernel.standard_ICL_inference_with_torch_Causal_LM(
                     text, label_space=["a"], return_hidden_state=True, **shared
@@ -211,7 +211,7 @@ def staicc_toolkit(job: Job) -> Score:
 
 
 def _report_vllm_version() -> None:
-    """Make importlib.metadata return the version of the CPU build, `vllm-cpu`, as that of `vllm`."""
+    """Make importlib.metadata return the version of the CPU build `vllm-cpu` as the version of `vllm`."""
     installed = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
@@ -220,7 +220,7 @@ def _report_vllm_version() -> None:
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            return f"{installed('vllm-cpu')}+cpu"  # the suffix by which vLLM itself knows where it runs
+            return f"{installed('vllm-cpu')}+cpu"  # vLLM recognises a CPU build by this suffix
 
     importlib.metadata.version = version
 
@@ -233,4 +233,5 @@ CONTESTANTS: dict[str, Contestant] = {
     "lm-eval, transformers": Contestant(lm_eval_transformers, max_rows=48),
     "StaICC toolkit": Contestant(staicc_toolkit, has_states=True, max_rows=480, last_token_only=True),
 }
-"""By name. EuroEval is none of them: its 16.11 needs scikit-learn 1.6.1 exactly, and cannot be installed beside 1.9."""
+"""Name -> contestant. EuroEval is not included: version 16.11 needs scikit-learn 1.6.1 exactly, and version 1.9 is
+installed."""

@@ -1,8 +1,8 @@
-"""State what share of the device's rate of matrix products scoring reaches, and what FP8 gains on it.
+"""Measure which share of the device's rate of matrix products scoring reaches, and how much faster FP8 is.
 
-The rate of products is measured: the fastest of large square ones in the same dtype. Scoring counts the operations of
-the tokens it computes, without attention and LM head; its prompts share nothing and are scored in turns by engines in
-processes of their own, each with two GiB of cache. On a GPU one engine computes with FP8 weights and products.
+The rate of products is the fastest of large square products in the same dtype. The rate of scoring counts the
+operations for the computed tokens, without attention and LM head. Prompts share nothing. Engines run in separate
+processes, with two GiB of cache each, and take turns. On a GPU, one engine computes with FP8 weights and products.
 
     python -m benchmarks.throughput.peak [--shape 28M] [--dtype bfloat16] [--prompts 256] [--runs 5]
 """
@@ -27,7 +27,7 @@ from evaluator.models.skeleton import model_size
 from evaluator.models.source import find_model
 
 SIZES = {"cpu": (1024, 2048), "cuda": (4096, 8192, 16_384)}
-"""Rows and columns of square products."""
+"""Device kind -> numbers of rows and columns of square products."""
 PRODUCT_RUNS = 7
 
 PLAIN, FP8 = "evaluator", "evaluator, FP8"
@@ -70,13 +70,13 @@ def main() -> None:
 
 
 def measures(times: Sequence[float], computed_tokens: int, flop_per_token: int, peak: float) -> dict[str, float]:
-    """Return what is measured of one engine.
+    """Return the measurements of one engine, as columns of results/peak.csv.
 
     Args:
-        times: seconds of each scoring.
-        computed_tokens: of one scoring.
-        flop_per_token: of the model.
-        peak: operations per second of products.
+        times: seconds per scoring.
+        computed_tokens: number of tokens that one scoring computes.
+        flop_per_token: operations per token of the model.
+        peak: operations per second of matrix products.
     """
     q1, median, q3 = np.quantile(times, [0.25, 0.5, 0.75]).tolist()
     flop_per_s = computed_tokens * flop_per_token / median
@@ -102,14 +102,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def _require_like_scores(given: dict[str, Answers]) -> None:
-    """Exit if an engine's scores are not like the first one's."""
+    """Exit if the scores of an engine differ from those of the plain engine by more than FP8_TOLERANCE_NATS."""
     difference = max(float(np.abs(one.log_probs - given[PLAIN].log_probs).max()) for one in given.values())
     if not difference <= FP8_TOLERANCE_NATS:
         raise SystemExit(f"Scores differ by {difference:.2f} nats, so nothing is timed.")
 
 
 def product_flop_per_s(dtype: torch.dtype) -> float:
-    """Return the operations per second of the fastest of square products of SIZES, by any way that is tried."""
+    """Return the operations per second of the fastest square product, over all SIZES and ways to multiply."""
     with torch.inference_mode():
         return max(_flop_per_s(n, dtype, way) for n in SIZES[device_kind()] for way in ways())
 

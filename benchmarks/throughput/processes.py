@@ -1,4 +1,4 @@
-"""Run a contestant in a process of its own: load, score twice, end."""
+"""Run a contestant in a separate process, which loads the model, scores twice and ends."""
 
 import multiprocessing
 import time
@@ -14,16 +14,16 @@ from benchmarks.throughput.workloads import Job, Scores
 
 
 class Turn(NamedTuple):
-    """One turn of a contestant."""
+    """The result of one turn of a contestant."""
 
     scores: Scores
-    score_s: float  # of scoring a second time, when everything is warm
-    whole_s: float  # from the start of the process to the first scores
-    peak_mib: float  # resident, of the process and its children
+    score_s: float  # seconds of the second scoring, after warm-up
+    whole_s: float  # seconds from the start of the process to the end of the first scoring
+    peak_mib: float  # peak resident memory of the process and its children
 
 
 def turn(name: str, job: Job) -> Turn:
-    """Let a contestant load, and score its requests twice. Raises SystemExit if it dies."""
+    """Start a contestant, let it load and score its requests twice, and end it. Raises SystemExit if it dies."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     start = time.perf_counter()
@@ -36,7 +36,7 @@ def turn(name: str, job: Job) -> Turn:
             whole_s = time.perf_counter() - start
             score_s = _answer(here, name)
         finally:
-            # Kill, because processes that some contestants start would survive a normal exit.
+            # Kill the process and its children, because children of some contestants survive a normal exit.
             for running in (*psutil.Process(process.pid).children(recursive=True), process):
                 running.kill()
             process.join()

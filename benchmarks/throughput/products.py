@@ -1,8 +1,9 @@
-"""State how many times as fast as the StaICC toolkit any tool can be on this machine, by its matrix products alone.
+"""Compute a bound on how many times as fast as the StaICC toolkit a tool can be on this machine, by matrix products.
 
-A forward pass multiplies each computed token with the weights of every layer. Of a workload's tokens those must be
-computed that no earlier prompt begins with, once. Scoring takes at least the time of their products; attention, the LM
-head and all else come on top. The toolkit scores every request by itself, and its rate is measured.
+A forward pass multiplies every computed token with the weights of all layers. Tokens of a prefix that prompts share
+must be computed once (the token floor of the workload). Scoring takes at least the time of these products; attention,
+the LM head and everything else take additional time. The toolkit scores every request separately, and its rate is
+measured.
 
     python -m benchmarks.throughput.products [--workload NAME] [--shape 28M] [--dtype bfloat16]
 """
@@ -30,7 +31,7 @@ STEP_TOKENS = (512, 1024, 2048, 4096)
 RUNS = 7
 
 Product = Callable[[torch.Tensor], torch.Tensor]
-"""Multiplies tokens [tokens, in] with a weight; returns [tokens, out]."""
+"""Function that multiplies tokens, [tokens, in], with a weight and returns [tokens, out]."""
 
 
 def main() -> None:
@@ -68,12 +69,12 @@ def _arguments() -> argparse.Namespace:
 
 
 def seconds_a_token(size: LlamaSize, dtype: torch.dtype) -> float:
-    """Return the seconds that a token's products with all weights of all layers take: the least of all ways tried."""
+    """Return the seconds per token of the products with the weights of all layers, for the fastest way to multiply."""
     return min(_step_seconds(size, dtype, n_tokens, way) / n_tokens for n_tokens in STEP_TOKENS for way in ways())
 
 
 def ways() -> list[Callable[[torch.Tensor], Product]]:
-    """Return the ways of multiplying with a weight that are tried on this device."""
+    """Return the ways to multiply with a weight that are tried on this device: functions weight -> Product."""
     if device_kind() == "cuda":
         return [_plain]
     keep_freed_memory()
@@ -81,7 +82,10 @@ def ways() -> list[Callable[[torch.Tensor], Product]]:
 
 
 def _step_seconds(size: LlamaSize, dtype: torch.dtype, n_tokens: int, way: Callable[[torch.Tensor], Product]) -> float:
-    """Return the seconds of a step's products: as in vLLM, one for queries, keys and values, one for both gates."""
+    """Return the seconds of the products of one step.
+
+    As in vLLM, queries, keys and values are one product, and so are the gate and up projections.
+    """
     hidden, inner = size.hidden_size, size.intermediate_size
     shapes = [(hidden, 3 * hidden), (hidden, hidden), (hidden, 2 * inner), (inner, hidden)]
     new = partial(torch.randn, dtype=dtype, device=device_kind())
@@ -104,7 +108,7 @@ def _plain(weight: torch.Tensor) -> Product:
 
 
 def _packed(weight: torch.Tensor) -> Product:
-    """Return a product by oneDNN with weights in its own order, which is what vLLM calls on a CPU."""
+    """Return a product by oneDNN with reordered weights, the operation that vLLM calls on a CPU."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda tokens: torch.ops.mkldnn._linear_pointwise(tokens, packed, None, "none", [], "")
 

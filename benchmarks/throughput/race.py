@@ -2,11 +2,11 @@
 
     python -m benchmarks.throughput.race [--workload NAME] [--shape 28M] [--dtype float32] [--queries N] [--runs N]
 
-In each round every contestant starts in a process of its own, loads, scores twice and ends, one after the other. Times
-are those of the second scoring, when all is warm, and from the start of the process to the first scores. For this
-project the latter is the whole command: prompts, tokens, loading, scores, metrics and the page. Outputs are compared
-after the first round; if they differ, no time is reported. Slow tools score blocks of neighbours, so rates are compared
-and not times.
+In every round the contestants run one after the other, each in a new process that loads, scores twice and ends. Two
+times are measured: the second scoring, after warm-up, and the time from the start of the process to the first scores.
+For this project, the latter is the time of the whole command: prompts, tokens, loading, scores, metrics and the page.
+Outputs are compared after the first round; if they differ, no time is reported. Slow tools score only blocks of
+adjacent prompts, so rates are compared and not times.
 """
 
 import argparse
@@ -36,24 +36,25 @@ from benchmarks.throughput.workloads import (
 
 OURS = "evaluator"
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
-"""Largest difference of two tools, in nats and relative to the log-likelihood; in bfloat16 they round differently."""
+"""Dtype -> allowed difference between two tools, in nats and relative to the log-likelihood; tools round differently in
+bfloat16."""
 
-N_BLOCKS = 8  # of neighbours, evenly from the whole workload, for tools that score a part of it
+N_BLOCKS = 8  # blocks of adjacent rows, evenly spread over the workload, for tools that score a part of it
 
 AT_LEAST = {"one dataset": 1.0, "all StaICC parts": 1.1, "PVI": 1.35, "prompt search": 3.0}
-"""Targets: times plain vLLM, in prompts per second of scoring."""
-TOOLKIT_AT_LEAST = 8.5  # times the toolkit, in requests per second, of all parts and methods in bfloat16
+"""Workload -> target for prompts per second of scoring, as a multiple of plain vLLM."""
+TOOLKIT_AT_LEAST = 8.5  # target for requests per second, as a multiple of the toolkit, for all methods in bfloat16
 
 
 class Result(NamedTuple):
-    """One contestant's turns over a workload."""
+    """The turns of one contestant over a workload."""
 
-    items: int
+    items: int  # number of prompts that the contestant scores
     turns: list[Turn]
 
     @property
     def rate(self) -> float:
-        """Prompts per second of scoring, in the median."""
+        """Return the prompts per second of the median second scoring."""
         return self.items / float(np.median([one.score_s for one in self.turns]))
 
 
@@ -85,7 +86,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def race(prepared: Prepared, dtype: str, options: argparse.Namespace, folder: Path) -> dict[str, Result]:
-    """Let the contestants that can do a workload take turns. Raises SystemExit if their outputs differ."""
+    """Let the contestants that support a workload take turns. Raises SystemExit if their outputs differ."""
     names, runs = options.contestant, options.runs
     slow_runs = runs if options.slow_runs is None else options.slow_runs
     frame = requests(prepared.job)
@@ -109,7 +110,7 @@ def race(prepared: Prepared, dtype: str, options: argparse.Namespace, folder: Pa
 
 
 def part(job: Job, contestant: Contestant) -> Job:
-    """Return the job of a contestant: all rows, or blocks of neighbours evenly from all."""
+    """Return the job of a contestant: all rows, or N_BLOCKS evenly spread blocks of adjacent rows."""
     n_rows = len(job.rows)
     if contestant.max_rows is None or n_rows <= contestant.max_rows:
         return job
@@ -119,14 +120,20 @@ def part(job: Job, contestant: Contestant) -> Job:
 
 
 def command(prepared: Prepared, dtype: str, out: Path) -> float:
-    """Return the seconds that the whole command takes, from its start to the written page."""
+    """Run the whole command; return the seconds from its start to the written page."""
     start = time.perf_counter()
     evaluator("run", *prepared.words, "--dtype", dtype, "--out", str(out))
     return time.perf_counter() - start
 
 
 def require_equal(all_rows: Job, jobs: Mapping[str, Job], scores: Mapping[str, Scores], dtype: str) -> None:
-    """Raise SystemExit if a contestant's scores differ from those of the first one, which scored all rows."""
+    """Raise SystemExit if the scores of a contestant differ from the first contestant's, which scored all rows.
+
+    Args:
+        all_rows: the job with all rows.
+        jobs, scores: job and scores by name of contestant.
+        dtype: key of TOLERANCE.
+    """
     frame = requests(all_rows)
     first, *others = scores
     reference = _by_row(all_rows, scores[first])
@@ -135,7 +142,7 @@ def require_equal(all_rows: Job, jobs: Mapping[str, Job], scores: Mapping[str, S
         for row, theirs in found.items():
             ours, several = reference[row], frame["continuations"][row].list.len().max() != 1
             if CONTESTANTS[name].last_token_only:
-                if several:  # such a tool looks at the last token alone
+                if several:  # the tool scores only the last token, so labels of several tokens are not comparable
                     continue
                 theirs, ours = np.log(theirs), ours - np.logaddexp.reduce(ours)
             try:
@@ -147,7 +154,7 @@ def require_equal(all_rows: Job, jobs: Mapping[str, Job], scores: Mapping[str, S
 
 
 def _by_row(job: Job, scores: Scores) -> dict[int, Scores]:
-    """Return the scores of each row that asks for some."""
+    """Return row -> its scores, for rows with continuations."""
     frame = requests(job)
     sizes = frame["continuations"].list.len().to_list()
     parts = np.split(scores, np.cumsum(sizes)[:-1])
@@ -192,7 +199,7 @@ def _row(prepared: Prepared, name: str, result: Result, results: Mapping[str, Re
 
 
 def targets(prepared: Prepared, dtype: str, results: Mapping[str, Result]) -> list[Target]:
-    """Return the targets that these results can meet."""
+    """Return the targets for which the results have both contestants."""
     ours = results.get(OURS)
     found = []
     if ours and (plain := results.get("plain vLLM")) and prepared.name in AT_LEAST:

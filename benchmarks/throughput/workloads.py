@@ -1,6 +1,6 @@
-"""The work that contestants race over: the distinct prompts of a run, as text and as tokens, in prefix order.
+"""Define and prepare workloads for races: the distinct prompts of a run, as text and as tokens, in prefix order.
 
-Prompts are built by the command whose time is measured, so that what is raced is what a user runs.
+The command whose time is measured also builds the prompts, so that races use the prompts of a user's run.
 """
 
 import subprocess
@@ -33,24 +33,24 @@ SHAPES = {
         hidden_size=4096, n_layers=32, n_heads=32, n_kv_heads=8, intermediate_size=14_336, vocab_size=128_256
     ),
 }
-"""Random Llamas by their number of parameters: weights do not change how long a forward pass takes. The largest two are
-shaped like Llama 3.2 1B and Llama 3.1 8B."""
+"""Number of parameters -> sizes of a random Llama. The values of weights do not change the time of a forward pass. The
+two largest have the shapes of Llama 3.2 1B and Llama 3.1 8B."""
 
 REAL_MODELS = {"SmolLM2-135M": "smollm2-135m-instruct", "Gemma-3-270M": "gemma-3-270m"}
-"""Real models, by their folders below SHARED_MODELS."""
+"""Name of a pretrained model -> its folder in SHARED_MODELS."""
 
-REPEATED_LABELS = 1000  # how often labels occur among the tokenizer's training texts: enough to become one token
+REPEATED_LABELS = 1000  # repetitions of labels in the training texts of the tokenizer, so that they become one token
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """A run to race over."""
+    """A run whose prompts contestants score."""
 
-    words: Sequence[str]  # of `evaluator run`, without model and folder
-    queries: int  # of each dataset, if nothing else is asked for
-    label_repeats: int = REPEATED_LABELS  # 1: labels are learned like any text, so most have several tokens
-    states: bool = False  # whether some prompts want hidden states, which only some tools have
-    data: str | None = None  # file or folder below SHARED_DATA that the run reads
+    words: Sequence[str]  # arguments of `evaluator run`, without model and folder
+    queries: int  # default number of queries per dataset
+    label_repeats: int = REPEATED_LABELS  # 1: labels are not repeated, so most have several tokens
+    states: bool = False  # whether some prompts need hidden states, which only some tools return
+    data: str | None = None  # file or folder in SHARED_DATA that the run reads
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -67,21 +67,21 @@ WORKLOADS: dict[str, Workload] = {
         data="bigbench_lite/hindu_knowledge.parquet",
     ),
 }
-"""By name. Prompt search has four to six choices of any length to each query."""
+"""Name -> workload. The queries of prompt search have four to six choices of any length."""
 
 
 class Job(NamedTuple):
-    """What a contestant needs; everything but names and numbers is in files, which its process reads."""
+    """The input of a contestant. Prompts are in files, which the contestant's process reads."""
 
     model: Path
     dtype: str
     tokens: Path  # folder of the token table
-    requests: Path  # file of the same rows, as request_rows returns them
-    rows: list[int]  # that the contestant scores
+    requests: Path  # Parquet file with the result of request_rows for this table
+    rows: list[int]  # row numbers in that file which the contestant scores
 
 
 Scores = npt.NDArray[np.float64]
-"""Log-likelihoods in nats, one per continuation, in the order of rows; rows that want a hidden state have none."""
+"""Log-likelihoods in nats, one per continuation, in the order of rows; rows for a hidden state have no continuation."""
 Score = Callable[[], Scores]
 
 
@@ -89,16 +89,22 @@ class Prepared(NamedTuple):
     """A workload on disk."""
 
     name: str
-    words: list[str]  # of the whole command, without --out and --dtype
-    job: Job  # of all rows
-    n_requests: int  # several can ask the same prompt
-    floor_tokens: int  # to compute if no prefix that prompts share is computed twice
+    words: list[str]  # arguments of the whole command, without --out and --dtype
+    job: Job  # the job with all rows
+    n_requests: int  # number of requests; several requests can have the same prompt
+    floor_tokens: int  # number of tokens to compute if shared prefixes are computed once
 
 
 def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) -> Prepared:
-    """Build a workload's prompts below a folder, a random model for them or a real one, and their tokens.
+    """Build the prompts of a workload, the model (unless it is a real model), and the tokens of the prompts.
 
-    Raises SystemExit if data or a model that is not part of the repository is absent.
+    Args:
+        name: key of WORKLOADS.
+        shape: key of SHAPES or REAL_MODELS.
+        folder: folder for all files.
+        queries: number of queries per dataset; None: the default of the workload.
+
+    Raises SystemExit if data or a model that are not in the repository are missing.
     """
     workload = WORKLOADS[name]
     if shape in REAL_MODELS and not (path := SHARED_MODELS / REAL_MODELS[shape]).is_dir():
@@ -128,15 +134,15 @@ def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) 
 
 
 def random_model(folder: Path, shape: str, texts: Iterable[str]) -> Path:
-    """Make a random Llama of this shape, whose tokenizer learns from the texts.
+    """Create a random Llama of the given shape, with a tokenizer that is trained on the texts.
 
-    That of 8B is saved in bfloat16 (15 GB), the others in float32.
+    The 8B model is saved in bfloat16 (15 GB), others in float32.
     """
     return make_random_llama(folder, texts=texts, size=SHAPES[shape], dtype="bfloat16" if shape == "8B" else "float32")
 
 
 def request_rows(table: TokenTable, prompts: pl.DataFrame) -> pl.DataFrame:
-    """Return schemas.TOKENS with each prompt's text and the texts of its continuations; equal tokens once."""
+    """Return schemas.TOKENS with the columns prompt and labels (texts of continuations); equal token rows once."""
     texts = prompts.select("prompt_id", "prompt", labels="continuations")
     rows = table.tokens().collect().unique("token_id", keep="first", maintain_order=True)
     return rows.join(texts, on="prompt_id", how="left", maintain_order="left")
@@ -148,7 +154,8 @@ def requests(job: Job) -> pl.DataFrame:
 
 
 def evaluator(*words: str) -> None:
-    """Run a command of this project in a process of its own. Raises SystemExit, with its last words, if it fails."""
+    """Run a command of this project in a separate process. Raises SystemExit, with the end of its output, on failure.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=False, capture_output=True, text=True
     )
