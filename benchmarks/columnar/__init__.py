@@ -1,1 +1,1 @@
-"""Benchmarks of work on tables."""
+"""Benchmarks and simulations of computations on tables."""

@@ -1,12 +1,13 @@
-"""Time and memory of tables of millions of rows: a store of prompts, the metrics of predictions, and a whole run.
+"""Measure time and memory with millions of rows: a store of prompts, the metrics of predictions, and a whole run.
 
     python -m benchmarks.columnar.big_stores [prompts] [predictions]
 
-Rows are synthetic. Each piece runs in a process of its own, whose peak of resident memory counts. A tenth of the
-prompts is tokenised, by the tokenizer of the model that ships. Prompts are scored by the fake engine, which computes
-nothing: by `evaluator score` alone a tenth of them and two fifths, by `evaluator run`, which also builds, measures and
-writes the page in the same process, two fifths and all. What the peak grows by for each prompt is stated of both: of a
-run between larger numbers, because readers of files read several pieces ahead where there are so many.
+Rows are synthetic. Every task runs in a separate process, whose peak resident memory is measured. A tenth of the
+prompts is tokenised, by the tokenizer of the model that ships. The fake engine, which computes nothing, scores the
+prompts: `evaluator score` scores one tenth and two fifths of them, and `evaluator run`, which also builds, measures and
+writes the page in the same process, two fifths and all of them. For both commands, the growth of peak memory per prompt
+between the two numbers is reported. The numbers of `evaluator run` are larger, because file readers read several pieces
+ahead where there are many.
 """
 
 import json
@@ -27,7 +28,7 @@ from evaluator.files.json_files import MANIFEST
 from evaluator.progress import finish
 from evaluator.store import open_intact_store, open_store
 
-N_WORDS = 20  # of a text
+N_WORDS = 20  # number of words in a text
 TRAINING_ROWS = 1000
 FAKE = ("--model", "fake", "--engine", "fake")
 COLUMNS = ("--input-column", "text", "--gold-column", "label", "--training-rows", str(TRAINING_ROWS))
@@ -54,7 +55,7 @@ def main(n_prompts: int = 2_000_000, n_predictions: int = 10_000_000) -> None:
 
 
 def stores(folder: Path, n_prompts: int) -> list[dict[str, object]]:
-    """Build, open and tokenise a store of this many prompts."""
+    """Measure building, opening, verifying and tokenising a store of n_prompts prompts; return rows of results."""
     case = f"a store of {n_prompts:,} prompts"
     built_s, built_mib = command("build", *asked(folder / "texts.parquet", n_prompts), "--out", str(folder / "built"))
     store = _store(folder / "built")
@@ -77,7 +78,7 @@ def _store(out: Path) -> Path:
 
 
 def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
-    """Measure all metrics and diagnostics of this many predictions, which are read dataset by dataset."""
+    """Time all metrics and diagnostics of n_predictions predictions; return rows of results."""
     path = folder / "predictions"
     path.mkdir()
     child("predict", str(path), str(n_predictions))
@@ -87,7 +88,7 @@ def measures(folder: Path, n_predictions: int) -> list[dict[str, object]]:
 
 
 def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
-    """Score two numbers of prompts with the fake engine, alone and in a whole run."""
+    """Measure `evaluator score` and `evaluator run` with the fake engine, for two numbers of prompts each."""
     return [
         *_grown("evaluator score", [scored(folder, n) for n in (n_prompts // 10, 2 * n_prompts // 5)]),
         *_grown("evaluator run", [whole_run(folder, n) for n in (2 * n_prompts // 5, n_prompts)]),
@@ -95,20 +96,20 @@ def runs(folder: Path, n_prompts: int) -> list[dict[str, object]]:
 
 
 def scored(folder: Path, n_prompts: int) -> tuple[int, float, float]:
-    """Return the number of prompts, and the seconds and peak MiB of `evaluator score` for them."""
+    """Build n_prompts prompts and run `evaluator score`; return the number of prompts, seconds and peak MiB."""
     built = folder / f"built-{n_prompts}"
     command("build", *asked(folder / f"{n_prompts}.parquet", n_prompts), "--out", str(built))
     return (n_prompts, *command("score", str(built), *FAKE))
 
 
 def whole_run(folder: Path, n_prompts: int) -> tuple[int, float, float]:
-    """Return the number of prompts, and the seconds and peak MiB of `evaluator run` for them."""
+    """Run `evaluator run` for n_prompts prompts; return the number of prompts, seconds and peak MiB."""
     words, out = asked(folder / f"{n_prompts}.parquet", n_prompts), str(folder / f"run-{n_prompts}")
     return (n_prompts, *command("run", *words, *FAKE, "--out", out))
 
 
 def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str, object]]:
-    """Return the rows of a smaller and a larger number of prompts; the second states the bytes a prompt."""
+    """Return the rows for a smaller and a larger number of prompts; the second row states the growth in bytes a prompt."""
     (n_before, _, mib_before), (n, _, mib) = measured
     rows = [_row(f"{each:,} prompts, fake engine", name, each, "prompts", s, peak) for each, s, peak in measured]
     rows[-1]["bytes_a_prompt"] = round((mib - mib_before) * 2**20 / (n - n_before))
@@ -116,13 +117,13 @@ def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str
 
 
 def asked(path: Path, n_prompts: int) -> list[str]:
-    """Write a table, and return the words of a command that asks so many prompts: two of the suite for each query."""
-    write_texts(path, n_prompts // 2 + 10)  # demonstrations are drawn by label, which rounds up
+    """Write a table, and return the arguments of a command with n_prompts prompts, of which a query has two."""
+    write_texts(path, n_prompts // 2 + 10)  # 10 more rows, because drawing demonstrations by label rounds up
     return ["classify", "--data", str(path), *COLUMNS, "--queries", str(n_prompts // 2)]
 
 
 def write_texts(path: Path, n_rows: int) -> None:
-    """Write a table of texts of random words with one of two labels, and rows that become demonstrations."""
+    """Write a table of n_rows + TRAINING_ROWS texts of random words with two labels."""
     rng = np.random.default_rng(0)
     words = np.array([f"word{number}" if number % 3 else f"w{number}" for number in range(3000)])
     n_rows += TRAINING_ROWS
@@ -134,12 +135,12 @@ def write_texts(path: Path, n_rows: int) -> None:
 
 
 def command(*words: str) -> tuple[float, float]:
-    """Return the seconds and the peak MiB of a command of this project."""
+    """Run a command of this project; return its seconds and peak MiB."""
     return child("command", *words)
 
 
 def child(what: str, *arguments: str) -> tuple[float, float]:
-    """Run one piece in a process of its own; return its seconds and peak MiB."""
+    """Run one task in a separate process; return its seconds and peak MiB."""
     words = [sys.executable, "-m", "benchmarks.columnar.big_stores", what, *arguments]
     done = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     seconds, peak_mib = json.loads(done.stdout.splitlines()[-1])
@@ -147,7 +148,7 @@ def child(what: str, *arguments: str) -> tuple[float, float]:
 
 
 def serve(what: str, *arguments: str) -> None:
-    """Do one piece and print its seconds and peak MiB."""
+    """Run one task in this process, and print its seconds and peak MiB as JSON."""
     pieces: dict[str, Callable[..., None]] = {
         "tokenise": tokenise,
         "predict": predict,
@@ -160,7 +161,10 @@ def serve(what: str, *arguments: str) -> None:
 
 
 def own_peak_kib() -> int:
-    """Return the peak of this process. (ru_maxrss also counts what its parent had when it started this process.)"""
+    """Return the peak resident memory of this process in KiB.
+
+    (ru_maxrss also counts the memory that its parent had when it started this process.)
+    """
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1])
 

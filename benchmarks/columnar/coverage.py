@@ -1,11 +1,11 @@
-"""Simulate how often 95% intervals hold the true value, and write the table of docs/coverage.md from the rows.
+"""Simulate how often 95% intervals contain the true value, and write the table of docs/coverage.md.
 
-Each case draws many samples from a model whose true value is known, makes the interval that the tables have, and counts
-those that hold the truth. Cases are the hard ones: perfectly calibrated models, few queries, accuracies near 0 and 1,
-ties, one demonstration set, few templates and sets, differences of which all favour one side. Rows go to
-results/coverage.csv, one for each case and number of queries; a simulation that was stopped goes on at the same commit.
-The page has the last simulation of each case, with its commit. `--missing` simulates the cases without any, and `python
--m benchmarks.columnar.coverage --table` none: it writes the page again.
+A case draws many samples from a model with a known true value, computes the interval of the project's tables for every
+sample, and counts the intervals that contain the true value. Cases are difficult ones: perfectly calibrated models, few
+queries, accuracies near 0 and 1, ties, one demonstration set, few templates and sets, differences that all favour one
+side. results/coverage.csv gets one row per case and number of queries; a stopped simulation resumes at the same commit.
+The page has the last simulation of every case, with its commit. With `--missing`, only cases without a simulation are
+simulated; `python -m benchmarks.columnar.coverage --table` only writes the page again.
 """
 
 import sys
@@ -40,18 +40,18 @@ SIZES = (32, 64, 128, 512)
 N_RUNS = 2_000
 PAGE, TABLE = ROOT / "docs" / "coverage.md", RESULTS / "coverage.csv"
 COMMAND = "benchmarks.columnar.coverage --table"
-"""What the marks name around the table of the page."""
+"""Module and options in the marks around the table of the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model of answers, and an interval."""
+    """A model of answers, and the interval of a quantity."""
 
-    value: str  # what has the interval
-    model: str
+    value: str  # quantity that has the interval
+    model: str  # description of the model of answers
     simulate: Simulate
-    sizes: tuple[int, ...] = SIZES
-    printed: str = "95%"  # what the interval is called where it is shown
+    sizes: tuple[int, ...] = SIZES  # numbers of queries
+    printed: str = "95%"  # coverage that the project states for the interval
 
 
 AT_LEAST, NOT_TOTAL = "at least 95%", "95%, for these training prompts"
@@ -137,7 +137,7 @@ def main() -> None:
         known = {*read_rows(TABLE).filter(done).select("value", "model").rows()}
         for place, case in enumerate(CASES):
             if (case.value, case.model) in known:
-                continue  # of a simulation that was stopped
+                continue  # the case was simulated before
             rows = []
             for n in case.sizes:
                 share, n_runs = case.simulate(np.random.default_rng([place, n]), n, N_RUNS)
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def last_table() -> str:
-    """Return a Markdown table of the last simulation: a row for each value and model, coverage by number of queries."""
+    """Return a Markdown table of the last simulation of every case: coverage by number of queries."""
     rows = read_rows(TABLE)
     last = rows.filter(pl.col("commit") == pl.col("commit").last().over("value", "model"))
     cases = pl.DataFrame([(case.value, case.model) for case in CASES], ["value", "model"], orient="row")

@@ -1,4 +1,7 @@
-"""Samples for the coverage of other metrics than accuracy: means, macro-F1, consistency, slopes, thresholds."""
+"""Simulate the coverage of intervals of other metrics than accuracy: means, macro-F1, consistency, slopes, thresholds.
+
+A public function with a return type Simulate returns the simulation of one metric under one model of answers.
+"""
 
 from collections.abc import Callable
 
@@ -15,14 +18,14 @@ from evaluator.statistics.correlation import least_squares
 from evaluator.suites.staicc.robustness import NOISE_RATES, slope_weights
 
 MODELS = {"good": (2.0, 1.5), "confident and poor": (0.5, 4.0)}
-"""Model -> what the true label's score has more than others, and by how much scores are multiplied."""
+"""Model -> number that is added to the score of the true label, and factor by which all scores are multiplied."""
 
 GOLD_SHARES = [0.6, 0.3, 0.1]
 RATES = np.array(NOISE_RATES)
 
 
 def answered(rng: np.random.Generator, shape: tuple[int, ...], model: str) -> tuple[Floats, Ints]:
-    """Draw probabilities [*shape, label] and gold labels [*shape]."""
+    """Draw label probabilities, [*shape, label], and gold labels, shape `shape`, of a model in MODELS."""
     gold = rng.choice(3, shape, p=GOLD_SHARES)
     skill, sharpness = MODELS[model]
     scores = rng.normal(size=(*shape, 3)) + skill * np.eye(3)[gold]
@@ -30,14 +33,20 @@ def answered(rng: np.random.Generator, shape: tuple[int, ...], model: str) -> tu
 
 
 def of_means(values: Floats, truth: float, form: str = "score", highest: float = 1.0) -> Coverage:
-    """Count the intervals of means over [run, query] that hold the truth."""
+    """Compute intervals of means over queries and their coverage.
+
+    Args:
+        values: [run, query].
+        truth: expected value.
+        form, highest: form of the interval and largest possible value; the smallest is 0.
+    """
     n = values.shape[1]
     mean, error = values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(n)
     return held(*limits(mean, error, n - 1, n, form, (0.0, highest)), truth)
 
 
 def mean_metric(name: str, model: str) -> Simulate:
-    """The probability of the true label, the Brier score or the log loss: means over queries."""
+    """Simulate the mean over queries of the probability of the true label, the Brier score, or the log loss."""
     form, highest = {"Brier": ("score", 2.0), "log": ("log", np.inf)}.get(name.split()[0], ("score", 1.0))
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
@@ -54,7 +63,7 @@ def mean_metric(name: str, model: str) -> Simulate:
 
 
 def macro_f1(model: str) -> Simulate:
-    """Macro-F1 with the standard error of the jackknife."""
+    """Simulate macro-F1, with the standard error of the jackknife over queries."""
 
     def f1(hits: Floats, both: Floats) -> Floats:
         return np.asarray(np.where(both > 0, 2 * hits / np.maximum(both, 1), 0.0).mean(axis=-1))
@@ -76,7 +85,11 @@ def macro_f1(model: str) -> Simulate:
 
 
 def consistency(n_prompts: int, pull: float) -> Simulate:
-    """The share of prompts that give the most frequent of three labels, which a query favours by `pull`."""
+    """Simulate consistency: the share of a query's n_prompts prompts that give its most frequent label of three.
+
+    Args:
+        pull: mean amount by which a query favours the first label.
+    """
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         of_query = pull * rng.exponential(size=(*shape, 1, 1)) * np.array([1.0, 0.0, 0.0])
@@ -91,7 +104,7 @@ def consistency(n_prompts: int, pull: float) -> Simulate:
 
 
 def label_mass(share: float) -> Simulate:
-    """A quantile of label masses, most of which are near 1."""
+    """Simulate a quantile of label masses, most of which are near 1; `share` is the probability of the quantile."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         ends = [quantile_interval(masses, share) for masses in rng.beta(2, 0.3, (n_runs, n))]
@@ -102,7 +115,7 @@ def label_mass(share: float) -> Simulate:
 
 
 def accuracy_slope(lost: float) -> Simulate:
-    """The slope of accuracy over noise rates; from no wrong label to wrong ones alone `lost` of .8 is lost."""
+    """Simulate the slope of accuracy over noise rates; accuracy falls from 0.8 by `lost` if all labels are wrong."""
     weights = np.array(slope_weights((1 - RATES).tolist()))
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
@@ -115,7 +128,7 @@ def accuracy_slope(lost: float) -> Simulate:
 
 
 def calibration_slope(shift: float) -> Simulate:
-    """The slope of the calibration error over noise rates: confidence is too high by `shift` times the rate."""
+    """Simulate the slope of the calibration error over noise rates; confidence is too high by `shift` times the rate."""
     weights = np.array(slope_weights((1 - RATES).tolist()))
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
@@ -129,11 +142,13 @@ def calibration_slope(shift: float) -> Simulate:
 def _calibration_slopes(
     rng: np.random.Generator, n: int, n_runs: int, shift: float, weights: Floats
 ) -> tuple[Floats, Floats]:
-    """Return values and standard errors of the jackknife of [run]."""
+    """Return slopes and their standard errors by the jackknife, both [run]."""
+    # The calibration error at a rate is the sum over bins of |sum of (right - confidence)|, divided by n.
     confidence = rng.uniform(0.5, 1, (n_runs, n, len(RATES)))
     gap = (rng.random(confidence.shape) < confidence - shift * RATES) - confidence
     in_bin = np.minimum((confidence * 10).astype(int), 9)[..., None] == np.arange(5, 10)
     sums = (gap[..., None] * in_bin).sum(axis=1, keepdims=True)
+    # Without a query, only the sum of the query's bin changes.
     own = (np.abs(sums) * in_bin).sum(axis=-1)
     without = np.abs(sums).sum(axis=-1) - own + np.abs((sums * in_bin).sum(axis=-1) - gap)
     value = np.abs(sums).sum(axis=-1)[:, 0] @ weights / n
@@ -141,13 +156,16 @@ def _calibration_slopes(
 
 
 def scored(rng: np.random.Generator, n: int, shift: float) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Draw scores of n rows, and which are wrong: scores are too high by `shift`."""
+    """Draw scores of n rows and whether their answers are wrong; a score exceeds the accuracy by `shift`."""
     scores = rng.beta(3, 1, n)
     return scores, rng.random(n) > scores - shift
 
 
 def above_threshold(shift: float) -> Simulate:
-    """The accuracy above a threshold that was chosen for 80% right answers on the same rows, where there is one."""
+    """Simulate the accuracy above a threshold that is chosen, for 80% right answers, on the same rows.
+
+    Samples without such a threshold do not count.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         inside: list[bool] = []
@@ -156,7 +174,7 @@ def above_threshold(shift: float) -> Simulate:
             if chosen := selective.choose(at, 0.2, 0.05):
                 low, high = selective.accuracy_interval(at, chosen)
                 cut = stats.beta(3, 1).cdf(at.threshold[chosen.look])
-                mean = (0.75 - 0.75 * at.threshold[chosen.look] ** 4) / (1 - cut)  # of scores above it
+                mean = (0.75 - 0.75 * at.threshold[chosen.look] ** 4) / (1 - cut)  # mean of scores above the threshold
                 inside.append(low <= mean - shift <= high)
         return Coverage(float(np.mean(inside)), len(inside))
 
@@ -164,7 +182,7 @@ def above_threshold(shift: float) -> Simulate:
 
 
 def area(shift: float) -> Simulate:
-    """The area under the risk-coverage curve."""
+    """Simulate the area under the risk-coverage curve."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         truth = selective.risk_coverage_area(*scored(rng, 1_000_000, shift)).value
@@ -175,7 +193,11 @@ def area(shift: float) -> Simulate:
 
 
 def further_model(errors: Callable[[np.random.Generator, int], Floats]) -> Simulate:
-    """The value of one more model of another size, from a line through n models."""
+    """Simulate the prediction interval of a further model of another size, from a line through n models.
+
+    Args:
+        errors: draws the given number of errors around the line.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         inside = []

@@ -1,4 +1,7 @@
-"""Models of answers whose true value is known: samples drawn from each, and how many of their intervals hold it."""
+"""Simulate the coverage of intervals under models of answers with a known true value.
+
+A public function with a return type Simulate returns the simulation of one quantity under one model of answers.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -29,18 +32,18 @@ from evaluator.templates.template import ORTHOGONAL_ARRAY
 
 
 class Coverage(NamedTuple):
-    """How many of the samples' intervals hold the truth; of an exact computation the share itself, over 0 runs."""
+    """The share of intervals that contain the true value."""
 
     share: float
-    n_runs: int
+    n_runs: int  # number of samples; 0 if the share was computed exactly
 
 
 Simulate = Callable[[np.random.Generator, int, int], Coverage]
-"""Number of queries and of runs -> coverage."""
+"""Function of random generator, number of queries and number of runs that returns the coverage."""
 
 
 def held(low: npt.ArrayLike, high: npt.ArrayLike, truth: float) -> Coverage:
-    """Count the intervals that hold the truth, rounding errors aside."""
+    """Return the share of intervals that contain the true value, with a tolerance for rounding errors."""
     inside = (np.asarray(low) <= truth + 1e-12) & (truth - 1e-12 <= np.asarray(high))
     return Coverage(float(inside.mean()), inside.size)
 
@@ -53,10 +56,14 @@ def limits(
     form: str = "score",
     ends: tuple[float, float] | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return the limits that metrics.intervals gives to shares, or with form "symmetric" to any numbers.
+    """Return the lower and upper limits that metrics.intervals computes, both [n_runs].
 
     Args:
-        ends: least and largest possible value; 0 and 1 if left out, or with "symmetric" none.
+        value, error: [n_runs], estimates and their standard errors.
+        degrees: degrees of freedom, one number or [n_runs].
+        n_queries: number of queries.
+        form: form of the interval: "score" for shares, "symmetric" for any numbers, "log" for positive numbers.
+        ends: smallest and largest possible value; None: 0 and 1 for "score", no limits for other forms.
     """
     lowest, highest = ends or ((0.0, 1.0) if form == "score" else (-np.inf, np.inf))
     rows = pl.DataFrame({"value": value, "standard_error": error}).with_columns(
@@ -74,7 +81,7 @@ def limits(
 
 
 def accuracy(share: float) -> Simulate:
-    """One demonstration set: the count is binomial, so that coverage is exact."""
+    """Return the exact coverage for an accuracy with one demonstration set, whose count is binomial."""
 
     def simulate(_rng: np.random.Generator, n: int, _n_runs: int) -> Coverage:
         correct = np.arange(n + 1)
@@ -87,7 +94,8 @@ def accuracy(share: float) -> Simulate:
 
 
 def accuracy_of_two_sets(share: float, spread: float) -> Simulate:
-    """Two demonstration sets a query, whose answers are alike with probability `spread`."""
+    """Simulate an accuracy with two demonstration sets per query; with probability `spread` the second answer equals
+    the first."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         first = rng.random((n_runs, n)) < share
@@ -100,7 +108,10 @@ def accuracy_of_two_sets(share: float, spread: float) -> Simulate:
 
 
 def batch_calibrated(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-    """Two labels; a batch of 128 prompts, or all there are, moves the threshold to its mean probabilities."""
+    """Simulate the accuracy of batch calibration with two labels, on batches of 128 prompts, or of all if fewer.
+
+    The mean probability of the batch is the decision threshold.
+    """
 
     def answers(n_queries: int, runs: int) -> npt.NDArray[np.bool_]:
         gold = rng.random((runs, n_queries)) < 0.5
@@ -111,7 +122,7 @@ def batch_calibrated(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         predicted = batches / mean > (1 - batches) / (1 - mean)
         return np.asarray(predicted.reshape(gold.shape) == gold)
 
-    # The truth is that of batches of this size.
+    # The true value is the expected accuracy on batches of this size.
     batch = min(n, 128)
     truth = float(np.mean([answers(batch, 20_000).mean() for _ in range(5)]))
     right = answers(n, n_runs)
@@ -120,7 +131,7 @@ def batch_calibrated(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
 
 
 def trained(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
-    """Nearest of two class means of 16 labelled points in five dimensions, drawn anew in every run."""
+    """Simulate the accuracy of the nearest of two label means, from 16 labelled points in five dimensions per run."""
 
     def accuracies(n_queries: int, runs: int) -> Floats:
         gold = rng.integers(0, 2, (runs, n_queries))
@@ -137,7 +148,11 @@ def trained(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
 
 
 def confident(kind: str, shift: float) -> Callable[[np.random.Generator, tuple[int, ...]], tuple[Floats, Floats]]:
-    """Confidences, and probabilities of being right that are lower by `shift`."""
+    """Return a function that draws confidences, and probabilities of being right that are lower by `shift`.
+
+    Args:
+        kind: distribution of confidences: "even", "high" or "one value".
+    """
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         if kind == "even":
@@ -150,7 +165,7 @@ def confident(kind: str, shift: float) -> Callable[[np.random.Generator, tuple[i
 
 
 def binned(confidence: Floats, right: npt.NDArray[np.bool_]) -> Bins:
-    """Return the bins [run, bin] of one request a query [run, query]."""
+    """Return the calibration bins, [run, bin], of answers with one request per query, [run, query]."""
     n_runs, n = confidence.shape
     place = np.minimum((confidence * 10).astype(int), 9) + 10 * np.arange(n_runs)[:, None]
 
@@ -166,7 +181,7 @@ def binned(confidence: Floats, right: npt.NDArray[np.bool_]) -> Bins:
 
 
 def calibration(kind: str, shift: float, n_datasets: int = 1) -> Simulate:
-    """The calibration error of one dataset, or the mean over several of equal size."""
+    """Simulate the calibration error of one dataset, or its mean over several datasets of equal size."""
     draw = confident(kind, shift)
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
@@ -186,7 +201,10 @@ def calibration(kind: str, shift: float, n_datasets: int = 1) -> Simulate:
 
 
 def divergence(n_labels: int, tilt: float) -> Simulate:
-    """The divergence of mean probabilities from gold shares; without tilt both have the same expectation."""
+    """Simulate the empirical bias: the divergence of mean label probabilities from the shares of gold labels.
+
+    With tilt 0 both have the same expectation; a larger tilt raises the probabilities of later labels.
+    """
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         probs = rng.dirichlet(np.full(n_labels, 2.0), shape)
@@ -219,17 +237,25 @@ def divergence(n_labels: int, tilt: float) -> Simulate:
 def crossed_answers(
     rng: np.random.Generator, n: int, of_level: Floats, of_query: float, mean: float = 0.6
 ) -> npt.NDArray[np.bool_]:
-    """Right answers [query, level] with these effects of levels; a query is easier or harder by `of_query`."""
+    """Draw whether answers are right, [query, level].
+
+    Args:
+        n: number of queries.
+        of_level: [level], effects of levels on the probability of a right answer.
+        of_query: size of the effect of a query, which is positive or negative at random.
+        mean: mean probability of a right answer.
+    """
     ease = mean + of_query * rng.choice([-1.0, 1.0], (n, 1)) + of_level
     return np.asarray(rng.random((n, len(of_level))) < ease)
 
 
 def attribute_effects(rng: np.random.Generator, spread: float, attributes: int = 4) -> Floats:
-    """Effects of nine templates by four attributes of three values each; `spread` is a template's deviation.
+    """Draw the effects of nine templates, [9], which are sums of the effects of four attributes with three values.
 
     Args:
-        attributes: number of attributes that have an effect. Of a single one effects are normal: three values out of
-            two are often equal, and then say nothing of how they vary.
+        spread: standard deviation of the effect of a template.
+        attributes: number of attributes that have an effect. The effects of a single attribute are normal, because
+            three draws from two values are often equal, and then do not show how effects vary.
     """
     drawn = rng.normal(0, 1, (4, 3)) if attributes == 1 else rng.choice([-1.0, 1.0], (4, 3))
     values = drawn * spread / attributes**0.5
@@ -240,7 +266,10 @@ def attribute_effects(rng: np.random.Generator, spread: float, attributes: int =
 
 
 def over_templates(spread: float, *, one_template: bool, attributes: int = 4) -> Simulate:
-    """The mean over nine templates of an array, or the accuracy with the first one, as an accuracy with any."""
+    """Simulate the mean accuracy over nine templates, or the accuracy with one template as that of any template.
+
+    The templates form an orthogonal array.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         values, errors, degrees = [], [], []
@@ -261,7 +290,7 @@ def over_templates(spread: float, *, one_template: bool, attributes: int = 4) ->
 
 
 def over_sets(n_sets: int, spread: float) -> Simulate:
-    """V-information over queries and over demonstration sets that all queries share."""
+    """Simulate V-information, with queries and demonstration sets, which all queries share, as random samples."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         found = []
@@ -275,7 +304,10 @@ def over_sets(n_sets: int, spread: float) -> Simulate:
 
 
 def right_over_sets(n_sets: int, spread: float) -> Simulate:
-    """Accuracy over queries and over shared demonstration sets, both of which move the log odds of a right answer."""
+    """Simulate accuracy, with queries and shared demonstration sets as random samples.
+
+    Both have normal effects on the log odds of a right answer, with standard deviations 1 and `spread`.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         truth = float(expit(0.8 + rng.normal(0, math.hypot(1, spread), 4_000_000)).mean())
@@ -294,7 +326,12 @@ def right_over_sets(n_sets: int, spread: float) -> Simulate:
 
 
 def _paired(samples: Sequence[Sequence[Floats]], truth: float) -> Coverage:
-    """Count the intervals that hold the true mean difference over datasets, of each run's differences by dataset."""
+    """Return the coverage of intervals of the mean difference over datasets.
+
+    Args:
+        samples: per run, the paired differences of every dataset, [query].
+        truth: true mean difference.
+    """
     ends = []
     for datasets in samples:
         estimates = [adjusted_estimate(d, 2 / len(datasets)) for d in datasets]
@@ -306,7 +343,12 @@ def _paired(samples: Sequence[Sequence[Floats]], truth: float) -> Coverage:
 
 
 def paired_mean(better: float, worse: float, n_datasets: int = 10) -> Simulate:
-    """The mean over datasets of differences of accuracies, one prompt a query: these shares of queries differ."""
+    """Simulate the difference of two accuracies, mean over datasets, with one prompt per query.
+
+    Args:
+        better, worse: shares of queries that only the first, or only the second, model answers right.
+        n_datasets: number of datasets.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         drawn = rng.choice([1.0, -1.0, 0.0], (n_runs, n_datasets, n), p=[better, worse, 1 - better - worse])
@@ -316,12 +358,12 @@ def paired_mean(better: float, worse: float, n_datasets: int = 10) -> Simulate:
 
 
 def paired_accuracies(better: float, worse: float) -> Simulate:
-    """The difference of two accuracies on the same queries."""
+    """Simulate the difference of two accuracies on the same queries of one dataset."""
     return paired_mean(better, worse, n_datasets=1)
 
 
 def paired_probabilities(kind: str) -> Simulate:
-    """The difference of two true-label probabilities: normal, skewed, or 0 for most queries."""
+    """Simulate the mean difference of true-label probabilities: normal, skewed, or 0 for most queries."""
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         if kind == "normal":
@@ -338,7 +380,10 @@ def paired_probabilities(kind: str) -> Simulate:
 
 
 def chosen_sets(n_sets: int, of_choice: float) -> Simulate:
-    """Chosen minus drawn demonstrations; a set moves answers by 0.6, the choice by `of_choice`."""
+    """Simulate the difference between chosen and drawn demonstrations.
+
+    The effects of drawn sets have standard deviation 0.6, the effect of the chosen set `of_choice`.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         found = []
@@ -354,7 +399,7 @@ def chosen_sets(n_sets: int, of_choice: float) -> Simulate:
 
 
 def over_prompts(spread: float, *, best: bool) -> Simulate:
-    """A search over 50 prompts: their mean accuracy, or the accuracy that the best one has on all queries."""
+    """Simulate a search over 50 prompts: the mean accuracy, or the true accuracy of the prompt that is best."""
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         inside, means = [], []
@@ -376,7 +421,12 @@ def over_prompts(spread: float, *, best: bool) -> Simulate:
 
 
 def component(name: str, truth: float) -> Simulate:
-    """A variance component of answers to queries with nine templates, after two demonstration sets of each query."""
+    """Simulate a variance component of answers with nine templates and two demonstration sets per query.
+
+    Args:
+        name: component, as variance_components calls it.
+        truth: true value; not used for the residual, which depends on the drawn templates.
+    """
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:
         inside = []
@@ -385,7 +435,7 @@ def component(name: str, truth: float) -> Simulate:
             of_level = attribute_effects(rng, 0.1)
             ease = 0.5 + query + draw + of_level[None, :, None]
             found = variance_components((rng.random((n, 9, 2)) < ease) * 1.0, ORTHOGONAL_ARRAY)[name]
-            # The residual of answers is p (1 - p), on average over queries and draws, for these templates.
+            # The residual variance of right and wrong answers is the mean of p (1 - p), here for the drawn templates.
             true = 0.2 - float((of_level**2).mean()) if name == "residual" else truth
             inside.append(found.ci_low <= true <= found.ci_high)
         return Coverage(float(np.mean(inside)), n_runs)

@@ -1,8 +1,8 @@
 """Simulate how often `evaluator gate --watch` ever raises an alarm, and write the table of docs/gate.md.
 
-Each case draws streams of errors, or of signs of paired changes, and looks after every value. Without drift at most 5%
-of streams may raise an alarm; with drift the median delay is reported. Rows go to results/drift.csv.
-`python -m benchmarks.columnar.drift --table` writes the page without simulating.
+A case draws streams of errors, or of signs of paired changes, and tests after every value. Without drift, at most 5% of
+streams may raise an alarm; with drift, the median delay of the alarm is reported. Rows are appended to
+results/drift.csv. `python -m benchmarks.columnar.drift --table` writes the page without simulating.
 """
 
 import sys
@@ -23,7 +23,7 @@ PROMISED, N, N_RUNS = 0.1, 5_000, 1_000
 
 
 def _cases() -> Iterator[tuple[str, Floats, int, bool]]:
-    """Yield a name, the rate of each value, the size of groups with equal luck, and whether values are signs."""
+    """Yield name, error rate at every position, size of groups with equal errors, and whether values are signs."""
     place = np.arange(N)
     for rate in (PROMISED, 0.095, 0.05):
         yield f"no drift: {rate:.1%} of errors", np.full(N, rate), 1, False
@@ -37,11 +37,17 @@ def _cases() -> Iterator[tuple[str, Floats, int, bool]]:
 
 
 def simulate(rates: Floats, group_size: int, has_signs: bool) -> dict[str, object]:
-    """Return the share of streams that ever raise an alarm, and after how many values the median one does."""
+    """Simulate streams; return the share that ever raises an alarm, and the median position of the first alarm.
+
+    Args:
+        rates: [N], error rates, or with signs the probability of a change for the worse.
+        group_size: number of adjacent rows that form one value.
+        has_signs: whether values are signs of changes.
+    """
     rng = np.random.default_rng(1)
     first = np.full(N_RUNS, np.inf)
     for stream in range(N_RUNS):
-        # A group is one value, the mean over its rows, as in evaluator.runs.watch.
+        # A group counts as one value, the mean over its rows, as in evaluator.runs.watch.
         hits = rng.random(N)[: N // group_size] < rates[::group_size]
         capital = two_sided_e_process(1 - 2.0 * hits) if has_signs else e_process(hits, PROMISED)
         above = capital >= 1 / LEVEL
@@ -60,7 +66,7 @@ def main() -> None:
 
 
 def table(rows: pl.DataFrame) -> str:
-    """Return the rows as a table in Markdown, the newest of each case."""
+    """Return the newest row of every case as a Markdown table."""
     newest = rows.unique("case", keep="last", maintain_order=True)
     return "| answers | ever an alarm | median first alarm |\n|---|---|---|\n" + "".join(
         map(_line, newest.iter_rows(named=True))

@@ -2,8 +2,9 @@
 
 python -m benchmarks.columnar.max_random
 
-One setting of 10,000 examples; one whose 10,000 examples have different chances; 100,000 settings of up to 200
-examples. SciPy has both distributions but not their maxima, which are computed here as briefly as possible.
+Three races: one setting of 10,000 examples; one setting whose 10,000 examples have different chances; 100,000 settings
+of up to 200 examples. SciPy has the two distributions but not those of their maxima, which are computed here with as
+little code as possible.
 """
 
 from typing import Any
@@ -66,7 +67,10 @@ def accuracy_from_cdf(cdf: Any) -> float:
 
 
 def accuracies_from_incomplete_beta(n: Any, chance: Any, tries: Any) -> Any:
-    """Compute P(X >= k) for every setting and k = 1, ..., n in one flat array, then sum over each setting."""
+    """Return the expected best accuracy of every setting: the sum of P(best >= k) over k = 1, ..., n, divided by n.
+
+    One flat array has the tails of all settings.
+    """
     start = np.cumsum(n) - n
     k = np.arange(n.sum()) - start.repeat(n) + 1
     tail = special.betainc(k, n.repeat(n) - k + 1, chance.repeat(n))

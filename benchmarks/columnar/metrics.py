@@ -1,9 +1,9 @@
-"""Time all metrics of ten datasets, three definitions, with intervals, against the StaICC toolkit's functions.
+"""Time all metrics of ten datasets, with intervals, against the functions of the StaICC toolkit.
 
 python -m benchmarks.columnar.metrics
 
-One race is over the part `normal`, one over all parts of StaICC. The toolkit computes less: values under `released`
-alone, and no intervals. These values are compared before anything is timed.
+One race uses the part `normal`, another all parts of StaICC. The toolkit computes less: only values under the
+definition `released`, and no intervals. These values are compared before anything is timed.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from evaluator.suites.staicc.robustness import RELEASED_RATES
 
 N_LABELS = [2, 2, 3, 3, 6, 5, 4, 2, 3, 2]  # ten label spaces of the sizes that classification datasets have
 N_QUERIES = 512
-PARTS = {  # noise rates or templates, and demonstration sets
+PARTS = {  # part -> number of noise rates or templates, and number of demonstration sets
     "normal": (1, 2),
     "contextual": (1, 2),
     "domain": (1, 2),
@@ -40,7 +40,7 @@ TOOLKIT = {
 Matrix = tuple[list[int], list[list[float]]]
 """Gold labels and label probabilities, in the order of positions."""
 Values = dict[tuple[str, str, str], float]
-"""By dataset, part and metric."""
+"""Dataset, part and metric -> value."""
 
 
 def main() -> None:
@@ -143,8 +143,11 @@ def _of_part(part: str, gold: list[int], rows: list[list[float]]) -> Iterator[tu
 
 
 def _released_values(table: pl.DataFrame) -> Values:
-    """Select what the toolkit has too: over templates and demonstration sets only consistency, no means, no metric of
-    ours."""
+    """Select the values that the toolkit also computes.
+
+    It has no means over datasets and none of this project's further metrics, and over templates and demonstration sets
+    only consistency.
+    """
     ours = {*METRICS, *SCORE_PARTS} - {*STAICC_METRICS}
     shared = (pl.col("dataset") != MEAN_OVER_DATASETS) & ~pl.col("metric").str.contains("_over_")
     shared &= ~pl.col("metric").is_in(ours)

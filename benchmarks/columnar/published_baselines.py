@@ -1,9 +1,9 @@
-"""Time `evaluator reproduce yauney-mimno-2024` against the verdicts alone by the package max-random-baseline.
+"""Time `evaluator reproduce yauney-mimno-2024` against a script that only computes verdicts with max-random-baseline.
 
 python -m benchmarks.columnar.published_baselines
 
-Needs the released results, random_baselines in $EVALUATOR_SHARED_DATA: by default ../shared/data next to the
-repository. The other contestant does a small part of the work: no held-out trials, no sound rules, tables or figures.
+The released results are needed in the folder random_baselines of $EVALUATOR_SHARED_DATA, by default ../shared/data next
+to the repository. The script does a small part of the work: no held-out trials, sound rules, tables or figures.
 """
 
 import subprocess

@@ -1,10 +1,10 @@
-"""Time all measures of in-context PVI over ten datasets, six runs each and 10,000 queries, against NumPy and SciPy.
+"""Time all measures of in-context PVI for ten datasets with six runs of 10,000 queries, against NumPy and SciPy.
 
 python -m benchmarks.columnar.pvi
 
-The baseline loops over runs and pairs of runs, from arrays in memory. It computes less: PVI,
-accuracies by PVI, V-information with its interval, thresholds, correlations with p-values and both analyses of
-variance, but no densities, deciles or lists of queries. These numbers are compared before anything is timed.
+The baseline loops over runs and pairs of runs, with arrays in memory. It computes less: PVI, accuracies by PVI,
+V-information with its interval, thresholds, correlations with p-values, and both analyses of variance, but no
+densities, deciles or lists of queries. These numbers are compared before anything is timed.
 """
 
 from itertools import combinations
@@ -31,9 +31,9 @@ CORRELATIONS = ["pearson", "pearson_p", "spearman", "spearman_p"]
 
 
 class Dataset(NamedTuple):
-    gold: npt.NDArray[np.int64]  # [queries]
-    inputs: Floats  # [runs, queries, labels], nats; runs by number of shots, then set
-    nulls: Floats  # [runs, labels]
+    gold: npt.NDArray[np.int64]  # [queries], label indices
+    inputs: Floats  # [runs, queries, labels], label log-likelihoods in nats; runs are ordered by shots, then set
+    nulls: Floats  # [runs, labels], label log-likelihoods after the null prompt, in nats
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def _queries() -> pl.DataFrame:
 
 
 def _baseline(datasets: list[Dataset]) -> dict[str, Floats]:
-    """Compute the same arrays as _numbers: by dataset, definition ("label_space" first) and run."""
+    """Compute the arrays of _numbers, by dataset, definition (normalised over the label space first) and run."""
     numbers: dict[str, list[Any]] = {name: [] for name in ("pvi", "summary", "pairs", "one_way", "repeated")}
     for dataset in datasets:
         for normalised in (True, False):
@@ -147,7 +147,7 @@ def _correlated(first: Floats, second: Floats) -> list[float]:
 
 
 def _repeated(bits: Floats) -> list[float]:
-    """Return F and p of a repeated-measures analysis of variance over sets; bits of [sets, queries]."""
+    """Return F and p of a repeated-measures analysis of variance over demonstration sets; `bits` is [sets, queries]."""
     n_sets, n_queries = bits.shape
     between = n_queries * ((bits.mean(1) - bits.mean()) ** 2).sum()
     rest = ((bits - bits.mean(1, keepdims=True) - bits.mean(0) + bits.mean()) ** 2).sum()

@@ -1,8 +1,8 @@
-"""Simulate how often a threshold's promise fails and what it accepts, and write the table of docs/thresholds.md.
+"""Simulate how often the promise of a threshold fails and what it accepts, and write the table of docs/thresholds.md.
 
-Each case draws samples from a model whose accuracy at every probability is known, chooses a threshold, and compares the
-true accuracy above it with the target. A promise may fail in 5% of samples. Rows go to results/thresholds.csv, one for
-each case and number of rows. `python -m benchmarks.columnar.thresholds --table` writes the page without simulating.
+A case draws samples from a model whose accuracy at every probability is known, chooses a threshold, and compares the
+true accuracy above it with the target. A promise may fail in 5% of samples. results/thresholds.csv gets one row per
+case and number of rows. `python -m benchmarks.columnar.thresholds --table` writes the page without simulating.
 """
 
 import sys
@@ -26,30 +26,30 @@ STEPS = np.arange(50, 101) / 100
 
 
 class Model(NamedTuple):
-    """Probabilities that a model reports, how frequent each is, and how often the answer is then right."""
+    """The probabilities that a model reports, with their frequencies and accuracies."""
 
     name: str
-    probability: Floats
-    share: Floats
-    accuracy: Floats
-    group_size: int = 1  # mean; sizes are geometric
+    probability: Floats  # [values], ascending or descending
+    share: Floats  # [values], frequency of every probability
+    accuracy: Floats  # [values], accuracy of answers with every probability
+    group_size: int = 1  # mean size of groups of rows; sizes are geometric
     alike: float = 0.0  # correlation of errors within a group
 
     def truth(self, threshold: float) -> tuple[float, float]:
-        """Return the share of rows with at least this probability, and their accuracy."""
+        """Return the expected share of rows with at least this probability, and their accuracy."""
         used = self.probability >= threshold - 1e-12
         share = float(self.share[used].sum())
         return share, float((self.share * self.accuracy)[used].sum()) / max(share, 1e-300)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Bools, Ints | None]:
-        """Return probabilities, errors and groups of n rows."""
+        """Draw probabilities, errors and groups of n rows; groups are None if rows are independent."""
         drawn = rng.choice(len(self.share), n, p=self.share)
         chance = 1 - self.accuracy[drawn]
         if self.group_size == 1:
             return self.probability[drawn], rng.random(n) < chance, None
         sizes = rng.geometric(1 / self.group_size, n)
         groups = np.repeat(np.arange(n), sizes)[:n]
-        # A row has the luck of its group with probability sqrt(alike), else its own.
+        # A row shares the random number of its group with probability sqrt(alike), else it has a separate one.
         common = rng.random(n)[groups]
         luck = np.where(rng.random(n) < np.sqrt(self.alike), common, rng.random(n))
         return self.probability[drawn], luck < chance, groups
@@ -73,14 +73,15 @@ def _evenly(name: str, probability: Floats, accuracy: Floats | float, **more: fl
 
 
 USUAL = _calibrated(4.0, 1.2)
-"""An accuracy of 0.885; the share of rows that can be used is 0.92 at a target of 0.9, and 0.49 at 0.95."""
-MANY = np.arange(2_000) / 2_000 * 0.2 + 0.004  # largest of 255 options
+"""Frequencies of STEPS for a calibrated model with accuracy 0.885; the share of rows that can be used is 0.92 at a
+target of 0.9, and 0.49 at 0.95."""
+MANY = np.arange(2_000) / 2_000 * 0.2 + 0.004  # probabilities of the most probable of 255 options
 
 THREE = np.array([1.0, 0.9, 0.6])
 
 
 def _cases() -> Iterator[tuple[Model, float]]:
-    """Yield models with the targets that are asked of them."""
+    """Yield pairs of model and target accuracy."""
     for target in (0.9, 0.95):
         yield Model("calibrated, two decimals", STEPS, USUAL, STEPS), target
     yield Model("overconfident, two decimals", STEPS, USUAL, _softened(1.2)), 0.9
@@ -105,7 +106,10 @@ def _cases() -> Iterator[tuple[Model, float]]:
 
 
 def fixed_start(scores: Floats, wrong: Bools, limit: float) -> float | None:
-    """Return the threshold of the plain fixed sequence: every look from the first that accepts 30% of the rows."""
+    """Return the threshold of the plain fixed-sequence test, or None, for comparison.
+
+    It tests thresholds in order from the first that accepts 30% of the rows, and stops at the first failure.
+    """
     from scipy.stats import binom
 
     at = looks(scores, wrong)
@@ -116,7 +120,11 @@ def fixed_start(scores: Floats, wrong: Bools, limit: float) -> float | None:
 
 
 def simulate(model: Model, target: float, n: int, n_runs: int) -> dict[str, object]:
-    """Return the share of broken promises, and the mean share of rows that are used, 0 where nothing is promised."""
+    """Simulate n_runs samples of n rows; return a row of results.
+
+    Its shares of runs are broken promises, named thresholds, and intervals that miss the true accuracy; its mean shares
+    of rows are those that are used (0 without a threshold), by this project and by fixed_start.
+    """
     rng = np.random.default_rng(n)
     broken, used, plain, named, outside, below = 0, 0.0, 0.0, 0, 0, 0
     limit = round(1 - target, 12)
@@ -157,7 +165,7 @@ def main() -> None:
 
 
 def table(rows: pl.DataFrame) -> str:
-    """Return the rows as a table in Markdown: the newest of each case, in one line for all numbers of rows."""
+    """Return the newest rows as a Markdown table, with one line per case and one column per number of rows."""
     newest = rows.unique(["model", "target", "n"], keep="last", maintain_order=True)
     sizes = "".join(f"{n:,} rows | " for n in SIZES)
     head = f"| answers | target | {sizes}possible |\n" + "|---" * (len(SIZES) + 3) + "|\n"

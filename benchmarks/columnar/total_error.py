@@ -1,7 +1,7 @@
-"""Time variance components of a million scores, and all measures of total error of a StaICC run.
+"""Time the variance components of a million scores, and all measures of total error of a StaICC run.
 
-A run of StaICC has ten datasets of 512 queries: every query after two demonstration sets with nine templates, and after
-eight sets with one. Components are compared with those of two-way tables of means, computed from their definition.
+A StaICC run has ten datasets of 512 queries; every query has prompts with two demonstration sets and nine templates,
+and with eight sets and one template. Components are compared with plain sums of squares, computed from the definition.
 """
 
 from typing import Any
@@ -66,7 +66,7 @@ def _components(cells: Any) -> list[float]:
 
 
 def _plain(cells: Any) -> list[float]:
-    """Solve for the components with one sum of squares after the other, each over all cells."""
+    """Compute the components from mean squares over all cells, by solving the equations of their expected values."""
     n_queries, n_levels, n_draws = cells.shape
     mean, query, level = cells.mean(), cells.mean(axis=(1, 2), keepdims=True), cells.mean(axis=(0, 2), keepdims=True)
     both, draw = cells.mean(axis=2, keepdims=True), cells.mean(axis=1, keepdims=True)

@@ -1,9 +1,9 @@
-"""Time and size of a board of 1,000 runs.
+"""Measure the time and the size of a board of 1,000 runs.
 
     python -m benchmarks.end_to_end.board [runs]
 
-A small run of StaICC-Normal with the fake engine is copied: each copy has other answers, so that 20 rankings of 50 runs
-are tested. The command runs in a process of its own, and the time includes its start.
+A small StaICC-Normal run with the fake engine is copied, and every copy gets other answers, so that 20 rankings of 50
+runs are tested. The command runs in a separate process, and the time includes its start.
 """
 
 import subprocess
@@ -45,7 +45,7 @@ def main(n_runs: int = 1000) -> None:
 
 
 def write_copy(source: Path, folder: Path, number: int) -> None:
-    """Write a run with drawn answers; its prompts are those of the runs of its ranking."""
+    """Write a copy of a run with random answers; all runs of a ranking have the same prompt ids."""
     record = read_run(source)
     assert record.measures is not None
     assert record.model is not None

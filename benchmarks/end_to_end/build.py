@@ -1,8 +1,8 @@
 """Time building StaICC (ten datasets, k = 4, tokenised) with the command in a separate process, as a user runs it.
 
-First StaICC-Normal, then all of StaICC with the noisy channel. "Cold" starts without converted datasets, store and
-tokens; "there already" has them all. The toolkit writes the same strings and nothing else. Measuring is timed as well,
-on fake scores.
+Build StaICC-Normal first, then all of StaICC with the noisy channel. "Cold" starts without converted datasets, store
+and tokens; "there already" starts with all of them. The toolkit builds the same strings and nothing else. Measuring of
+fake scores is timed as well.
 
     python -m benchmarks.end_to_end.build [runs] [runs of the whole]
 """
@@ -93,7 +93,7 @@ def cold(folder: Path, model: Path, arguments: tuple[str, ...]) -> list[str]:
 
 
 def build(folder: Path, out: Path, model: Path, arguments: tuple[str, ...]) -> list[str]:
-    """Build and return the sorted prompts, on which all contestants must agree."""
+    """Run the build command and return the sorted prompts, on which all contestants must agree."""
     command(folder, "build", *arguments, "--out", out, "--model", model)
     return evaluator.read_requests(out).select("prompt").collect()["prompt"].sort().to_list()
 
@@ -110,7 +110,7 @@ def toolkit_prompts() -> list[str]:
 
 
 def toolkit_whole() -> list[str]:
-    """Return the sorted prompts that the toolkit's runs of all parts send to a model."""
+    """Return the sorted prompts that runs of all parts of the toolkit send to a model."""
     from StaICC import diagnosis
     from StaICC.normal import Normal
 

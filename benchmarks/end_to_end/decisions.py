@@ -1,8 +1,8 @@
-"""Time from stored answers to the page: three questions about 10,000 rows, and 1,000,000 logged answers imported.
+"""Time the way from stored answers to the page: three questions about 10,000 rows, and 1,000,000 imported answers.
 
     python -m benchmarks.end_to_end.decisions [rows of the run] [answers in the log]
 
-Answers are drawn. Each command runs in a process of its own, whose start counts.
+Answers are random. Every command runs in a separate process, and the time includes its start.
 """
 
 import json
@@ -48,7 +48,10 @@ def main(n_rows: int = 10_000, n_answers: int = 1_000_000) -> None:
 
 
 def stored_answers(folder: Path, n: int) -> tuple[float, float]:
-    """Have the fake engine answer, remove tables and page, and time the command that makes them again."""
+    """Run the fake engine, remove tables and page, and time the command that writes them again from stored answers.
+
+    Returns seconds and peak GiB, as `timed` does.
+    """
     rng = np.random.default_rng(0)
     columns = {"queue": QUEUES, "refund": ("yes", "no"), "anger": LEVELS}
     texts = [" ".join(words) + f" {number}" for number, words in enumerate(rng.choice(WORDS, (n, 12)))]
@@ -66,10 +69,10 @@ def stored_answers(folder: Path, n: int) -> tuple[float, float]:
 
 
 def logged_answers(folder: Path, n: int) -> tuple[float, float]:
-    """Write a log of System One, three answers a line, and time its import."""
+    """Write a log in the format of System One, with three answers per line, and time its import."""
     rng = np.random.default_rng(0)
     queue, anger, yes = rng.dirichlet([0.6] * 3, n).round(2), rng.dirichlet([1.0] * 3, n).round(2), rng.random(n)
-    # Three shares of two decimals sum to 1 again.
+    # After rounding to two decimals, change the last share so that the three shares sum to 1 again.
     queue[:, 2], anger[:, 2] = (np.clip(1 - each[:, :2].sum(axis=1), 0, 1).round(2) for each in (queue, anger))
     gold = zip(rng.choice(QUEUES, n), rng.random(n) < yes, rng.choice(LEVELS, n), strict=True)
     questions = {
@@ -92,7 +95,7 @@ def logged_answers(folder: Path, n: int) -> tuple[float, float]:
 
 
 def timed(folder: Path, *words: str) -> tuple[float, float]:
-    """Run a command; return its seconds and its largest resident memory in GiB."""
+    """Run a command; return its seconds and its peak resident memory in GiB."""
     start = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-m", "evaluator", *words], cwd=folder)
     _, status, usage = os.wait4(process.pid, 0)

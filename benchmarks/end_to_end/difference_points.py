@@ -1,16 +1,16 @@
-"""The points in which the papers and their released code differ: the rows of docs/differences.md."""
+"""List the points in which the papers and their released code differ: the rows of docs/differences.md."""
 
 from typing import NamedTuple
 
 
 class Difference(NamedTuple):
-    """One of the points in which a paper and its released code differ."""
+    """A point in which a paper and its released code differ."""
 
     number: int
-    paper: str
-    released: str
-    ours: str
-    unmeasured: str = ""  # why nothing is measured
+    paper: str  # behaviour by the paper
+    released: str  # behaviour of the released code
+    ours: str  # behaviour of this project
+    unmeasured: str = ""  # why the effect is not measured; empty: it is measured
 
 
 NO_SWITCH = "not measurable here: the released behaviour is an error and cannot be chosen"

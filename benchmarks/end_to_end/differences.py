@@ -1,10 +1,10 @@
 """Measure by how much numbers move where papers and released code differ, and print docs/differences.md.
 
-    python -m benchmarks.end_to_end.differences [queries of each dataset]     appends to results/differences.csv
-    python -m benchmarks.end_to_end.differences --table                       prints the page from the latest rows
+    python -m benchmarks.end_to_end.differences [queries per dataset]     appends to results/differences.csv
+    python -m benchmarks.end_to_end.differences --table                   prints the page from the latest rows
 
-Numbers are those of the model that ships, on SST-5; of random baselines, those of the package
-max-random-baseline and of the released results, where EVALUATOR_SHARED_DATA has them.
+Numbers are measured with the model that ships, on SST-5. Numbers of random baselines are computed with the package
+max-random-baseline and from the released results, if EVALUATOR_SHARED_DATA has them.
 """
 
 import csv
@@ -32,9 +32,9 @@ METHODS = SUITES["staicc-normal"].methods
 
 
 class Moved(NamedTuple):
-    """A number under both readings."""
+    """A quantity by the paper and by the released code."""
 
-    number: int  # of the difference
+    number: int  # number of the difference
     quantity: str
     paper: float | None
     released: float | None
@@ -62,7 +62,7 @@ def main() -> None:
     n_queries = int(sys.argv[1]) if len(sys.argv) > 1 else N_QUERIES
     case = f"embedded, {' and '.join(DATASETS)}, {n_queries} queries"
     with tempfile.TemporaryDirectory() as folder:
-        # Written one after the other, because the last two take long.
+        # Rows are appended after every step, because the last two steps take long.
         _append("package and released results", _baselines())
         _append(case, _pvi(Path(folder) / "pvi", n_queries))
         _append(case, _of_runs(Path(folder), n_queries))
@@ -98,7 +98,7 @@ def _baselines() -> Iterator[Moved]:
 
 
 def _of_runs(folder: Path, n_queries: int) -> Iterator[Moved]:
-    """Yield numbers of two runs of StaICC with either definition of prompts, one with merged labels, one of PVI."""
+    """Yield numbers of three StaICC runs: with the paper's prompts, the released prompts, and merged labels."""
     paper = _run(folder / "paper", RunConfig(suites=STAICC, datasets=DATASETS, n_queries=n_queries, methods=METHODS))
     config = RunConfig(
         suites=STAICC,
@@ -184,10 +184,10 @@ def _run(folder: Path, config: RunConfig, boundary: LabelBoundary | None = None)
 
 
 def page(path: Path) -> str:
-    """Return docs/differences.md from the latest rows of the file."""
+    """Return the content of docs/differences.md, with the latest rows of the file."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    latest = list({(row["number"], row["quantity"]): row for row in rows}.values())  # the last of each quantity
+    latest = list({(row["number"], row["quantity"]): row for row in rows}.values())  # last row per quantity
     lines = [INTRODUCTION.format(**rows[-1])]
     for each in DIFFERENCES:
         said = "; ".join(_said(row) for row in latest if int(row["number"]) == each.number)

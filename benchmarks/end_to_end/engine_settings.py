@@ -1,7 +1,8 @@
-"""Try other settings of vLLM than those of evaluator/engine/vllm_settings.py on the device at hand, one at a time.
+"""Try other vLLM settings than those of evaluator/engine/vllm_settings.py on this device, one change at a time.
 
-Each is an engine in a process of its own; all score the same prompts in turns, after their scores were compared. The
-first is what a run takes. A row that is faster by more than the spread is a reason to change the table there.
+Every setting has an engine in a separate process. After a comparison of scores, all engines score the same prompts in
+turns. The first setting is the one of a run. A setting that is faster by more than the spread is a reason to change the
+table in vllm_settings.py.
 
     python -m benchmarks.end_to_end.engine_settings [MODEL] [dtype] [prompts] [runs]
 
@@ -29,7 +30,7 @@ TOLERANCE_NATS = {"float32": 1e-4, "bfloat16": 0.5, "float16": 0.1}
 
 
 def alternatives() -> dict[str, StepSettings]:
-    """Return the settings of a run, and others that differ in one of them."""
+    """Return name -> settings: the settings of a run, and settings that differ from them in one value."""
     chosen = SETTINGS[device_kind()]
     if device_kind() == "cpu":
         others = {

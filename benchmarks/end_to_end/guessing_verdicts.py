@@ -1,9 +1,10 @@
-"""Simulate runs of pure guessing: how often is any accuracy called better than guessing, and with which power is skill?
+"""Simulate runs of pure guessing: how often is an accuracy judged better than guessing, and how powerful are tests?
 
 python -m benchmarks.end_to_end.guessing_verdicts
 
-No engine: counts of right answers are drawn as guessing gives them, and go through the functions that judge a run. A
-simulated run is told from others by its `definition`, which is what tests are corrected within.
+No engine is used: counts of right answers are drawn from the distribution of guessing, and the functions that judge a
+run are applied to them. Simulated runs have different values of `definition`, because tests are corrected within a
+definition.
 """
 
 from collections.abc import Iterator
@@ -29,10 +30,11 @@ from evaluator.random_baselines.max_random import (
 RUNS = 2_000
 TRIES = (1, 2, 10, 50, 200, 500)
 LABEL_COUNTS = (2, 3, 5, 2, 6, 4, 3, 2, 4, 2)
-"""Labels of ten datasets, about those of StaICC."""
+"""Numbers of labels of ten datasets, similar to those of StaICC."""
 
 MOST_FALSE = int(stats.binom.isf(0.001, RUNS, TAIL_TO_TELL))
-"""With a family-wise error of TAIL_TO_TELL, more runs than this have an error once in a thousand times."""
+"""Limit of the number of runs with an error: with a family-wise error rate of TAIL_TO_TELL, a simulation exceeds it
+once in a thousand times."""
 
 
 def main() -> None:
@@ -62,14 +64,14 @@ def main() -> None:
 
 
 def search_errors(tries: int, rng: np.random.Generator) -> dict[str, object]:
-    """Count wrong verdicts of prompt searches: two datasets of 200 queries, three numbers of shots and two methods."""
+    """Count wrong verdicts of prompt searches with 12 tests: two datasets of 200 queries, three shots, two methods."""
     n_queries, chances = 200, np.repeat([0.25, 0.5], 6)
     rows = pl.concat(_searches(n_queries, chances, tries, rng))
     return {"what": "prompt search", "tries": tries} | _errors(with_tests(rows, ["run"]), "run", len(chances))
 
 
 def _searches(n_queries: int, chances: np.ndarray, tries: int, rng: np.random.Generator) -> Iterator[pl.DataFrame]:
-    """Yield a frame for each chance with the best of `tries` guesses of every run."""
+    """Yield one frame per chance, with the best of `tries` guessing prompts of every run."""
     for chance in chances:
         best = rng.binomial(n_queries, chance, size=(RUNS, tries)).max(axis=1)
         yield _judged(best, n_queries, chance, tries).with_columns(run=np.arange(RUNS))
@@ -88,7 +90,7 @@ def _judged(right: np.ndarray, n_queries: int, chance: float, tries: int) -> pl.
 
 
 def benchmark_errors(n_methods: int, rng: np.random.Generator) -> dict[str, object]:
-    """Count wrong verdicts of ten datasets of 512 queries, two prompts each, and of the mean over datasets."""
+    """Count wrong verdicts on ten datasets of 512 queries with two prompts per query, and on the mean over datasets."""
     n_queries, n_prompts = 512, 2
     tested = []
     for start in range(0, RUNS, 200):
@@ -106,8 +108,8 @@ def benchmark_errors(n_methods: int, rng: np.random.Generator) -> dict[str, obje
                     chance=1 / n_labels,
                     majority=1 / n_labels,
                     label_counts=pl.lit([n_labels], pl.List(pl.Int64)),
-                    tries=pl.lit(1, pl.Int64),  # means are not the best of several
-                    # Always as accurate as the majority label: this simulation is about uniform guessing.
+                    tries=pl.lit(1, pl.Int64),  # these accuracies are not the best of several
+                    # Margins of 0 mean as accurate as the majority label: this simulation is about uniform guessing.
                     margins=pl.lit([0.0], pl.List(pl.Float64)),
                     margin_counts=pl.lit([n_queries], pl.List(pl.Int64)),
                     n_queries=pl.lit(n_queries, pl.Int64),
@@ -130,7 +132,13 @@ def benchmark_errors(n_methods: int, rng: np.random.Generator) -> dict[str, obje
 
 
 def _errors(tested: pl.DataFrame, run: str, n_tests: int) -> dict[str, object]:
-    """Count the runs in which any accuracy is above both baselines, told without and told with correction."""
+    """Count the runs in which any accuracy is above both baselines, or significant without and with correction.
+
+    Args:
+        tested: rows with the columns of the tests.
+        run: column that identifies a run.
+        n_tests: number of tests in a run.
+    """
     p_value = pl.col("p_value") <= TAIL_TO_TELL
     runs = tested.group_by(run).agg(
         pl.col("is_above").any(), uncorrected=p_value.any(), corrected=pl.col("better_than_uniform").any()
@@ -146,7 +154,10 @@ def _errors(tested: pl.DataFrame, run: str, n_tests: int) -> dict[str, object]:
 
 
 def power(chance: float, tries: int, rng: np.random.Generator) -> dict[str, object]:
-    """Count runs of twelve tests, eleven of guessing, in which one prompt of true skill is told on n_needed queries."""
+    """Measure the power of a test with n_needed queries: one skilled prompt among twelve tests of which eleven guess.
+
+    The prompt's accuracy is chance + 0.1.
+    """
     n_tests, accuracy = 12, chance + 0.1
     n = queries_needed(accuracy, chance, tries, n_tests)
     assert n is not None
@@ -170,7 +181,10 @@ def power(chance: float, tries: int, rng: np.random.Generator) -> dict[str, obje
 
 
 def planning(tries: int, rng: np.random.Generator) -> dict[str, object]:
-    """Plan from the best of `tries` prompts of true accuracies around .4; count bounds that hold, and average power."""
+    """Plan the number of queries from the best of `tries` prompts with true accuracies around 0.4.
+
+    Returns the share of lower bounds that hold and the mean power of the planned and of uncorrected numbers of queries.
+    """
     n_queries, chance = 200, 0.25
     truths = np.clip(rng.normal(0.4, 0.05, size=(RUNS, tries)), 0.05, 0.95)
     right = rng.binomial(n_queries, truths)
@@ -192,11 +206,18 @@ def planning(tries: int, rng: np.random.Generator) -> dict[str, object]:
 
 
 def _mean_power(sizes: list[int | None], truths: np.ndarray, chance: float, tries: int) -> float:
-    """Return the mean probability that the chosen prompts are told on as many queries, over runs with a number."""
+    """Return the mean power of tests on the planned numbers of queries, over runs with a planned number.
+
+    Args:
+        sizes: planned number of queries per run, or None.
+        truths: [runs], true accuracies of the chosen prompts.
+        chance: chance of guessing right.
+        tries: number of prompts from which the best was chosen.
+    """
     powers = []
     for n, truth in zip(sizes, truths.tolist(), strict=True):
         if n is not None:
-            # The least count that guessing reaches with probability TAIL_TO_TELL at most.
+            # Smallest count that the best of `tries` guesses reaches with probability at most TAIL_TO_TELL.
             least = int(stats.binom.isf(-np.expm1(np.log1p(-TAIL_TO_TELL) / tries), n, chance)) + 1
             powers.append(stats.binom.sf(least - 1, n, truth))
     return round(float(np.mean(powers)), 4)

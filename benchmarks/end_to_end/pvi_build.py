@@ -1,7 +1,7 @@
-"""Time building in-context PVI on MultiNLI with the command in a separate process, without any cached file.
+"""Time building in-context PVI on MultiNLI with the command in a separate process, without cached files.
 
-There are three published sets of 3 and of 6 demonstrations and 9,815 queries, tokenised. The data is in the folder
-`pvi` of $EVALUATOR_SHARED_DATA. The tokenizer is that of a random Llama, trained on the same texts.
+Prompts have three published sets of 3 and of 6 demonstrations and 9,815 queries, and are tokenised. The data is in the
+folder `pvi` of $EVALUATOR_SHARED_DATA. The tokenizer of a random Llama is trained on the same texts.
 
     python -m benchmarks.end_to_end.pvi_build [runs]
 """

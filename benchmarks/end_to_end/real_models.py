@@ -1,8 +1,9 @@
-"""The numbers of real models: docs/real-models.csv, and the tables of docs/real-models.md that are made from it.
+"""Write the numbers of real models to docs/real-models.csv, and the tables of docs/real-models.md from this file.
 
     python -m benchmarks.end_to_end.real_models COMMIT KIND DIR...
 
-COMMIT is that of the code that scored the runs, KIND one of KINDS. Rows of other models and kinds stay.
+COMMIT is the commit of the code that scored the runs, KIND a key of KINDS, DIR the folder of a run. Rows of other
+models and kinds are kept.
 """
 
 import sys
@@ -35,12 +36,18 @@ KINDS = {
     "bias": pl.col("metric").is_in([*DIAGNOSTICS]) & _MEANS,
     "robustness": pl.col("metric").is_in([*DIAGNOSTICS]) & _MEANS,
 }
-"""The metrics that are kept of StaICC-Normal whole; of its methods, and of conversations, on fewer queries; of
-diagnostics."""
+"""Kind of run -> condition on its metrics that are kept. "whole": StaICC-Normal with all queries; "methods" and "chat":
+its methods, and plain against chat template, on fewer queries; "bias" and "robustness": diagnostics."""
 
 
 def rows_of(run: Path, kind: str, commit: str) -> pl.DataFrame:
-    """Return the metrics of a run that are kept, one row a method, dataset and metric."""
+    """Return the kept metrics of a run, one row per method, dataset and metric.
+
+    Args:
+        run: folder of the run.
+        kind: key of KINDS.
+        commit: commit of the code that scored the run.
+    """
     record = RunFolder(run).measured
     metrics = read_table(run, "metrics", record.tables)
     about = {"model": Path(record.model.name).name, "n_parameters": record.model.n_parameters, "commit": commit}
@@ -51,7 +58,7 @@ def rows_of(run: Path, kind: str, commit: str) -> pl.DataFrame:
 
 
 def tables(rows: pl.DataFrame) -> Iterator[str]:
-    """Yield the whole runs, then methods, conversations and diagnostics with a column for each model."""
+    """Yield the page's text: whole runs, then methods, chat templates and diagnostics with one column per model."""
     yield from _whole(rows.filter(kind=WHOLE))
     of_vanilla = rows.filter(pl.col("method") == "vanilla")
     form = {METHODS: "plain", CHAT: "chat template"}
@@ -70,7 +77,7 @@ def tables(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _side_by_side(title: str, rows: pl.DataFrame) -> Iterator[str]:
-    """Yield a table of means over datasets: a line for each value of `row`, a column for each model."""
+    """Yield a Markdown table of means over datasets, with one line per value of `row` and one column per model."""
     models = rows["model"].unique(maintain_order=True).to_list()
     yield f"## {title}\n\n| | {' | '.join(models)} |\n|---|{'---:|' * len(models)}\n"
     for (name,), of_row in rows.group_by("row", maintain_order=True):
@@ -85,7 +92,7 @@ def _cell(cell: dict[str, Any]) -> str:
 
 
 def _whole(rows: pl.DataFrame) -> Iterator[str]:
-    """Yield for each model where it stands among the published models, and a table with a row for each dataset."""
+    """Yield, for every model, a table of comparison with published models and a table with one row per dataset."""
     for (model, n_parameters), of_model in rows.group_by("model", "n_parameters", maintain_order=True):
         datasets = of_model["dataset"].unique(maintain_order=True).to_list()
         datasets = [*(name for name in datasets if name != MEAN_OVER_DATASETS), MEAN_OVER_DATASETS]
@@ -107,7 +114,7 @@ def _whole(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def with_tables(page: str, rows: pl.DataFrame) -> str:
-    """Return the page with the tables of these rows."""
+    """Return the page with its tables replaced by the tables of `rows`."""
     before, rest = page.split(START)
     return before + START + "\n" + "".join(tables(rows)) + END + rest.split(END)[1]
 

@@ -1,14 +1,15 @@
-"""Time whole commands with one replica on one core and with two replicas on two cores, and what Ray costs a command.
+"""Time whole commands with one replica on one core and with two replicas on two cores, and the overhead of Ray.
 
-Scores are those of a 28 M-parameter random Llama on vLLM in fp32, on prompts that share little. What Ray costs a
-command is measured with the fake engine, which takes no time; what it costs scoring, against two commands at once.
+The model is a random Llama with 28 million parameters in vLLM and fp32; prompts share little. The overhead of Ray per
+command is measured with the fake engine, which needs no time; its overhead in scoring is measured against two
+simultaneous commands.
 
-    python -m benchmarks.end_to_end.replicas [queries a dataset] [runs]
+    python -m benchmarks.end_to_end.replicas [queries per dataset] [runs]
 
-Time a command with two models (the one that ships and a random one of its size), one after the other on both cores and
-side by side on a core each.
+Time a command with two models (the model that ships, and a random model of the same size): one after the other on both
+cores, and at the same time on one core each.
 
-    python -m benchmarks.end_to_end.replicas models [queries a dataset] [runs]
+    python -m benchmarks.end_to_end.replicas models [queries per dataset] [runs]
 """
 
 import os
@@ -31,18 +32,18 @@ from evaluator.engine.devices import cores
 from evaluator.run.folder import read_scores
 from evaluator.run.folders import read_run
 
-HALVES = (("agnews", "rotten_tomatoes"), ("sst5", "trec", "subjective", "glue_sst2"))  # of about as many tokens
+HALVES = (("agnews", "rotten_tomatoes"), ("sst5", "trec", "subjective", "glue_sst2"))  # about equal numbers of tokens
 DATASETS = (*HALVES[0], *HALVES[1])
 TOLERANCE_NATS = 1e-5
 ONE, TWO = "one replica on one core", "two replicas on two cores"
-APART = "two commands at once, half the datasets each"  # what two cores can do without Ray
+APART = "two commands at once, half the datasets each"  # the rate of two cores without Ray
 HERE, ON_RAY = "in this process", "on Ray"
 WITHOUT_MODEL = "a command without a model"
 RUN = ("run", "staicc-normal")
 
 
 class Command(NamedTuple):
-    """A command, and the cores that it runs on."""
+    """The arguments of a command, and the cores on which it runs."""
 
     cores: Sequence[int]
     words: Sequence[str]
@@ -53,10 +54,10 @@ def main(queries: int = 512, runs: int = 3) -> None:
     with tempfile.TemporaryDirectory() as name:
         model = random_llama(Path(name), datasets=DATASETS)
         folders = (Path(name) / str(number) for number in count())
-        rates: dict[str, list[float]] = defaultdict(list)  # of each run: computed tokens a second
+        rates: dict[str, list[float]] = defaultdict(list)  # contestant -> computed tokens per second of every run
 
         def command(contestant: str, *started: Command) -> pl.DataFrame:
-            """Run commands at the same time; return their scores."""
+            """Run commands at the same time, record their rate, and return their scores."""
             outs = [next(folders) for _ in started]
             processes = [start(one, out) for one, out in zip(started, outs, strict=True)]
             if any(code != 0 for code in [process.wait() for process in processes]):
@@ -95,7 +96,7 @@ def main(queries: int = 512, runs: int = 3) -> None:
 
 
 def models(queries: int = 512, runs: int = 3) -> None:
-    """Race two models side by side with the same two one after the other."""
+    """Race two models that run at the same time against the same models one after the other."""
     names, one_by_one, packed = ("embedded", "random"), "one after the other", "side by side"
     with tempfile.TemporaryDirectory() as name:
         folders = (Path(name) / str(number) for number in count())
@@ -124,7 +125,7 @@ def contestants(
 
 
 def start(command: Command, out: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a process of its own, with its results in a folder."""
+    """Start a command in a separate process on its cores, with its results in the folder `out`."""
     return subprocess.Popen(
         [sys.executable, "-m", "evaluator", *command.words, "--out", str(out)],
         stdout=subprocess.DEVNULL,

@@ -1,12 +1,14 @@
-"""Race a vLLM server on this machine, asked over HTTP, with the engine in this process, on the same cores.
+"""Race a vLLM server on this machine, over HTTP, against the engine in this process, on the same cores.
 
-Both score the same prompts of a 28 M-parameter random Llama in fp32: SST-5 of StaICC (labels of one and of several
-tokens, nothing shared), and StaICC's learning curve of them (demonstrations shared). Outputs are compared first.
+Both score the same prompts with a random Llama of 28 million parameters in fp32: prompts of SST-5 with labels of
+several tokens and of one token (little shared), and prompts that share their demonstrations. Outputs are compared
+first.
 
     python -m benchmarks.end_to_end.server [prompts] [runs] [HTTP requests in flight]
 
-Race two servers with a core each, behind two addresses, with one on one core. Prompts of the model that ships have 16
-beginnings; the tokens that servers compute tell whether prompts with a beginning in common go to the same server.
+Race two servers with one core each, at two addresses, against one server on one core. The prompts, for the model that
+ships, have 16 different beginnings; the number of computed tokens shows whether prompts with the same beginning are
+sent to the same server.
 
     python -m benchmarks.end_to_end.server two [runs] [HTTP requests in flight]
 """
@@ -33,7 +35,7 @@ from evaluator.models.source import find_model
 from tests.engine.vllm_server import running_server, vllm_server
 
 TOLERANCE_NATS = 1e-5
-N_FAMILIES = 16  # of prompts, and prompts of each
+N_FAMILIES = 16  # number of different beginnings, and of prompts per beginning
 ONE, TWO = "one server on one core", "two servers with a core each"
 
 
@@ -61,7 +63,14 @@ def main(n_prompts: int = 256, runs: int = 5, concurrency: int = 16) -> None:
 
 
 def rate_over_http(case: str, some: Sequence[ContinuationRequest], here: Engine, over_http: Engine, runs: int) -> float:
-    """Return the rate of the server path over that of the engine in this process, after comparing their scores."""
+    """Compare scores, then return the rate over HTTP / the rate of the engine in this process.
+
+    Args:
+        case: name of the case.
+        some: requests to score.
+        here, over_http: the two engines.
+        runs: number of timed runs.
+    """
     packages = ("torch", "transformers", "urllib3")
     title = f"28 M random Llama, fp32, {len(some)} prompts, {case}"
     work = Work(benchmark="server", case=title, items=len(some), unit="prompts", packages=packages)
@@ -71,7 +80,7 @@ def rate_over_http(case: str, some: Sequence[ContinuationRequest], here: Engine,
 
 
 def two(runs: int = 3, concurrency: int = 16) -> None:
-    """Race two servers with one. On two cores the command itself takes a part of the second."""
+    """Race two servers against one server. With two cores, the client uses a part of the second core."""
     folder = shipped_model(ModelConfig(model="embedded")).model
     source = find_model(ModelConfig(model=folder))
     some = families(sst5_requests(source, 256))
@@ -100,7 +109,7 @@ def two(runs: int = 3, concurrency: int = 16) -> None:
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Have processes that start within this context run on one core."""
+    """Restrict processes that start within this context to one core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -110,7 +119,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 def families(apart: Sequence[ContinuationRequest]) -> list[ContinuationRequest]:
-    """Return prompts of which each has the beginning of one of 16, and the last 30 tokens of one of 16."""
+    """Return all combinations of the beginnings of 16 prompts with the last 30 tokens of 16 prompts."""
     fronts = [request.context[:-30] for request in apart[:: len(apart) // N_FAMILIES]][:N_FAMILIES]
     labels = [[continuation[0]] for continuation in apart[0].continuations]
     return sorted(
@@ -124,7 +133,7 @@ def same(expected: Answers, found: Answers) -> None:
 
 
 def sharing(apart: Sequence[ContinuationRequest]) -> list[ContinuationRequest]:
-    """Return prompts with the demonstrations of the first one before the last 30 tokens of each."""
+    """Replace all but the last 30 tokens of every prompt by those of the first prompt."""
     front = apart[0].context[:-30]
     labels = [[continuation[0]] for continuation in apart[0].continuations]
     return sorted(ContinuationRequest([*front, *request.context[-30:]], labels) for request in apart)

@@ -1,6 +1,6 @@
-"""Time what it costs that every file of a run is verified before it is read: each stage with digests and without.
+"""Measure the cost of verifying the files of a run before they are read: time every stage with and without digests.
 
-On StaICC-Normal with made-up scores and hidden states; and `evaluator verify` by itself.
+The run is StaICC-Normal with the fake engine, which makes up scores and hidden states. `evaluator verify` is timed too.
 
     python -m benchmarks.end_to_end.verification [runs]
 """
@@ -44,7 +44,7 @@ def main(runs: int = 5) -> None:
 
 
 def share(case: str, stage: Callable[[], Stage[object]], runs: int) -> float:
-    """Return the time of a stage as a multiple of its time without digests."""
+    """Return the time of a stage with digests / its time without digests."""
 
     def plain() -> None:
         with (

@@ -15,7 +15,7 @@ from benchmarks.faults.trials import Trial
 
 
 def disk_trials(case: Undisturbed, case_number: int, n_quotas: int) -> Iterator[Trial]:
-    """Yield trials that refuse every third change of a file in the disturbed stages, and trials with random size limits.
+    """Yield trials that refuse every third change of a file in the disturbed stages, and trials with file size limits.
 
     Cases share most changes, so three successive cases together cover all of them. The error code, and whether later
     changes fail too, alternate between events and cases.

@@ -37,7 +37,12 @@ class Child:
     """A forked child that runs commands one after the other until one fails."""
 
     def __init__(self, *commands: Sequence[object], prepare: Callable[[], None] | None = None) -> None:
-        """Start the child. A command is a sequence of arguments of `evaluator`; `prepare` is called before the first."""
+        """Start the child.
+
+        Args:
+            commands: sequences of arguments of `evaluator`.
+            prepare: called in the child before the first command.
+        """
         self._reader, writer = os.pipe()
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         sys.stdout.flush()

@@ -98,7 +98,7 @@ def _kill_keeping(case: Undisturbed, number: int, out: Path, _rng: Random) -> st
 
 
 def _rounded_otherwise(case: Undisturbed, out: Path) -> str | None:
-    """Describe how the files in a folder differ from those of a case; None if only within ROUNDING of log-likelihoods."""
+    """Describe how the files in a folder differ from those of a case; differences within ROUNDING do not count."""
     found = files_of(out)
     if found.keys() != case.files.keys():
         return difference(case.files, out)

@@ -1,12 +1,12 @@
-"""How long runs take on machines that are not at hand: measured, fitted and predicted.
+"""Predict how long runs take on machines that are not available, with a cost model that is fitted to measured runs.
 
-    python -m benchmarks.simulate measure   run commands on this machine; rows go to results/simulate.csv
+    python -m benchmarks.simulate measure   run commands on this machine; append rows to results/simulate.csv
     python -m benchmarks.simulate check     fit the cost model to some of these rows and predict the others
-    python -m benchmarks.simulate predict   what StaICC, a prompt search and PVI take on many GPUs (options: --help)
-    python -m benchmarks.simulate hits      what prefix caches of several sizes hold of them
+    python -m benchmarks.simulate predict   predict StaICC, a prompt search and PVI on many GPUs (options: --help)
+    python -m benchmarks.simulate hits      share of their tokens that prefix caches of several sizes hold
 
-Shards, prefix order and floors are those of the project's own planner on real stores (cost_model.py). `--write` puts
-the tables into docs/scale.md.
+The project's own planner computes shards, prefix order and floors on real stores (cost_model.py). `--write` puts the
+tables into docs/scale.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Fit the cost model to measured runs, and predict those that were held out."""
+"""Fit the cost model to measured runs, and predict the held-out runs."""
 
 import json
 
@@ -11,7 +11,7 @@ from benchmarks.simulate.cost_model import Costs, Estimate, ShardCost, estimate,
 
 
 def checked_table() -> str:
-    """Return measured and predicted numbers of the points of the last commit: medians, where measured repeatedly."""
+    """Return a Markdown table of measured and predicted numbers at the last commit; times are medians of repeats."""
     rows = read_rows(RESULTS / "simulate.csv")
     rows = rows.filter(pl.col("commit") == pl.col("commit").last())
     times = [pl.col(name).median().over("case") for name in ("whole_s", "before_s", "load_s", "score_s")]
@@ -45,7 +45,7 @@ def checked_table() -> str:
 
 
 def fit(rows: pl.DataFrame) -> Costs:
-    """Fit costs to runs of one replica."""
+    """Fit the costs of one replica to measured runs (rows of results/simulate.csv)."""
     shards = [_shards(row) for row in rows.to_dicts()]
     work = [[sum(s.computed_tokens for s in run), sum(s.requests for s in run), len(run)] for run in shards]
     token_s, request_s, shard_s = fitted(np.array(work, float), rows["score_s"].to_numpy()).tolist()
@@ -64,7 +64,7 @@ def fit(rows: pl.DataFrame) -> Costs:
 
 
 def ray_seconds() -> float:
-    """Return what Ray adds to a command on two cores, by the last measurement in results/replicas.csv."""
+    """Return the seconds that Ray adds to a command on two cores, by the last measurement in results/replicas.csv."""
     rows = read_rows(RESULTS / "replicas.csv").filter(pl.col("case") == WITHOUT_MODEL)
     seconds = dict(rows.tail(2).select("contestant", "median_s").iter_rows())
     return float(seconds[ON_RAY] - seconds[HERE])

@@ -1,4 +1,4 @@
-"""What a run costs: the shards that the project's own planner cuts, through a cache, on a number of replicas."""
+"""Estimate the cost of a run: plan its shards with the project's planner, simulate a cache, and assign replicas."""
 
 import heapq
 from collections import OrderedDict
@@ -23,51 +23,51 @@ class Cache(NamedTuple):
 
     block_tokens: int
     n_blocks: int
-    shares_parts: bool  # of blocks, as block_sharing.py does on a CPU
+    shares_parts: bool  # whether parts of blocks are shared, as block_sharing.py does on a CPU
 
 
 class ShardCost(NamedTuple):
-    """What one shard asks of an engine."""
+    """The work of an engine for one shard."""
 
-    requests: int  # to the engine: a context, and each beginning of its continuations of several tokens
-    tokens: int  # sent
-    computed_tokens: int  # of these, not in the cache
+    requests: int  # number of requests: one per context, and one per prefix of continuations of several tokens
+    tokens: int  # number of tokens in the requests
+    computed_tokens: int  # number of these tokens that are not in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Seconds of one replica, and of the command around it."""
+    """Seconds of one replica and of the command."""
 
-    token_s: float  # for each computed token
-    request_s: float  # for each request to the engine
-    shard_s: float = 0.0  # for each shard: an empty cache, the last step
-    load_s: float = 0.0  # of the model
-    prompt_s: float = 0.0  # for each prompt, on the driver: built and tokenised
-    command_s: float = 0.0  # everything else: imports, metrics, the page
+    token_s: float  # per computed token
+    request_s: float  # per request to the engine
+    shard_s: float = 0.0  # per shard, because it begins with an empty cache and ends with an incomplete step
+    load_s: float = 0.0  # for loading the model
+    prompt_s: float = 0.0  # per prompt, for building and tokenising on the driver
+    command_s: float = 0.0  # for everything else: imports, metrics, the page
     replicas_s: float = 0.0  # for starting more than one replica
 
 
 class Estimate(NamedTuple):
-    """A run in seconds, and what it is made of."""
+    """The estimated seconds of a run and its parts."""
 
     whole_s: float
     before_s: float  # building and tokenising
-    load_s: float  # that the command waits for
-    score_s: float  # from the first shard's start to the last one's end
-    tail_s: float  # part of it in which some replicas had nothing left to do, times their share
+    load_s: float  # loading that the command waits for
+    score_s: float  # from the start of the first shard to the end of the last shard
+    tail_s: float  # score_s minus its value if all replicas were busy to the end
     computed_tokens: int
     requests: int
     n_shards: int
 
 
 def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_replicas: int = 1) -> list[ShardCost]:
-    """Plan rows as a run does, and send every shard through an empty cache.
+    """Plan shards as a run does, and simulate every shard with an empty cache.
 
     Args:
         tokens: schemas.TOKENS of a store, in prefix order.
-        cache: of a replica.
-        step_tokens: capacity of a forward pass.
-        n_replicas: which share the shards.
+        cache: cache of a replica.
+        step_tokens: capacity of a forward pass, in tokens.
+        n_replicas: number of replicas that share the shards.
     """
     rows = tokens.unique("token_id", keep="first", maintain_order=True)
     is_state = pl.col("ask") == "state"
@@ -85,9 +85,10 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
 
 
 def fed(rows: pl.DataFrame) -> Iterator[list[int]]:
-    """Yield what the engine is sent: each context, then its continuations of several tokens without their last ones.
+    """Yield the token sequences that an engine receives for rows of schemas.TOKENS.
 
-    (vLLM's model runner V2 needs no request for such a context alone.)
+    These are every context, and every context with all but the last token of its continuations of several tokens.
+    (vLLM's model runner V2 would not need a separate request for the context of such continuations.)
     """
     starts = [*request_starts(rows).tolist(), rows.height]
     contexts, continuations = rows["context"].to_list(), rows["continuations"].to_list()
@@ -98,7 +99,7 @@ def fed(rows: pl.DataFrame) -> Iterator[list[int]]:
 
 
 def _through_cache(sequences: Iterable[list[int]], cache: Cache) -> ShardCost:
-    """Count the tokens that are not in the cache: whole blocks, the least recently used of which give way."""
+    """Simulate a cache of whole blocks that evicts the least recently used; count requests, tokens, computed tokens."""
     size = cache.block_tokens
     held: OrderedDict[int, None] = OrderedDict()
     requests = tokens = computed = 0
@@ -107,11 +108,12 @@ def _through_cache(sequences: Iterable[list[int]], cache: Cache) -> ShardCost:
         keys = _block_keys(sequence, size)
         n_hits = next((place for place, key in enumerate(keys) if key not in held), len(keys))
         cached = min(n_hits * size, (len(sequence) - 1) // size * size)  # the last token is always computed
+        # A part of the next block may be shared with the previous sequence.
         if cache.shares_parts:
             common = min(n_shared(before, sequence), len(sequence) - 1)
             if common - cached >= MIN_GAIN_TOKENS and common // size == cached // size:
                 cached = common
-        for key in reversed(keys):  # ends of prompts give way first
+        for key in reversed(keys):  # mark the last blocks first, so that ends of prompts are evicted first
             held[key] = None
             held.move_to_end(key)
         while len(held) > cache.n_blocks:
@@ -122,7 +124,7 @@ def _through_cache(sequences: Iterable[list[int]], cache: Cache) -> ShardCost:
 
 
 def _block_keys(sequence: Sequence[int], size: int) -> list[int]:
-    """Return a hash for each whole block, of all tokens up to its end."""
+    """Return one hash per whole block, over all tokens up to the end of the block."""
     key, keys = 0, []
     for end in range(size, len(sequence) + 1, size):
         key = hash((key, *sequence[end - size : end]))
@@ -131,7 +133,14 @@ def _block_keys(sequence: Sequence[int], size: int) -> list[int]:
 
 
 def estimate(shards: Sequence[ShardCost], costs: Costs, n_replicas: int, n_prompts: int) -> Estimate:
-    """Return the time of a run whose replicas take the largest shard that is left."""
+    """Estimate the time of a run in which a free replica always takes the largest remaining shard.
+
+    Args:
+        shards: work of all shards.
+        costs: seconds per unit of work.
+        n_replicas: number of replicas.
+        n_prompts: number of prompts that the driver builds.
+    """
     seconds = sorted(
         (one.computed_tokens * costs.token_s + one.requests * costs.request_s + costs.shard_s for one in shards),
         reverse=True,
@@ -141,7 +150,7 @@ def estimate(shards: Sequence[ShardCost], costs: Costs, n_replicas: int, n_promp
         heapq.heapreplace(free, free[0] + of_shard)
     score_s = max(free)
     before_s = n_prompts * costs.prompt_s
-    # Several replicas load while prompts are built.
+    # Several replicas load the model while the driver builds prompts.
     load_s = max(0.0, costs.load_s + costs.replicas_s - before_s) if n_replicas > 1 else costs.load_s
     return Estimate(
         whole_s=costs.command_s + before_s + load_s + score_s,
@@ -156,7 +165,7 @@ def estimate(shards: Sequence[ShardCost], costs: Costs, n_replicas: int, n_promp
 
 
 def limits(found: Estimate, costs: Costs, n_replicas: int) -> Mapping[str, float]:
-    """Return the seconds of a run by what they go to, the longest first; they add up to the whole."""
+    """Return name of a part of the run -> seconds, longest part first; the sum is the time of the whole run."""
     parts = {
         "arithmetic": found.computed_tokens * costs.token_s / n_replicas,
         "the engine's requests": found.requests * costs.request_s / n_replicas,
@@ -169,11 +178,14 @@ def limits(found: Estimate, costs: Costs, n_replicas: int) -> Mapping[str, float
 
 
 def fitted(work: npt.NDArray[np.float64], seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return costs, none below 0, that reproduce measured seconds with the least relative error.
+    """Fit costs that are not negative to measured seconds, by least squares of relative errors.
 
     Args:
-        work: [runs, kinds of work].
+        work: [runs, kinds of work], amounts of work.
         seconds: [runs].
+
+    Returns:
+        [kinds of work], seconds per unit of work.
     """
     costs, _ = scipy.optimize.nnls(work / seconds[:, None], np.ones(len(seconds)))
     return np.asarray(costs)

@@ -1,4 +1,4 @@
-"""Count what prefix caches of several sizes hold of the prompts of each scenario."""
+"""Compute which share of the tokens of every scenario prefix caches of several sizes hold."""
 
 import argparse
 import tempfile
@@ -12,11 +12,11 @@ from benchmarks.simulate.cost_model import Cache, fed, shard_costs
 from benchmarks.simulate.scenarios import GPU_BLOCK_TOKENS, stores
 from evaluator.tokens.boundary import n_shared
 
-CACHES = (2_048, 32_768, 524_288)  # tokens
+CACHES = (2_048, 32_768, 524_288)  # sizes in tokens
 
 
 def hits_table(arguments: argparse.Namespace) -> str:
-    """Return the share of tokens that caches of several sizes hold when they are sent, for each group of prompts."""
+    """Return a Markdown table: per group of prompts, the share of sent tokens that are in caches of several sizes."""
     heads = ["prompts of", "tokens sent", "shared at most", *(f"cache of {size:,} tokens" for size in CACHES)]
     lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     with tempfile.TemporaryDirectory() as folder:

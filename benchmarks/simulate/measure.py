@@ -1,4 +1,4 @@
-"""Measure runs on this machine, and what the planner and the cache make of their tokens."""
+"""Measure runs on this machine, and compute their shards by the planner and the simulated cache."""
 
 import json
 import tempfile
@@ -25,8 +25,8 @@ DATASETS = ("sst5", "trec", "agnews", "subjective")
 class Point(NamedTuple):
     """A run to measure."""
 
-    words: Sequence[str]
-    held_out: bool  # predicted, not fitted
+    words: Sequence[str]  # arguments of `evaluator run`
+    held_out: bool  # whether the run is predicted and not used for fitting
     n_cores: int = 2
     replicas: int = 1
     cache_tokens: int = 32_768
@@ -49,12 +49,12 @@ POINTS = [
     Point(_words("staicc-robustness", 12, ("sst5",)), held_out=False, n_cores=1),
     Point(_words("staicc-normal", 160), held_out=True, replicas=2),
 ]
-"""With a model of 28 million parameters in float32. Costs are fitted for one core and for two apart; two replicas have
-one core each."""
+"""Runs to measure, with a model of 28 million parameters in float32. Costs are fitted separately for one core and for
+two cores; two replicas have one core each."""
 
 
 def measure(points: Sequence[Point]) -> None:
-    """Run every point's command and append what it took to results/simulate.csv."""
+    """Run the command of every point, and append its measurements to results/simulate.csv."""
     with tempfile.TemporaryDirectory() as name:
         model = random_llama(Path(name), datasets=DATASETS)
         for number, point in enumerate(points):
@@ -64,7 +64,7 @@ def measure(points: Sequence[Point]) -> None:
 
 
 def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
-    """Run a command and return what it took, and what the planner and the cache make of its tokens."""
+    """Run the command of a point; return its measurements and its shards by the planner and the simulated cache."""
     config = ModelConfig(model=str(model), engine="vllm", dtype="float32")
     source = find_model(config)
     cache_gib = point.cache_tokens * source.kv_values_per_token * 4 / 2**30

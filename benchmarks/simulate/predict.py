@@ -1,4 +1,4 @@
-"""Predict what runs take on many GPUs, and what limits them."""
+"""Predict the time of runs on many GPUs, and what limits it."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ LLAMAS = {
     "70B": {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
             "intermediate_size": 28_672, "vocab_size": 128_256},
 }  # fmt: skip
-"""The shapes of Llama 3.1, as its config.json states them."""
+"""Number of parameters -> shape of a Llama 3.1, as its config.json states it."""
 
 
 def predicted_table(arguments: argparse.Namespace) -> str:
-    """Return what each scenario takes for each model and number of GPUs, and what limits it."""
+    """Return a Markdown table: per scenario, model and number of GPUs, the predicted time and its largest parts."""
     device = chosen_devices(Assumptions(devices=(arguments.device,)))[arguments.device]
     heads = ["work", "model", "GPUs", "replicas", "prompts", "tokens computed", "shards", "whole", "most of it"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
@@ -65,7 +65,7 @@ def _time(seconds: float) -> str:
 
 
 class Gpu:
-    """One replica of a model on GPUs, as the options assume it."""
+    """The costs and the cache of one replica of a model on GPUs, under the assumptions in the options."""
 
     def __init__(self, device: Device, shape: dict[str, int], arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +76,7 @@ class Gpu:
         self.per_replica = next(n for n in (1, 2, 4, 8, 16) if weight_bytes <= SHARE_FOR_WEIGHTS * n * memory)
         efficiency = arguments.tensor_parallel_efficiency ** np.log2(self.per_replica)
         flops = device.flops_16_bit * arguments.utilisation * self.per_replica * efficiency
-        weights_s = weight_bytes / arguments.bandwidth / self.per_replica  # read once in a step
+        weights_s = weight_bytes / arguments.bandwidth / self.per_replica  # a step reads all weights once
         self.costs = Costs(
             token_s=max(size.flop_per_token / flops, weights_s / arguments.step_tokens),
             request_s=arguments.request_s,

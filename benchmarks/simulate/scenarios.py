@@ -1,4 +1,4 @@
-"""Work whose time is predicted, and the prompts of it."""
+"""Define the scenarios whose time is predicted, and build their prompts."""
 
 import argparse
 from collections.abc import Iterator
@@ -25,19 +25,22 @@ SCENARIOS: dict[str, list[str]] = {
         "--queries", "2000", "--definition", "paper"],
 }  # fmt: skip
 
-GPU_BLOCK_TOKENS = 16  # vLLM's own
+GPU_BLOCK_TOKENS = 16  # vLLM's default block size
 
 
 class Store(NamedTuple):
-    """The prompts of a scenario."""
+    """The tokenised prompts of a scenario."""
 
     name: str
     tokens: pl.DataFrame  # schemas.TOKENS
-    suites: pl.DataFrame  # prompt_id and the first suite that it belongs to
+    suites: pl.DataFrame  # columns prompt_id and suite, the first suite that uses the prompt
     n_prompts: int
 
     def groups(self) -> Iterator[tuple[str, pl.DataFrame]]:
-        """Yield the distinct rows of each suite, in prefix order, with its name or that of the only one."""
+        """Yield the name and the distinct token rows, in prefix order, of every suite in the scenario.
+
+        The name is that of the scenario if it has only one suite. Rows for hidden states are left out.
+        """
         rows = self.tokens.unique("token_id", keep="first", maintain_order=True).filter(pl.col("ask") != "state")
         rows = rows.join(self.suites, on="prompt_id", how="left", maintain_order="left")
         groups = rows.partition_by("suite", as_dict=True, maintain_order=True, include_key=False)
@@ -46,7 +49,7 @@ class Store(NamedTuple):
 
 
 def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[Store]:
-    """Build every scenario's prompts and yield their tokens."""
+    """Build and tokenise the prompts of all scenarios."""
     source = find_source(ModelConfig(model=arguments.model))
     for number, (name, words) in enumerate(SCENARIOS.items()):
         queries = ["--queries", arguments.queries] if arguments.queries else []

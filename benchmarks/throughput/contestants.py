@@ -66,7 +66,7 @@ def evaluator(job: Job) -> Score:
 
 
 def plain_vllm(job: Job) -> Score:
-    """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` of every choice."""
+    """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` per choice."""
     llm = start_vllm(job)
     from vllm import SamplingParams
 

@@ -100,7 +100,7 @@ def centroid_divergences(
     query_lse_T, anchor_lse_A = _normalizers(queries_TD, head_VD), _normalizers(anchors_AD, head_VD)
     is_undefined_A = anchor_lse_A.isnan()
     negentropy_C, mean_head_CD = _centroids(
-        # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids where its weight is 0.
+        # Zeros replace an anchor without a distribution, so that its NaN does not reach centroids that do not use it.
         anchors_AD.masked_fill(is_undefined_A[:, None], 0),
         anchor_lse_A.masked_fill(is_undefined_A, 0),
         weights_CA.float(),
