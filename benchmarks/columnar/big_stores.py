@@ -109,7 +109,7 @@ def whole_run(folder: Path, n_prompts: int) -> tuple[int, float, float]:
 
 
 def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str, object]]:
-    """Return the rows for a smaller and a larger number of prompts; the second row states the growth in bytes a prompt."""
+    """Return the rows for a smaller and a larger number of prompts; the second has the growth in bytes per prompt."""
     (n_before, _, mib_before), (n, _, mib) = measured
     rows = [_row(f"{each:,} prompts, fake engine", name, each, "prompts", s, peak) for each, s, peak in measured]
     rows[-1]["bytes_a_prompt"] = round((mib - mib_before) * 2**20 / (n - n_before))

@@ -128,7 +128,7 @@ def accuracy_slope(lost: float) -> Simulate:
 
 
 def calibration_slope(shift: float) -> Simulate:
-    """Simulate the slope of the calibration error over noise rates; confidence is too high by `shift` times the rate."""
+    """Simulate the slope of the calibration error over noise rates; confidence exceeds accuracy by `shift` * rate."""
     weights = np.array(slope_weights((1 - RATES).tolist()))
 
     def simulate(rng: np.random.Generator, n: int, n_runs: int) -> Coverage:

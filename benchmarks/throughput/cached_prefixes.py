@@ -1,4 +1,4 @@
-"""Score with transformers in batches that compute keys and values of shared demonstrations once, as a good script does."""
+"""Score with transformers in batches that compute keys and values of shared demonstrations only once."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

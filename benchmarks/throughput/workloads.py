@@ -154,7 +154,7 @@ def requests(job: Job) -> pl.DataFrame:
 
 
 def evaluator(*words: str) -> None:
-    """Run a command of this project in a separate process. Raises SystemExit, with the end of its output, on failure."""
+    """Run a command of this project in a separate process. Raises SystemExit, with the end of stderr, on failure."""
     done = subprocess.run(
         [sys.executable, "-m", "evaluator", *words], cwd=ROOT, check=False, capture_output=True, text=True
     )

@@ -147,7 +147,7 @@ def is_table(path: Path) -> bool:
 
 
 def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table with this stem in a folder, or None; among several, the table whose suffix is first in SUFFIXES."""
+    """Return the table with this stem in a folder, or None; among several, the one whose suffix is first in SUFFIXES."""
     found = (path for path in folder.glob("*") if table_stem(path) == stem and is_table(path))
     return min(found, key=lambda path: (SUFFIXES.index(ending(path)), path.name), default=None)
 

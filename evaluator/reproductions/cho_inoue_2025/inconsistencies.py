@@ -97,7 +97,7 @@ def _in_units(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
 
 
 def _cause(cell: Mapping[str, Any], cells: pl.DataFrame, appendix: pl.DataFrame) -> str:
-    """Return why a printed cell differs: digits cut, another unit, the value of another column or row, or UNEXPLAINED."""
+    """Return why a printed cell differs: cut digits, another unit, a value of another column or row, or UNEXPLAINED."""
     printed: float = abs(cell["value"])
     decimals, factor = cell["decimals"], cell["unit_factor"]
     units: float = 10.0**decimals

@@ -256,7 +256,11 @@ def _notes(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
 
 
 def _unexplained(cell: Mapping[str, Any], tried: pl.DataFrame) -> Iterator[str]:
-    """Yield the notes on a cell that differs: its counts, the rules that give it, and the sizes that fit the p-values."""
+    """Yield the notes on a cell that differs: its counts, rules that give it, and numbers of queries that fit p-values.
+
+    Args:
+        cell, tried: as for _notes.
+    """
     if cell["column"].startswith("r "):
         n, ours, printed = cell["n"], *(round(cell[name] * cell["n"]) for name in ("recomputed", "published"))
         yield f"{ours} of {n} cases; the printed share comes closest to {printed} of {n}."
@@ -463,7 +467,7 @@ def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
 
 
 def _size_rules(results: data.PublishedResults) -> Iterator[Row]:
-    """Yield the comparisons of table 9 with the numbers of queries of runs, and the counts of p-values that fit them."""
+    """Yield the comparisons of table 9 with numbers of queries of runs, and the counts of p-values that fit them."""
     by_dataset = results.runs.filter(pl.col("model") != data.GPT3).partition_by("dataset", as_dict=True)
     for (dataset,), runs in by_dataset.items():
         if ("9", dataset) not in PRINTED_NUMBERS:

@@ -208,7 +208,7 @@ def _experiments(tables: Tables) -> Iterator[Block]:
 
 
 def _moon(row: dict[str, Any]) -> Markup:
-    """Return the mark (POSITION_MARKS) of the verdict on an experiment, with the mark under sound rules if different."""
+    """Return the mark (POSITION_MARKS) of the verdict on an experiment, and the mark under sound rules if different."""
     tip = (
         f"{row['model']}, {row['dataset']}, {row['shots']}-shot: {row['accuracy']:.3f}; released "
         f"{row['released_max_random']:.3f}, sound {row['sound_max_random']:.3f}"
