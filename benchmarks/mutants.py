@@ -294,7 +294,7 @@ def importers_of(tree: Path) -> dict[str, set[str]]:
 
 
 def related_files(path: str, importers: dict[str, set[str]], tree: Path) -> list[str]:
-    """Return at most MAX_FILES test files of a module: its mirror in tests/, then files that import it most directly."""
+    """Return at most MAX_FILES test files of a module: its mirror, then files with the most direct imports."""
     mirror = Path("tests", *Path(path).parts[1:-1], f"test_{Path(path).stem}.py")
     tests, seen, level = [str(mirror)] if (tree / mirror).exists() else [], {path}, {path}
     while level and len(tests) < MAX_FILES:

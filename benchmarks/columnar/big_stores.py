@@ -117,7 +117,7 @@ def _grown(name: str, measured: list[tuple[int, float, float]]) -> list[dict[str
 
 
 def asked(path: Path, n_prompts: int) -> list[str]:
-    """Write a table, and return the arguments of a command with n_prompts prompts, of which a query has two."""
+    """Write a table, and return the arguments of a command with n_prompts prompts, two per query."""
     write_texts(path, n_prompts // 2 + 10)  # 10 more rows, because drawing demonstrations by label rounds up
     return ["classify", "--data", str(path), *COLUMNS, "--queries", str(n_prompts // 2)]
 

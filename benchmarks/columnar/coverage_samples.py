@@ -216,6 +216,7 @@ def divergence(n_labels: int, tilt: float) -> Simulate:
         probs, gold = draw(rng, (400_000,))
         truth = float(stats.entropy(probs.mean(axis=0), gold.mean(axis=0))) if tilt else 0.0
         probs, gold = draw(rng, (n_runs, n))
+        # Divergence of every run, and its jackknife values without one query; runs with an absent label are left out.
         with np.errstate(divide="ignore"):
             value = stats.entropy(probs.mean(axis=1), gold.mean(axis=1), axis=1)
             others = [(each.sum(axis=1, keepdims=True) - each) / (n - 1) for each in (probs, gold)]

@@ -29,7 +29,7 @@ class Model(NamedTuple):
     """The probabilities that a model reports, with their frequencies and accuracies."""
 
     name: str
-    probability: Floats  # [values], ascending or descending
+    probability: Floats  # [values], the probabilities that the model can report
     share: Floats  # [values], frequency of every probability
     accuracy: Floats  # [values], accuracy of answers with every probability
     group_size: int = 1  # mean size of groups of rows; sizes are geometric
@@ -120,10 +120,11 @@ def fixed_start(scores: Floats, wrong: Bools, limit: float) -> float | None:
 
 
 def simulate(model: Model, target: float, n: int, n_runs: int) -> dict[str, object]:
-    """Simulate n_runs samples of n rows; return a row of results.
+    """Simulate n_runs samples of n rows; return one row of results.
 
-    Its shares of runs are broken promises, named thresholds, and intervals that miss the true accuracy; its mean shares
-    of rows are those that are used (0 without a threshold), by this project and by fixed_start.
+    The row has the shares of runs with a broken promise, with a threshold, and with an interval that misses the true
+    accuracy. It also has the mean share of rows that are used (0 without a threshold), by this project and by
+    fixed_start, and the largest share that is possible.
     """
     rng = np.random.default_rng(n)
     broken, used, plain, named, outside, below = 0, 0.0, 0.0, 0, 0, 0

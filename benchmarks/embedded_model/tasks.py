@@ -24,8 +24,8 @@ from evaluator.models.embedded.llama import BOS_ID, EOS_ID
 from evaluator.templates.template import MetaTemplate
 
 TOKEN_DROPOUTS = (0.0, 0.0, 0.1, 0.2)
-"""Shares of tokens that are dropped from a text, of which a sequence draws one, because small datasets are repeated
-many times."""
+"""Shares of tokens that are dropped from a text; every sequence draws one of them. Small datasets are repeated many
+times, and dropout varies their texts."""
 OWN_TEMPLATE = 0.6
 """Share of sequences of one dataset that use the template of the dataset."""
 SHARES = {"natural": 0.50, "exchanged": 0.25, "symbolic": 0.12, "mixed": 0.13}

@@ -154,15 +154,17 @@ def _errors(tested: pl.DataFrame, run: str, n_tests: int) -> dict[str, object]:
 
 
 def power(chance: float, tries: int, rng: np.random.Generator) -> dict[str, object]:
-    """Measure the power of a test with n_needed queries: one skilled prompt among twelve tests of which eleven guess.
+    """Measure the power of a test with n_needed queries, in runs of twelve tests.
 
-    The prompt's accuracy is chance + 0.1.
+    One test is of a search in which one prompt has accuracy chance + 0.1; all other prompts guess.
     """
     n_tests, accuracy = 12, chance + 0.1
     n = queries_needed(accuracy, chance, tries, n_tests)
     assert n is not None
+    # Exact power of a single test at the corrected level: the counts that are significant, and their probability.
     counts = np.arange(n + 1)
     is_told = np.asarray(max_random_tail(counts, n, chance, tries)) <= TAIL_TO_TELL / n_tests
+    # Simulated power in whole runs, with Holm's correction: the skilled prompt may lose to a lucky guess.
     guesses = rng.binomial(n, chance, size=(RUNS, tries - 1)).max(axis=1, initial=0)
     best = np.maximum(guesses, rng.binomial(n, accuracy, size=RUNS))
     skilled = _judged(best, n, chance, tries).with_columns(run=np.arange(RUNS), is_skilled=True)

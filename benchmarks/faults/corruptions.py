@@ -48,7 +48,7 @@ class Target(NamedTuple):
 
 
 def corruption_trials(cases: Sequence[Undisturbed], n_cases: int, scratch: Path) -> Iterator[Trial]:
-    """Yield trials of all combinations of kind of file, damage and command, each combination in `n_cases` cases."""
+    """Yield trials of all combinations of kind of file, damage and command, in `n_cases` cases per combination."""
     targets = [_target(case, scratch / case.case.name) for case in cases]
     turns = count()
     for kind in FILE_KINDS:

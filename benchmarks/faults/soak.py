@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def family(rng: Random, n: int) -> list[ContinuationRequest]:
-    """Return n requests in prefix order; every context but the first begins with a part of another context.
+    """Return n requests in prefix order; all contexts except one begin with a part of another context.
 
     Continuations have 1 to 20 tokens.
     """

@@ -165,7 +165,7 @@ def read_split(name: HubName, texts: Sequence[str], label: str, *, columns_hint:
 
 @contextmanager
 def _reading(where: str) -> Iterator[None]:
-    """Name the split in errors about its files."""
+    """Add the name of the split to errors about its files."""
     try:
         yield
     except (DatasetError, pl.exceptions.PolarsError) as error:

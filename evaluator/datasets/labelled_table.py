@@ -69,7 +69,7 @@ class LabelledFile(Labelled):
 class TableText:
     """The content of a template file.
 
-    A part that is None is made from the column names, or is that of the StaICC dataset whose text the file changes.
+    A part that is None is made from the column names; for a StaICC dataset, the part of its default template is used.
     """
 
     instruction: str | None = None
@@ -407,7 +407,7 @@ def set_aside(
     for (gold,), rows in sorted(marked.partition_by("gold", as_dict=True).items()):
         if rows.height < 2:
             raise _single_row(examples, source, labels, gold)
-        unique = rows.filter("is_unique")["index"].to_list()
+        unique = rows.filter("is_unique")["index"].to_list()  # candidates: rows whose texts occur only once
         if not unique:
             raise DatasetError(
                 f"{source}: the texts of all {rows.height} rows with the label {labels[gold]!r} occur in several rows, "

@@ -52,7 +52,7 @@ class DatasetSource(NamedTuple):
 
 
 def load_datasets(names: Sequence[str], data: DataOptions, *, query_every_row: bool = False) -> Iterator[AnyDataset]:
-    """Load the datasets that dataset_sources returns, one after the other. Raises its errors and those of the loaders.
+    """Load the datasets that dataset_sources returns, one after the other. Raises its errors and the loaders' errors.
 
     Args:
         names, data: as for dataset_sources.

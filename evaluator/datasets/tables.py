@@ -91,9 +91,10 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def scan_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
-    """Scan columns of a Parquet file that is too large to be read at once. Raises DatasetError for a missing column.
+    """Scan columns of a Parquet file that is too large to be read at once.
 
-    The schema is checked and the rows are not, so this is only for files from a known source.
+    The schema is checked and the rows are not, so this is only for files from a known source. Raises DatasetError if
+    the file cannot be opened or lacks a column.
     """
     require_columns(column_names(path), columns, str(path), "")
     return scan_parquet(path).select(columns)
@@ -147,7 +148,7 @@ def is_table(path: Path) -> bool:
 
 
 def table_in(folder: Path, stem: str) -> Path | None:
-    """Return the table with this stem in a folder, or None; among several, the one whose suffix is first in SUFFIXES."""
+    """Return the table with this stem in a folder, or None; of several, the table whose suffix is first in SUFFIXES."""
     found = (path for path in folder.glob("*") if table_stem(path) == stem and is_table(path))
     return min(found, key=lambda path: (SUFFIXES.index(ending(path)), path.name), default=None)
 

@@ -157,6 +157,7 @@ def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
     of_main = _in_units(main, appendix).with_columns(is_new=pl.col("appendix").is_null())
     of_appendix = appendix.with_columns(decimals=pl.lit(APPENDIX_DECIMALS, pl.Int64), is_new=pl.lit(True))
     cells = pl.concat([of_appendix.select(columns), of_main.select(columns)]).drop_nulls("value")
+    # Standard deviation of a table row, in units of the last printed digit.
     deviation = pl.col("value").std().over(ROW) * pl.lit(10.0).pow(pl.col("decimals"))
     cells = cells.with_columns(
         chance=(1 / (2 * math.sqrt(math.pi) * deviation)).clip(upper_bound=1),
@@ -165,8 +166,10 @@ def _equal_pairs(main: pl.DataFrame, appendix: pl.DataFrame) -> pl.DataFrame:
         block=pl.when(pl.col("table") == 2).then(pl.lit("")).otherwise(pl.col("method").fill_null("")),
         name=ROW_NAME,
     )
+    # Pairs of equal values in a row; `place` is the number of the column, so that a pair occurs once.
     pairs = cells.join(cells, on=[*ROW, "value"], suffix="_b", nulls_equal=True)
     pairs = pairs.filter(pl.col("place") < pl.col("place_b"), pl.col("is_new") | pl.col("is_new_b"))
+    # Number of rows of the method, for this pair of models, in which an equal value is unlikely by chance.
     n_telling = (pl.col("chance") < 0.01).sum().over(BLOCK)
     told = pairs.with_columns(is_block=n_telling > 1, is_neighbour=pl.col("place_b") == pl.col("place") + 1)
     return told.sort(*ROW, "place", "place_b")

@@ -66,7 +66,10 @@ class Task:
         return min(self.n_rows, MAX_SAMPLE)
 
     def stated_n(self, shots: int) -> int:
-        """Return the number of examples in the authors' baselines: MAX_SAMPLE, or all rows except demonstrations."""
+        """Return the number of examples in the authors' baselines.
+
+        MAX_SAMPLE, or in a task with fewer rows all rows except demonstrations.
+        """
         return self.n_rows - shots if self.n_rows < MAX_SAMPLE else MAX_SAMPLE
 
     def stated_tries(self, shots: int) -> int:

@@ -269,7 +269,7 @@ def recompute(released: data.PublishedData) -> Stage[Published]:
     once = verdicts.filter(rules=SOUND.name).join(repeated, on=EXPERIMENT, how="anti", maintain_order="left")
     totals = pl.concat([verdict_totals(verdicts), verdict_totals(once.with_columns(rules=pl.lit(ONCE)))])
     predicted = held_out.held_out_table(authors, seeded, sound)
-    # The examples of a task are those of the first experiment with this task.
+    # Use the examples of the first experiment with a task as the examples of the task.
     first = experiments.unique("dataset", keep="first", maintain_order=True).select("dataset", data.experiment_name())
     examples = first.join(chances, on="experiment", maintain_order="left")
     tables = {
