@@ -173,7 +173,7 @@ def test_the_labels_of_ones_own_data_are_asked_in_turn_which_the_page_says(tmp_p
     for prompt, gold in asked.join(prompts, on="prompt_id").select("prompt", "gold").iter_rows():
         assert prompt.count("label: ") == 2
         assert f"label: {['yes', 'no'][gold]}\n" in prompt  # always the other label
-    assert (tmp_path / "out" / "report.html").read_text().count("only points after whole turns compare") == 1
+    assert (tmp_path / "out" / "report.html").read_text().count("compare only points after whole turns") == 1
 
 
 def test_both_suites_in_one_run_share_prompts_and_give_the_same_curve(finished, tmp_path):
