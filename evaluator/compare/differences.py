@@ -152,9 +152,8 @@ def paired_differences(estimated: pl.DataFrame) -> pl.DataFrame:
 def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
     """Test for every difference of accuracy whether a is not worse than b by a margin, and whether both are equivalent.
 
-    Tests use the adjusted estimate (statistics.paired.adjusted_estimate), so that pairs that all agree do not count as
-    certainty; over queries and sets as crossed factors they use the plain estimate. Both p-values are corrected by
-    Holm's procedure over the same families as in paired_differences.
+    Tests use the adjusted estimate (statistics.paired), so that pairs that all agree do not count as certainty, or over
+    queries and sets as crossed factors the plain one. Holm's correction is over the families of paired_differences.
 
     Args:
         estimated: as returned by estimated_differences.

@@ -55,8 +55,7 @@ def published_file(name: str, path: Path) -> LabelledFile:
 def hub_file(name: str) -> LabelledFile:
     """Download a published dataset, unless it is in the hub's cache, and return its reader.
 
-    Raises DatasetError if the hub does not have the dataset, cannot be reached or denies access, and for a table with
-    unexpected columns or labels.
+    Raises DatasetError if the hub lacks the dataset or cannot be reached, and for unexpected columns or labels.
     """
     table = PUBLISHED_TABLES[name]
     source = table.release

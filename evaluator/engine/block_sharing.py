@@ -95,8 +95,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if n_missing > 0:
             self._release([*self._kept][:n_missing])
         max_shared = _params(request).get(MAX_SHARED_TOKENS, request.num_tokens)
-        # The last token is always computed: its output is what the request is for.
-        sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens
+        sharable = min(max_shared, request.num_tokens - 1) - num_computed_tokens  # the last token is always computed
         place = num_computed_tokens // self._block_tokens
         # One token less than a block: the step then computes at least one token of the block it copies to, and so
         # indexes that block anew. A block that is copied to in full would keep the entry of its earlier tokens.

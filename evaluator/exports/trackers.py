@@ -132,10 +132,7 @@ def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
 
 
 def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
-    """Write a run of MLflow to MLFLOW_TRACKING_URI if it is set, else to a SQLite database and files in the folder.
-
-    Returns the path of the database, or the folder if MLFLOW_TRACKING_URI is set.
-    """
+    """Write a run to MLFLOW_TRACKING_URI, returning the folder, or else to a SQLite database, returning its path."""
     from mlflow.entities import Metric, Param  # imported here, because the package is an extra
     from mlflow.tracking import MlflowClient
 

@@ -184,26 +184,11 @@ def _dataset(
 ) -> ImportedDataset:
     """Return the dataset of the answers to a question in one part.
 
-    Answers with the same set of options get the same order of options: the order of the question in the first of these
-    rows if it is known, else the order of its answer. A refused or missing answer becomes a wrong answer: probability 1
-    for an option that is not the true one.
-
     Args:
         rows: answers with the same number of options; refused and missing answers in the part WITH_REFUSALS only.
         notes: notes for the record.
     """
-    orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
-    # A refused question of a scale, or with unknown options, gets the options of the first answer.
-    like = next((row.answer for row in rows if row.answer), None)
-    for row in rows:
-        read = row.answer or row.asked
-        if like and not row.answer and (like.kind == "score" or len(read.options) != len(like.options)):
-            read = like
-        is_known = read.kind != "score" and {*row.asked.options} == {*read.options}
-        order = orders.setdefault(frozenset(read.options), row.asked.options if is_known else read.options)
-        shares = read.probabilities if row.answer else [1 / len(order)] * len(order)
-        of_option = dict(zip(read.options, shares, strict=True))
-        answers.append(read._replace(options=order, probabilities=tuple(of_option[option] for option in order)))
+    answers = _in_one_order(rows)
     probabilities, names = [answer.probabilities for answer in answers], _names(answers)
     reported = reported_probabilities(
         probabilities,
@@ -215,10 +200,9 @@ def _dataset(
         golds = [_gold(row, TypedAnswer(options, ())) for row, options in zip(rows, names, strict=True)]
     except DatasetError:
         golds = [*map(_gold, rows, answers)]
-    # A refusal is certain of the option after the true one; other rows add the log of their label mass.
     log_likelihoods = np.array(reported.log_likelihoods)
     for place, (row, (gold, _)) in enumerate(zip(rows, golds, strict=True)):
-        if row.answer is None:
+        if row.answer is None:  # a wrong answer: probability 1 for the option after the true one
             log_likelihoods[place] = -math.inf
             log_likelihoods[place, ((gold or 0) + 1) % len(names[place])] = 0.0
         elif numbers == "log-likelihoods":
@@ -232,6 +216,27 @@ def _dataset(
     return ImportedDataset(
         name, numbers, frame, path.name, reported.floor if part == IMPORTED else None, about, part, kind
     )
+
+
+def _in_one_order(rows: Sequence[Answered]) -> list[TypedAnswer]:
+    """Return the answers, with one order of options for all answers that have the same set of options.
+
+    It is the order of the question in the first of these rows if it is known, else the order of its answer. A refused
+    or missing answer has equal probabilities.
+    """
+    orders, answers = dict[frozenset[str], tuple[str, ...]](), list[TypedAnswer]()
+    # A refused question of a scale, or with unknown options, gets the options of the first answer.
+    like = next((row.answer for row in rows if row.answer), None)
+    for row in rows:
+        read = row.answer or row.asked
+        if like and not row.answer and (like.kind == "score" or len(read.options) != len(like.options)):
+            read = like
+        is_known = read.kind != "score" and {*row.asked.options} == {*read.options}
+        order = orders.setdefault(frozenset(read.options), row.asked.options if is_known else read.options)
+        shares = read.probabilities if row.answer else [1 / len(order)] * len(order)
+        of_option = dict(zip(read.options, shares, strict=True))
+        answers.append(read._replace(options=order, probabilities=tuple(of_option[option] for option in order)))
+    return answers
 
 
 def _names(answers: Sequence[TypedAnswer]) -> list[tuple[str, ...]]:

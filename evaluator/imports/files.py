@@ -238,8 +238,7 @@ def _label_indices(columns: Mapping[str, Sequence[_Row]], labels: Sequence[str])
     are read as names if possible, else all as indices; if neither is possible, each column by itself.
 
     Args:
-        columns: column -> rows to read.
-        labels: label names in order.
+        columns, labels: column -> rows to read, and label names in order.
 
     Raises DatasetError for a column that is neither all names nor all indices.
     """

@@ -249,9 +249,8 @@ def queries_table(
     """Yield schemas.QUERIES, sorted by its key, in frames of up to ROWS_JOINED rows: every prompt with predictions.
 
     Args:
-        scored: scored requests of the run.
+        scored, predictions: scored requests of the run, and schemas.PREDICTIONS.
         texts: query_texts of all stores of the run; a prompt_id may occur in several stores.
-        predictions: schemas.PREDICTIONS.
         folder: folder for a temporary file.
     """
     columns = [*schemas.QUERIES_KEY, "n_wrong_labels", "gold", "label_names"]

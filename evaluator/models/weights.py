@@ -366,7 +366,6 @@ def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor
     if not of_base:
         return
     kinds = {_any_layer(module) for module in of_base}
-    # No module of the adapter occurs in any layer of the base.
     is_foreign = kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes)
     for module, (_, n_in, n_out) in shapes.items():
         there = of_base.get(_in_layers(module))

@@ -90,8 +90,7 @@ def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) 
     """Return dataset -> its distinct label spaces, the most frequent first.
 
     Args:
-        kinds: result of prompt_kinds for the store and tokens.
-        store, tokens: sources of the texts and tokens of labels.
+        kinds, store, tokens: result of prompt_kinds for a store and tokens, which have the texts and tokens of labels.
     """
     # A single continuation is not a label space. `number` names one prompt that has the label space.
     found = kinds.lazy().filter("is_of_labels", pl.col("n_continuations") > 1).select("dataset", "number", "n_prompts")

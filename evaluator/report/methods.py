@@ -103,8 +103,7 @@ def difference_column(title: str, of: str, between: Callable[[Row], str] | None 
     """Return a table column of paired differences with interval and p-values, shaded by the sign of the difference.
 
     Args:
-        title: title of the column.
-        of: column of the frame, whose structs have the fields of compare.schema.DIFFERENCES.
+        title, of: title, and column of the frame, whose structs have the fields of compare.schema.DIFFERENCES.
         between: returns a text with the names of both sides of a difference, for the tooltip; None: no names.
     """
 

@@ -102,9 +102,8 @@ def context_text(tokens: int | None) -> str:
 def token_counts(run: MeasuredRecord) -> pl.DataFrame:
     """Return the token counts of a run, from the tokens of all requests to the fewest that must be computed.
 
-    Returns:
-        name, meaning, tokens, times_floor (tokens divided by the floor) and share (tokens divided by the largest
-        count). Counts that are unknown have no row.
+    Returns name, meaning, tokens, times_floor (tokens divided by the floor) and share (tokens divided by the largest
+    count). Counts that are unknown have no row.
     """
     tokens, scores = run.tokens, run.scores
     block = tokens.block_tokens

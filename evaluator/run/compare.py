@@ -56,14 +56,7 @@ def compare(
 
     Raises ConfigError or StoreError for runs that cannot be compared, before anything is written.
     """
-    if margin is not None and not 0 < margin < 1:
-        raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
-    if (held := read_run_if_intact(out)) and held.measures:
-        raise ConfigError(f"{out} holds a finished run, whose tables this would write over. Choose another --out.")
-    every = folders if base is None else [*folders, base]
-    if base and len({folder.resolve() for folder in every}) < len(every):
-        raise ConfigError("A run is named twice, or is the base --against. Name each once.")
-    runs = read_runs(every, of_one_model=base is not None)
+    runs = _read_checked(folders, out, margin, base)
     common = [name for name in runs[0].record.prompts.suites if all(name in run.record.prompts.suites for run in runs)]
     suite_comparisons = [added for family in families_of(common) if (added := family.comparison(runs)) is not None]
     shared = shared_by(runs)
@@ -105,6 +98,18 @@ def compare(
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
+
+
+def _read_checked(folders: Sequence[Path], out: Path, margin: float | None, base: Path | None) -> list[ComparedRun]:
+    """Read the runs of a comparison, with the base at the end, and check the other arguments of `compare`."""
+    if margin is not None and not 0 < margin < 1:
+        raise ConfigError(f"--margin must be above 0 and below 1, got {margin}.")
+    if (held := read_run_if_intact(out)) and held.measures:
+        raise ConfigError(f"{out} holds a finished run, whose tables this would write over. Choose another --out.")
+    every = folders if base is None else [*folders, base]
+    if base and len({folder.resolve() for folder in every}) < len(every):
+        raise ConfigError("A run is named twice, or is the base --against. Name each once.")
+    return read_runs(every, of_one_model=base is not None)
 
 
 def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:

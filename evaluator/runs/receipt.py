@@ -250,8 +250,7 @@ def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
     joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
-    # The drift is the largest difference over continuations, of their sums and of their last tokens.
-    scored = ("label_log_likelihoods", "last_token_log_probs")
+    scored = ("label_log_likelihoods", "last_token_log_probs")  # the drift is the largest difference of either
     differences = (pl.col(f"{column}_again") - pl.col(column) for column in scored)
     largest = [difference.list.eval(pl.element().abs()).list.max() for difference in differences]
     has_choice = (pl.col("ask") == "labels") & (labels.list.len() > 1)

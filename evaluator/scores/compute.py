@@ -88,9 +88,8 @@ def _score_shard(
     loaded: Engine, replica: int, name: str, tokens: TokenRows, adapter: Adapter | None, kept: Kept
 ) -> Iterator[ShardUpdate]:
     engine, rows = adapted(loaded, adapter), tokens.frame()
-    # Resume from saved answers only if they are of the same rows, and request the others.
     requests, identity = engine_requests(rows), list_fingerprint([rows["token_id"]])
-    kept = kept if kept.get("rows") == identity else {}
+    kept = kept if kept.get("rows") == identity else {}  # resume only from saved answers to the same rows
     meter = _Meter(engine, replica, name, kept)
     answers: dict[int, list[list[float]]] = dict(kept.get("answers", ()))
     left = [index for index in range(len(requests)) if index not in answers]

@@ -66,14 +66,11 @@ class RankCorrelation(NamedTuple):
 
 
 def rank_correlation(x: Floats, y: Floats) -> RankCorrelation:
-    """Compute Spearman's rho of x and y, ties at their average rank, and its two-sided p-value.
+    """Compute Spearman's rho of x and y, [n] without NaN, ties at their average rank, and its two-sided p-value.
 
     Up to MAX_PERMUTED points the p-value is twice the smaller tail of the permutation test over all orders. With more
     points it is the t approximation; for three points in ascending or descending order, two of the six possible orders,
     that would give p = 0.
-
-    Args:
-        x, y: shape [n], no NaN.
 
     Source: Spearman 1904; Cho & Inoue 2025 (StaICC), figure 8.
     """

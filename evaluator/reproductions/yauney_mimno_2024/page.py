@@ -400,8 +400,7 @@ def histogram_panel(histogram: pl.DataFrame, column: str, colour: str, mark_at: 
     Args:
         histogram: as accuracy_histogram returns; all its panels have the same axis.
         column: column of shares to draw.
-        colour: colour of bars and line.
-        mark_at: accuracy of the line.
+        colour, mark_at: colour of bars and line, and accuracy of the line.
     """
     likely = histogram.filter(pl.max_horizontal(pl.exclude("accuracy")) > 1e-4)["accuracy"].to_numpy()
     step = float(histogram["accuracy"][1] - histogram["accuracy"][0])

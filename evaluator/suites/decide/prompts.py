@@ -95,8 +95,7 @@ class Variation(NamedTuple):
 def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     """Build the requests and side tables of a question: for each row in each form, and in each variation of VARIED.
 
-    Raises ConfigError for more queries than rows; DatasetError for too few demonstrations, or more options than a form
-    has.
+    Raises ConfigError for more queries than rows, DatasetError for too few demonstrations or too many options.
     """
     options = config.options_of(DecideOptions)
     for form in options.forms:
@@ -133,8 +132,7 @@ def _inputs(dataset: DecisionDataset, queries: pl.DataFrame, group_column: str |
 def demonstration_sets(dataset: DecisionDataset, options: DecideOptions) -> list[DecisionDataset]:
     """Return a copy of the dataset for each demonstration set, with its demonstrations and the remaining queries.
 
-    Demonstrations are drawn from the training rows. Without training rows they are drawn from all rows; then the rows
-    of all sets, and rows with equal inputs, are no queries.
+    Without training rows, demonstrations are other rows; these, and rows with the same inputs, are then no queries.
 
     Raises DatasetError for too few rows with a gold option, or if no row is left as a query.
     """

@@ -246,12 +246,10 @@ def read_annotations(paths: Sequence[Path]) -> pl.DataFrame:
     - `entropy` = -sum c/N log2 c/N, in bits;
     - `foreign_pvi`, the PVI in the file.
 
-    Rows that are equal but for white space are kept once.
+    Rows that are equal but for white space are kept once. Returns `text`, `annotations` (column of the file; for
+    FOREIGN the stem of the file's name), `measure` and `value`.
 
-    Returns `text`, `annotations` (column of the file; for FOREIGN the stem of the file's name), `measure` and `value`.
-
-    Raises:
-        DatasetError: a file that cannot be read or lacks columns, or a text with different annotations.
+    Raises DatasetError for a file that cannot be read or lacks columns, and a text with different annotations.
     """
     is_new = pl.struct(MATCHED, "annotations", "measure", "value").is_first_distinct()
     measured = pl.concat(_annotated(path) for path in paths).filter(is_new)

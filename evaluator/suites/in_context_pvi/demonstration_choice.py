@@ -350,11 +350,7 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
 
 
 def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield a record for each source of demonstrations, for one dataset and number of shots; without baselines.
-
-    Args:
-        rows: schema.PVI of the dataset and number of shots.
-    """
+    """Yield a record, without baselines, for each source of demonstrations in schema.PVI of a dataset and shots."""
     right, bits = (_values_by_set(rows, value) for value in ("correct", "pvi_bits"))
     (reference,) = right.keys() - {*schema.PVI_ORDERS}  # the source of the suite's sets
     # The queries with a prediction after all sets of all sources, as in the tables of `right`.

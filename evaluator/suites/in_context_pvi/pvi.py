@@ -275,11 +275,9 @@ def gain_nats(given_input: pl.Expr, given_null: pl.Expr) -> pl.Expr:
 def _pvi_of_part(
     scored: ScoredRequests, demonstrations: str, parts: tuple[str, str], definition: PviDefinition, seed: int
 ) -> pl.LazyFrame:
-    """Compute the PVI of the queries of a part.
+    """Compute the PVI of the queries of the first of two parts; the second has their null prompts.
 
-    Args:
-        demonstrations: value of the column, a PviSource or PviOrder.
-        parts: part with the queries, and part with their null prompts.
+    `demonstrations` is the value of the column, a PviSource or PviOrder.
     """
     inputs, nulls = (_log_likelihoods(scored, part, definition) for part in parts)
     # One row for each null prompt and label, so that queries can be joined by their gold labels.
