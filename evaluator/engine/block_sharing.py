@@ -239,7 +239,7 @@ def _params(request: Any) -> dict[str, Any]:
 
 
 def _prefix(request: Any, place: int) -> _Prefix:
-    """Return what the keys and values of a block depend on besides its tokens: the tokens before it, and the adapter.
+    """Return the tokens before a block, and the adapter: its keys and values depend on both besides its own tokens.
 
     Args:
         request: request of vLLM.

@@ -332,7 +332,7 @@ def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -
 
 
 def _votes(rows: pl.DataFrame) -> pl.Series:
-    """Return how often each label occurs among the nearest training prompts, List[f64] in label-space order.
+    """Count the labels of the nearest training prompts: List[f64] in label-space order.
 
     Args:
         rows: queries of one dataset, with `distances`, and `gold`, the labels of all training prompts.

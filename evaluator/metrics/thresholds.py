@@ -208,7 +208,7 @@ def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: floa
 
 
 def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataFrame, str]:
-    """Return what a measure at a threshold is computed from.
+    """Return the rows and the column from which a measure at a threshold is computed.
 
     Returns:
         All rows with the column `used`; the rows in the denominator of the measure; and the boolean column whose mean
