@@ -259,7 +259,6 @@ class ScoresRecord:
     elapsed_s: float
     replicas: int = 1  # number of replicas, busy or idle, that the shard sizes were chosen for
     throughput: ThroughputRecord = ThroughputRecord()
-    kernels: dict[str, str] = field(default_factory=dict)  # kernel -> implementation used
     costs: list[str] = field(default_factory=list)  # lines about the cost of a service's answers
     files: dict[str, str] = field(default_factory=dict)  # path of every file of scores below scores/ -> SHA-256
 

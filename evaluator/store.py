@@ -23,7 +23,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,7 +102,7 @@ def write_shard(path: Path, frame: pl.DataFrame) -> str:
     # Copy the rows into a plain Arrow layout: in the frame's own layout, the bytes of null values and the unused texts
     # in buffers of lists and string views depend on how the frame was built.
     table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-    table = table.take(pa.array(np.arange(frame.height)))
+    table = table.take(pl.int_range(frame.height, eager=True).to_arrow())
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     content = pa.BufferOutputStream()
     with pa.ipc.new_file(content, table.schema, options=options) as writer:

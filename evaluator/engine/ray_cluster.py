@@ -273,7 +273,7 @@ def use_cores_and_ports(settings: ReplicaSettings) -> None:
     """Restrict this process to its cores and its range of ports; to be called before other libraries are imported."""
     if settings.cores:
         os.sched_setaffinity(0, settings.cores)
-        for library in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"):
+        for library in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
             os.environ[library] = str(len(settings.cores))
     ranges = (_LAST_PORT - _FIRST_PORT) // PORTS
     os.environ["VLLM_PORT"] = str(_FIRST_PORT + (8 * settings.ports_of + settings.place) % ranges * PORTS)

@@ -9,9 +9,8 @@ from functools import partial
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from evaluator.arrays import Ints
+from evaluator.arrays import Ints, arrow_lists
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, own_demonstrations, sample_demonstrations
@@ -56,8 +55,7 @@ def prompt_spans(opening: str, demonstrations: pl.DataFrame, rows: Ints, queries
     starts = ends - sizes
     flat = {"start": starts, "label": starts + in_example, "end": ends}
     structs = pl.DataFrame({name: values.ravel() for name, values in flat.items()}).to_struct().cast(_SPAN).to_arrow()
-    offsets = np.arange(len(rows) + 1, dtype=np.int32) * sizes.shape[1]
-    return pl.Series("spans", pa.ListArray.from_arrays(offsets, structs), dtype=PROMPTS["spans"])
+    return pl.Series("spans", arrow_lists(structs, [sizes.shape[1]] * len(rows)), dtype=PROMPTS["spans"])
 
 
 def with_query_span(shown: pl.Expr, before: pl.Expr, asked: pl.Expr, prompt: pl.Expr) -> pl.Expr:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import BaselineError
@@ -147,6 +146,8 @@ def poisson_binomial_log_pmf(chances: Chances, first: int = 0, last: int | None 
 
 def _tilt(log_odds: Floats, count: Ints, mean: float) -> float:
     """Return the theta at which the tilted chances add up to `mean`."""
+    from scipy.optimize import brentq  # here, because importing it takes as long as a small run
+
     # At the ends of this interval all tilted chances are 0 or 1 in floating point.
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
     excess = lambda theta: count @ np.exp(-np.logaddexp(0, -log_odds - theta)) - mean  # noqa: E731

@@ -84,7 +84,6 @@ def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
             **({"Scored by earlier runs": _count(scores.reused_prompts)} if scores.reused_prompts else {}),
             "Throughput": f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None,
             **({"Arithmetic rate": arithmetic} if arithmetic else {}),
-            **{f"Kernel {name}": implementation for name, implementation in sorted(scores.kernels.items())},
         },
         "Time": {
             title: f"{run.elapsed_s[stage]:,.1f} s" if stage in run.elapsed_s else None

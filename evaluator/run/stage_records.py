@@ -51,7 +51,6 @@ from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
 from evaluator.suites import SUITES, methods_of
 from evaluator.suites.base import Described
-from evaluator_kernels import implementations
 
 
 def prompts_record(built: Built, described: Described | None = None) -> PromptsRecord:
@@ -199,7 +198,6 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         elapsed_s=rates.elapsed_s,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
-        kernels=implementations(),
         files={name: sha256 for each in scored.stores for name, sha256 in each.scores.files().items()},
     )
 

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Floats, arrow_lists
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.errors import ScoreError, StoreError
@@ -175,10 +174,9 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     # A request has the continuations of several rows: split the answers into one list for each row again.
     n_of_row, answered = tokens["continuations"].list.len(), list(chain.from_iterable(answers))
     assert len(answered) == n_of_row.sum(), "engines answer every continuation"
-    ends = pa.array([0, *n_of_row.cum_sum()], pa.int64())
     sums, counts = (
-        pa.LargeListArray.from_arrays(ends, pa.array(map(measure, answered), kind))
-        for measure, kind in ((sum, pa.float64()), (len, pa.int32()))
+        arrow_lists(pl.Series([*map(measure, answered)], dtype=kind).to_arrow(), n_of_row)
+        for measure, kind in ((sum, pl.Float64), (len, pl.Int32))
     )
     columns = {"token_id": tokens["token_id"], "log_likelihoods": pl.Series(sums), "token_counts": pl.Series(counts)}
     frame = pl.DataFrame(columns, schema=TOKEN_SCORES)

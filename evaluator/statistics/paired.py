@@ -5,12 +5,12 @@ corrects the p-values of any tests for their number.
 """
 
 import math
+from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.optimize import brentq
 from scipy.special import bdtr, bdtrik, nctdtrinc, ndtri, stdtr, stdtrit
 
 from evaluator.arrays import Floats, Ints
@@ -260,18 +260,16 @@ def detectable_in_advance(n_queries: int, share_that_differs: float, n_tests: in
 def _detectable_by_mcnemar(n: int, share: float, level: float) -> float:
     """Return the smallest difference that McNemar's exact test detects with probability POWER.
 
-    If a difference of `share` is not detected, larger differences are tried, in which all differing pairs have one
-    sign. 1 where no difference is detected.
+    Differences are multiples of 1e-6, and power grows with the difference. Where the difference exceeds `share`, all
+    pairs that differ have one sign. 1 where no difference is detected.
     """
 
-    def lacking(difference: float) -> float:
-        return POWER - mcnemar_power(n, max(share, difference), difference, level)
+    def is_detected(millionths: int) -> bool:
+        difference = millionths / 1_000_000
+        return mcnemar_power(n, max(share, difference), difference, level) >= POWER
 
-    least = 1e-9
-    for low, high in ((least, share), (max(share, least), 1.0)):
-        if high > low and lacking(high) <= 0:
-            return float(brentq(lacking, low, high, xtol=1e-6)) if lacking(low) > 0 else low
-    return 1.0
+    candidates = range(1, 1_000_000)
+    return (1 + bisect_left(candidates, True, key=is_detected)) / 1_000_000
 
 
 def mcnemar_power(n: int, share: float, difference: float, level: float) -> float:

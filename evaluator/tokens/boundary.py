@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Literal, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from evaluator.arrays import arrow_lists
 from evaluator.config import LabelBoundary
 from evaluator.errors import LabelError, ModelError
 from evaluator.schemas import Ask
@@ -28,8 +30,8 @@ from evaluator.tokens.tokenizer import TextTokenizer
 class PromptTokens(NamedTuple):
     """Tokens of prompts and their continuations, one row per prompt."""
 
-    contexts: pa.ListArray  # list<int32>; no context is empty
-    continuations: pa.ListArray  # list<list<int32>>; no continuation is empty, and no two of a prompt are equal
+    contexts: pa.LargeListArray  # list<int32>; no context is empty
+    continuations: pa.LargeListArray  # list<list<int32>>; no continuation is empty, and no two of a prompt are equal
 
 
 def tokenise_prompts(
@@ -76,10 +78,14 @@ def tokenise_prompts(
             if len(whole) < 2:
                 raise LabelError(f"The text {prompt[:60]!r} is one token, so it has no likelihood. Make it longer.")
             contexts[row], rests[row] = whole[:1], [whole[1:]]
-    return PromptTokens(pa.array(contexts, _ROW), pa.array(rests, pa.list_(_ROW)))
+    every_rest = _token_lists([tokens for row in rests for tokens in row])
+    return PromptTokens(_token_lists(contexts), arrow_lists(every_rest, map(len, rests)))
 
 
-_ROW = pa.list_(pa.int32())
+def _token_lists(rows: Sequence[Sequence[int]]) -> pa.LargeListArray:
+    tokens = np.fromiter(chain.from_iterable(rows), np.int32)
+    return arrow_lists(pl.Series(tokens).to_arrow(), map(len, rows))
+
 
 Tokenize = Callable[[Sequence[str]], list[list[int]]]
 ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]

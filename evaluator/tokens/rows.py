@@ -102,7 +102,8 @@ def _rows_of(tokens: pl.DataFrame) -> TokenRows:
 def ragged(rows: pl.Series) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return the flat values and the offsets of a List[i32] column, without a copy."""
     column = rows.rechunk().to_arrow()
-    return column.values.to_numpy(), column.offsets.to_numpy()
+    # Through Polars, because to_numpy of Arrow imports pandas.
+    return pl.Series(column.values).to_numpy(), pl.Series(column.offsets).to_numpy()
 
 
 BLOCK_SIZES = (16, 32, 128)

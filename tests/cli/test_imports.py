@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+from evaluator.datasets.staicc import load_staicc
+
 HEAVY = {"torch", "vllm", "transformers", "numba", "altair", "scipy"}
 
 
@@ -22,6 +24,22 @@ def test_the_help_of_the_command_does_not_wait_for_tables():
     script = "import atexit, sys; atexit.register(lambda: print({'numpy', 'polars', 'pyarrow'} & {*sys.modules}));"
     script += "import evaluator.cli.main as cli; sys.argv[1:] = ['--help']; cli.main()"
     assert python(script).endswith("set()")
+
+
+def test_a_small_run_imports_no_large_library_that_it_does_not_need(tmp_path):
+    load_staicc("sst5")  # its file is converted once, with pandas where that is installed
+    words = ["run", "staicc-normal", "--datasets", "sst5", "--queries", "2", "--out", str(tmp_path / "out")]
+    words += ["--model", "fake", "--engine", "fake"]
+    unneeded = {*HEAVY, "pandas", "scipy.optimize", "scipy.stats"} - {"altair", "scipy"}
+    script = f"""if True:
+        import atexit, sys
+        atexit.register(lambda: print({unneeded} & {{*sys.modules}}))
+        import evaluator.cli.main as cli
+        sys.argv[1:] = {words!r}
+        cli.main()
+    """
+    assert python(script).endswith("set()")
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_our_kernels_do_not_hide_the_public_package_of_that_name():

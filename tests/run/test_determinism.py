@@ -30,7 +30,7 @@ for words in json.loads(sys.argv[1]):
     except SystemExit as end:
         assert not end.code, end.code
 """
-"""Several commands without pages in a process of its own, because Polars and Numba start their threads once."""
+"""Several commands without pages in a process of its own, because Polars starts its threads once."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def expected(cases, tmp_path_factory) -> dict[str, dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_and_the_order_of_sets_change_no_byte(cases, expected, tmp_path, threads):
-    names = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "PYTHONHASHSEED")
+    names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "PYTHONHASHSEED")
     commands = json.dumps([case.run_words(tmp_path / name) for name, case in cases.items()])
     environment = os.environ | dict.fromkeys(names, str(threads))
     words = [sys.executable, "-c", PROGRAM, commands]
