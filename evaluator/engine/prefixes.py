@@ -105,14 +105,6 @@ class BlockIndex:
 _MIN_SAVED_TOKENS = 64  # minimum number of tokens that a request for a prefix must save, which is about its cost
 
 
-class _Shared(NamedTuple):
-    """A prefix that consecutive contexts share."""
-
-    first: int  # index of the first context
-    last: int  # index after the last context
-    n_tokens: int  # length of the prefix
-
-
 def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[Sequence[int]]]:
     """Return the prompts to compute before the contexts, in levels: a prompt continues prompts of earlier levels.
 
@@ -121,41 +113,33 @@ def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[S
     prompt itself. Such a prompt is one token longer than the prefix, because the cache keeps the state before the last
     token of a prompt.
 
+    A group of consecutive contexts has a prompt if it saves at least _MIN_SAVED_TOKENS: the tokens that the group
+    shares beyond the group around it, for each context but one.
+
     Args:
         contexts: token ids, in prefix order; in another order fewer prefixes are detected.
         unit: number of tokens; states are kept at multiples of it.
     """
-    levels: list[list[Sequence[int]]] = []
-    around: list[_Shared] = []  # stack of the prefixes that enclose the present one, shortest first
-    # Enclosing prefixes come first, so the height of the stack is the level of a prefix.
-    for shared in sorted(_shared(contexts, unit), key=lambda shared: (shared.first, shared.n_tokens)):
-        while around and around[-1].last <= shared.first:
-            around.pop()
-        if len(levels) == len(around):
-            levels.append([])
-        # In prefix order the last of the contexts is certainly longer than their shared prefix.
-        levels[len(around)].append(contexts[shared.last - 1][: shared.n_tokens + 1])
-        around.append(shared)
-    return levels
-
-
-def _shared(contexts: Sequence[Sequence[int]], unit: int) -> Iterator[_Shared]:
-    """Yield shared prefixes, cut to multiples of `unit`, that save at least _MIN_SAVED_TOKENS tokens.
-
-    A prefix saves its tokens after the next shorter shared prefix of the same contexts, for each context but one.
-    """
+    # Number of tokens that each context shares with the next one, in whole units.
     lengths = [n_shared(one, other) // unit * unit for one, other in pairwise(contexts)]
-    open_since = [(0, 0)]  # stack of the prefixes of the present context: (tokens, first context), longest last
-    for place, n_tokens in enumerate([*lengths, 0], start=1):  # the 0 closes all prefixes at the end
-        first = place - 1
-        # Close the prefixes that the context `place` does not share.
-        while open_since[-1][0] > n_tokens:
-            longer, first = open_since.pop()
-            shorter = max(n_tokens, open_since[-1][0])
-            if (place - first - 1) * (longer - shorter) >= _MIN_SAVED_TOKENS:
-                yield _Shared(first, place, longer)
-        if open_since[-1][0] < n_tokens:
-            open_since.append((n_tokens, first))
+    levels = defaultdict[int, list[Sequence[int]]](list)
+    # Groups to visit, the next one last: first context, index after the last, tokens that the group around it shares,
+    # and number of prompts around it.
+    groups = [(0, len(contexts), 0, 0)]
+    while groups:
+        first, end, shared_around, level = groups.pop()
+        if end - first < 2:
+            continue
+        shared = min(lengths[first : end - 1])
+        if (end - first - 1) * (shared - shared_around) >= _MIN_SAVED_TOKENS:
+            # In prefix order the last of the contexts is certainly longer than their shared prefix.
+            levels[level].append(contexts[end - 1][: shared + 1])
+            level += 1
+        # Split the group where neighbours share no more than the whole group does.
+        cuts = [place + 1 for place in range(first, end - 1) if lengths[place] == shared]
+        inner = [(start, stop, shared, level) for start, stop in pairwise([first, *cuts, end])]
+        groups.extend(reversed(inner))
+    return [*levels.values()]
 
 
 MAX_IDS = 128  # vLLM's maximum number of tokens whose log-probabilities one request can return
