@@ -92,35 +92,32 @@ def chosen_rows(queries: pl.LazyFrame, n_answers: int, later_parts: Sequence[str
         later_parts: parts that are shown only if all queries of the other parts fit.
     """
     is_later = pl.col("part").is_in(later_parts)
-    marked = queries.with_columns(pl.col("dataset").cast(pl.Categorical), is_later=is_later)
     query, turn = ["is_later", "dataset", "query_id"], ["is_later", "turn"]
+    marked = queries.with_columns(pl.col("dataset").cast(pl.Categorical), is_later=is_later)
     sizes = marked.group_by(query).agg(n_rows=pl.len(), n_labels=pl.col("label_names").list.len().sum())
     by_query = sizes.collect(engine="streaming")
-    n_rows = int(by_query["n_rows"].sum())
-    n_queries = int(by_query.group_by("dataset").agg(pl.col("query_id").n_unique())["query_id"].sum())
-    # A query needs one number at least, so the first MAX_NUMBERS queries of a dataset are enough to choose from.
-    limit = by_query.group_by("is_later", "dataset").agg(limit=pl.col("query_id").bottom_k(MAX_NUMBERS).max())
-    by_query = by_query.join(limit, on=["is_later", "dataset"]).filter(pl.col("query_id") <= pl.col("limit"))
-    # Numbers of a turn: one log-likelihood for each label of a prompt, and two numbers (predicted label, P(gold)) for
-    # each answer. Every row counts the mean number of answers.
+    n_rows, n_queries = int(by_query["n_rows"].sum()), by_query.select("dataset", "query_id").n_unique()
+    # Numbers of a row: a log-likelihood for each label, and two (predicted label, P(gold)) for each of its answers. All
+    # rows count the mean number of answers.
     of_answers = 2 * n_answers / max(n_rows, 1)
     numbers = pl.col("n_labels") + pl.col("n_rows") * of_answers
     in_turn = by_query.with_columns(turn=pl.col("query_id").rank("dense").over("dataset"), numbers=numbers)
     by_turn = in_turn.group_by(turn).agg(pl.col("numbers").sum()).sort(turn)
-    # Keep whole turns up to the limit, and always the first, so that a query is shown with all its prompts.
+    # Keep whole turns up to the limit, so that a query is shown with all its prompts, and always the first.
     fits = by_turn.filter((pl.col("numbers").cum_sum() <= MAX_NUMBERS) | (pl.int_range(pl.len()) == 0))
     shown = in_turn.join(fits, on=turn, how="semi").select(*query, "turn").cast({"dataset": pl.String})
     # Filter by a condition on the last query of each dataset, not by a join: then most rows are not even read.
-    of_datasets = [
+    last_of = shown.group_by("is_later", "dataset").agg(pl.col("query_id").max())
+    conditions = [
         (is_later == later) & (pl.col("dataset") == dataset) & (pl.col("query_id") <= last)
-        for later, dataset, last in shown.group_by("is_later", "dataset").agg(pl.col("query_id").max()).iter_rows()
+        for later, dataset, last in last_of.iter_rows()
     ]
-    is_known = pl.any_horizontal(pl.lit(False), *of_datasets)
-    rows = queries.filter(is_known).with_columns(is_later=is_later).collect(engine="streaming")
+    condition = pl.any_horizontal(pl.lit(False), *conditions)
+    rows = queries.filter(condition).with_columns(is_later=is_later).collect(engine="streaming")
     ordered = rows.join(shown, on=query).sort(*turn, "dataset", *QUERIES_KEY)
     # Cut the rows at the limit: this matters only if the first turn alone is above it.
-    used = (pl.col("label_names").list.len() + of_answers).cum_sum()
-    return Chosen(ordered.filter(used <= MAX_NUMBERS), n_rows, n_queries, is_known)
+    numbers_up_to = (pl.col("label_names").list.len() + of_answers).cum_sum()
+    return Chosen(ordered.filter(numbers_up_to <= MAX_NUMBERS), n_rows, n_queries, condition)
 
 
 def shown_queries(
