@@ -220,37 +220,45 @@ def find_requests(tokens: TokenRows) -> Requests:
     Rows are read frame by frame, because all token ids need too much memory. Each frame is read together with the last
     row of the previous frame, because a request may continue across the boundary.
     """
-    continuations = pl.col("continuations")
-    stem_tokens = continuations.list.eval(pl.element().list.len() - 1).list.sum().cast(pl.Int64)
-    # Tokens of a row whose prefix can be shared: its context, and its continuation if there is exactly one.
-    only_one = pl.when(continuations.list.len() == 1).then(continuations.list.first()).fill_null([])
-    fed_first = pl.concat_list("context", only_one)
-    nothing = np.empty(0, np.int64)
-    starts_at, contexts, shared, stems = [nothing], [nothing], [nothing], [nothing]
-    n_rows, above = 0, TOKENS.to_frame()
-    # Positions are counted over all frames; `above` is the last row of the previous frame.
+    counted, previous = [_row_counts(TOKENS.to_frame())], TOKENS.to_frame()
     for rows in tokens.frames():
-        frame = pl.concat([above, rows])
-        starts = request_starts(frame)[above.height :]  # without the first: `above` always begins a request of `frame`
-        starts_at.append(n_rows + starts - above.height)
-        contexts.append(frame["context"].list.len().cast(pl.Int64).to_numpy()[starts])
-        shared.append(shared_prefix_lengths(*ragged(frame.select(fed_first).to_series()))[starts].astype(np.int64))
-        stems.append(rows.select(stem_tokens).to_series().to_numpy())
-        n_rows, above = n_rows + rows.height, rows.tail(1)
-    # A request's input is its context and the stems of all its continuations: their tokens without the last one.
-    first_rows = np.concatenate(starts_at)
-    stem_sums = np.add.reduceat(np.concatenate(stems), first_rows) if n_rows else nothing
-    return Requests(first_rows, np.concatenate(contexts) + stem_sums, np.concatenate(shared), n_rows)
+        counted.append(_row_counts(pl.concat([previous, rows])).tail(rows.height))
+        previous = rows.tail(1)
+    by_row = pl.concat(counted).with_row_index("row").cast(pl.Int64)
+    first_rows = by_row.filter(is_first=1)
+    starts_at, context, shared = (first_rows[name].to_numpy() for name in ("row", "context", "shared"))
+    # A request's input is its context and the stems of all its continuations.
+    fed = context + np.add.reduceat(by_row["stems"].to_numpy(), starts_at)
+    return Requests(starts_at, fed, shared, by_row.height)
+
+
+def _row_counts(tokens: pl.DataFrame) -> pl.DataFrame:
+    """Count tokens of each row, and mark the first row of each request: context, stems, shared and is_first.
+
+    Stems are the continuations without their last tokens, which are predicted and never fed. The context, with the
+    continuation if there is exactly one, can be shared with the row above.
+    """
+    context, continuations = pl.col("context"), pl.col("continuations")
+    only_one = pl.when(continuations.list.len() == 1).then(continuations.list.first()).fill_null([])
+    shared = shared_prefix_lengths(*ragged(tokens.select(pl.concat_list(context, only_one)).to_series()))
+    stems = continuations.list.eval(pl.element().list.len() - 1).list.sum()
+    return tokens.select(context=context.list.len(), stems=stems, shared=pl.Series(shared), is_first=_begins_request())
 
 
 def request_starts(tokens: pl.DataFrame) -> Ints:
     """Return the index of the first row of each engine request, [n_requests].
 
-    Neighbouring rows for labels and for last tokens after the same context form one request.
-
     Args:
         tokens: schemas.TOKENS in prefix order, so that equal contexts are neighbours.
     """
+    return tokens.select(_begins_request().arg_true().cast(pl.Int64)).to_series().to_numpy()
+
+
+def _begins_request() -> pl.Expr:
+    """Return whether a row of schemas.TOKENS begins a request.
+
+    Neighbouring rows for labels and for last tokens after the same context form one request.
+    """
     context, joins = pl.col("context"), pl.col("ask").is_in(["labels", "last_tokens"])
     goes_on = (context == context.shift()) & joins & joins.shift()
-    return tokens.select((~goes_on.fill_null(False)).arg_true().cast(pl.Int64)).to_series().to_numpy()
+    return ~goes_on.fill_null(False)
