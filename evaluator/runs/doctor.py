@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -125,18 +125,19 @@ def examine(config: ModelConfig) -> Stage[DoctorRecord]:
     patient = _Patient(source, replace(whole, devices=devices), rows, {})
     absent = {CHAT: not rows["prompt_id"].str.starts_with(CHAT).any(), "adapter": source.adapter is None}
     checks = [_check(kind, None, "the model has none, or none is given") for kind, is_so in absent.items() if is_so]
-    for title, examined in (
-        ("transformers in float32, the reference", _reference(patient, "float32")),
-        (f"transformers in {patient.dtype}", _reference(patient, patient.dtype)),
-        (name, _as_run(patient)),
-        ("float32, small cache", _small_cache(patient)),
-        ("effect of logits in float32", _head_effect(patient)),
-        ("other model runner", _other_runner(patient)),
-        ("replicas", _replicas(patient, whole)),
-    ):
+    examinations: dict[str, Callable[[], Iterable[CheckRecord]]] = {
+        "transformers in float32, the reference": lambda: _add_reference(patient, "float32"),
+        f"transformers in {patient.dtype}": lambda: _add_reference(patient, patient.dtype),
+        name: lambda: _as_run(patient),
+        "float32, small cache": lambda: _small_cache(patient),
+        "effect of logits in float32": lambda: _head_effect(patient),
+        "other model runner": lambda: _other_runner(patient),
+        "replicas": lambda: _replicas(patient, whole),
+    }
+    for title, examination in examinations.items():
         yield Progress(stage=f"Examining: {title}", done=len(checks), total=len(checks) + 1, unit="checks")
         try:
-            checks.extend(examined)
+            checks.extend(examination())
         except (_SkippedError, PromptTooLongError) as error:
             checks.append(_check(title, None, str(error)))
         except EvaluatorError as error:
@@ -206,10 +207,13 @@ def _answers(engine: Engine, patient: _Patient) -> _Answers:
     return _Answers(scored, states, computed, elapsed_s)
 
 
-def _reference(patient: _Patient, dtype: str) -> Checks:
-    """Score with transformers in a dtype, if the model fits into memory. Adds to `references`, yields no check."""
+def _add_reference(patient: _Patient, dtype: str) -> tuple[()]:
+    """Score with transformers in a dtype and add the results to `references`. There is no check to return.
+
+    Raises _SkippedError if the model does not fit into memory, or cannot be loaded in the dtype.
+    """
     if dtype in patient.references:
-        return
+        return ()
     config = _of_transformers(patient.config, dtype)
     needed, free = loaded_bytes(patient.source, config), free_bytes()
     if patient.source.quantization and dtype == "float32":
@@ -218,7 +222,7 @@ def _reference(patient: _Patient, dtype: str) -> Checks:
         raise _SkippedError(f"{needed / 2**30:.1f} GiB of weights, and {free / 2**30:.1f} GiB are free")
     with closing(load_engine(patient.source, config)) as engine:
         patient.references[dtype] = _answers(engine, patient)
-    yield from ()
+    return ()
 
 
 def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> Checks:

@@ -30,7 +30,7 @@ from tests.command_line import command_outputs
 from tests.lora import save_adapter
 from tests.shared_engines import close_engines
 
-COMPUTED_REFERENCE = doctor._reference
+COMPUTED_REFERENCE = doctor._add_reference
 REFERENCES: dict[tuple[str, str], Any] = {}
 FEW = {"one-token labels": 8, "long labels": 3, "hidden states": 3}
 """Kind -> so many of its prompts find every planted fault; the right vLLM has them all."""
@@ -210,7 +210,7 @@ def examined(monkeypatch: pytest.MonkeyPatch, adapter: str) -> Callable[..., Doc
             patient.references[dtype] = REFERENCES[key]
 
     monkeypatch.setattr(doctor, "doctor_prompts", few_prompts)
-    monkeypatch.setattr(doctor, "_reference", reference)
+    monkeypatch.setattr(doctor, "_add_reference", reference)
     monkeypatch.setattr(doctor, "_product_flop_per_s", lambda _dtype: 1e12)  # measured in the test of vLLM
 
     def examine(engine: type[Right], *, is_adapted: bool = False, **options: Any) -> DoctorRecord:
@@ -317,7 +317,7 @@ def test_16_bits_are_held_against_what_transformers_is_off(examined) -> None:
 
 
 def test_a_model_too_large_for_float32_is_examined_without_and_the_verdict_says_so(examined, monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_reference", COMPUTED_REFERENCE)
+    monkeypatch.setattr(doctor, "_add_reference", COMPUTED_REFERENCE)
     monkeypatch.setattr(doctor, "free_bytes", lambda: 2**30 + 12_000_000)  # 15 MB in float32, 7.6 in bfloat16
     record = examined(Right, dtype="bfloat16")
     assert record.names("DISAGREES") == []
