@@ -157,38 +157,37 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {str(name): of for (name,), of in rows.group_by("dataset", maintain_order=True)}
 
 
-def _evidence(until: UntilOptions, rows: pl.DataFrame, n: int) -> Mapping[str, float]:
+def _evidence(until: UntilOptions, rows: pl.DataFrame) -> Mapping[str, float]:
     """Return decision -> largest log capital so far of the bet whose gain supports the decision.
 
     Args:
         until: goal and options of the run.
         rows: queries of the dataset in their order; `correct` is null if a query is not scored.
-        n: number of queries of the dataset.
     """
-
-    def capital(values: Floats, mean: float, planned: Planned) -> tuple[float, float]:
-        up, down = log_capitals(values, mean, planned)
-        return float(up.max(initial=0)), float(down.max(initial=0))
-
-    values, planned = _test(until, rows, n)
+    values, planned = _test(until, rows)
     if until.target is not None:
-        certified, refuted = capital(values, until.target, planned)
+        certified, refuted = _largest_capitals(values, until.target, planned)
         return {"certified": certified, "refuted": refuted}
-    # Bets on a mean above and below each end of the margin around the accuracy of the base run.
-    equal, margin = rows["known"].to_numpy().mean(), until.margin or 0.0
-    above = capital(values, equal + margin, planned)
-    below = capital(values, equal - margin, planned)
-    decisions = {"better": above[0], "worse": below[1]}
-    return decisions | ({"equivalent": min(below[0], above[1])} if margin else {})
+    base, margin = rows["known"].to_numpy().mean(), until.margin or 0.0
+    better, not_better = _largest_capitals(values, base + margin, planned)
+    not_worse, worse = _largest_capitals(values, base - margin, planned)
+    decisions = {"better": better, "worse": worse}
+    return decisions | ({"equivalent": min(not_worse, not_better)} if margin else {})
 
 
-def _test(until: UntilOptions, rows: pl.DataFrame, n: int) -> tuple[Floats, Planned]:
+def _largest_capitals(values: Floats, mean: float, planned: Planned) -> tuple[float, float]:
+    """Return the largest log capital so far of a bettor on a mean above `mean`, and of one on a mean below it."""
+    above, below = log_capitals(values, mean, planned)
+    return float(above.max(initial=0)), float(below.max(initial=0))
+
+
+def _test(until: UntilOptions, rows: pl.DataFrame) -> tuple[Floats, Planned]:
     """Return the values whose mean is tested (0 to 1, in the order of queries), and the plan of the test."""
     seen = rows.filter(pl.col("correct").is_not_null())
     if until.threshold is not None:
         used = seen.filter(pl.col("probability") >= until.threshold)
-        return used["correct"].to_numpy(), Planned(n, is_sample=True)
-    return seen["correct"].to_numpy(), Planned(n, known=rows["known"].to_numpy())
+        return used["correct"].to_numpy(), Planned(rows.height, is_sample=True)
+    return seen["correct"].to_numpy(), Planned(rows.height, known=rows["known"].to_numpy())
 
 
 def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
@@ -200,10 +199,14 @@ def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
     if block == rows["block"].max():
         return "undecided"
     n_datasets = run.store.requests().select(pl.col("dataset").n_unique()).collect().item()
-    upto = rows.with_columns(pl.when(pl.col("block") <= block).then("correct"))
-    evidence = _evidence(run.config.until, upto, rows.height)
+    evidence = _evidence(run.config.until, _scored_up_to(rows, block))
     decision = max(evidence, key=lambda name: evidence[name])
     return decision if evidence[decision] >= math.log(2 * n_datasets / LEVEL) else "undecided"
+
+
+def _scored_up_to(rows: pl.DataFrame, block: int) -> pl.DataFrame:
+    """Return the queries with `correct` null in the blocks after `block`."""
+    return rows.with_columns(pl.when(pl.col("block") <= block).then("correct"))
 
 
 def until_table(run: ScoredRun) -> pl.DataFrame:
@@ -211,13 +214,11 @@ def until_table(run: ScoredRun) -> pl.DataFrame:
     until, found = run.config.until, list[dict[str, Any]]()
     values = _values(run, _plan(run))
     for dataset, rows in values.items():
-        last = rows["block"].max()
-        blocks = range(int(last) + 1)  # type: ignore[arg-type]
-        block, decision = next(
-            ((block, name) for block in blocks if (name := _decision(run, rows, block)) != "undecided"),
-            (last, "undecided"),
-        )
-        scored = rows.with_columns(pl.when(pl.col("block") <= block).then("correct"))
+        for block in range(rows.select(pl.max("block")).item() + 1):
+            decision = _decision(run, rows, block)
+            if decision != "undecided":
+                break
+        scored = _scored_up_to(rows, block)
         n_scored = scored.height - scored["correct"].null_count()
         counts = {"n_scored": n_scored, "n_queries": rows.height, "saving": 1 - n_scored / rows.height}
         found.append({"dataset": dataset, "decision": decision} | counts | _estimate(until, scored, len(values)))
@@ -226,15 +227,15 @@ def until_table(run: ScoredRun) -> pl.DataFrame:
 
 def _estimate(until: UntilOptions, rows: pl.DataFrame, n_datasets: int) -> dict[str, Any]:
     """Return value, low, high and p_new of schemas.UNTIL: the estimate, its interval, and a p-value for new queries."""
-    values, planned = _test(until, rows, rows.height)
+    values, planned = _test(until, rows)
     low, high = mean_interval(values, planned, LEVEL / n_datasets)
     if planned.known is None:
         return {"value": float(values.mean()) if len(values) else None, "low": low, "high": high, "p_new": None}
     known = rows.filter(pl.col("correct").is_not_null())["known"].to_numpy()
     # Differences mapped from [-1, 1] to [0, 1], where 0.5 is no difference; the p-value is two-sided.
     pairs = (1 + values - known) / 2
-    capitals = log_capitals(pairs, 0.5, Planned(rows.height, is_sample=True))
-    p_new = min(1.0, 2 * math.exp(-max(float(each.max(initial=0)) for each in capitals)))
+    capitals = _largest_capitals(pairs, 0.5, Planned(rows.height, is_sample=True))
+    p_new = min(1.0, 2 * math.exp(-max(capitals)))
     equal = rows["known"].to_numpy().mean()
     return {"value": float((values - known).mean()), "low": low - equal, "high": high - equal, "p_new": p_new}
 
