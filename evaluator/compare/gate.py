@@ -4,7 +4,6 @@ Also write the decision, as lines for a terminal and as JUnit XML.
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -23,6 +22,7 @@ from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.redaction import printable
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.paired import POWER, TWO_WAY, Estimate, equivalence_test, holm, worse_test
+from evaluator.statistics.selective import first_passing
 
 Outcome = Literal["GO", "NO-GO", "INCONCLUSIVE"]
 
@@ -114,7 +114,8 @@ def decide(policy: Policy, runs: Sequence[ComparedRun], results: Sequence[pl.Dat
     """
     run, base = runs
     rows = _differences(policy, runs, results, shared)
-    cases = [(Estimate(*row[:3]), policy.margin, row[3]) for row in rows.select(*ADJUSTED, "n_pairs").rows()]
+    adjusted = rows.select(*ADJUSTED, "n_pairs").rows()
+    cases = [(Estimate(*estimate), policy.margin, n_pairs) for *estimate, n_pairs in adjusted]
     tested = rows.with_columns(
         p_tolerable=pl.Series([equivalence_test(*case).no_worse for case in cases], dtype=pl.Float64),
         p_intolerable=pl.Series([worse_test(*case) for case in cases], dtype=pl.Float64),
@@ -194,11 +195,7 @@ def queries_needed(policy: Policy, row: dict[str, Any]) -> int | None:
         reach = stdtrit(row["adjusted_freedom"] / more, 1 - policy.alpha) * error
         return bool(distance >= reach + ndtri(POWER) * math.sqrt(plain * more))
 
-    # Double until it is enough, then bisect.
-    enough = n + 1
-    while not decides(enough):
-        enough *= 2
-    return bisect_left(range(enough), True, lo=n + 1, key=decides)
+    return first_passing(decides, n + 1)
 
 
 def _reason(outcome: Outcome, policy: Policy, row: dict[str, Any], needed: int | None) -> str:

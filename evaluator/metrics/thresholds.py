@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Ints
+from evaluator.arrays import Bools, Ints
 from evaluator.config import ThresholdMeasure, ThresholdOptions, ThresholdPer
 from evaluator.errors import ConfigError, MetricError
 from evaluator.methods.calibration import fit_temperature
@@ -61,6 +61,10 @@ class Threshold:
     value_high: float | None = None
     largest_target: float | None = None  # highest accuracy or precision that could be promised, if the target cannot
     rows_needed: int | None = None  # estimated number of rows, if the target cannot be promised; None: never enough
+
+
+SCOPE = {"question": "question", "answer": "option", "slice": "slice"}
+"""Column of answer_rows -> the field of Threshold that has its value, if the threshold is for this value alone."""
 
 
 def answer_rows(predictions: pl.DataFrame, yes: str | None = None) -> pl.DataFrame:
@@ -116,11 +120,11 @@ def _scopes(rows: pl.DataFrame, per: ThresholdPer, *, by_slice: bool) -> list[tu
 
     Returns each part with a Threshold that names the part and has no other values.
     """
-    columns = {"question": per != "all", "answer": per == "class", "slice": by_slice}
-    by = [column for column, is_apart in columns.items() if is_apart]
-    parts = sorted((rows.partition_by(by, as_dict=True) if by else {(): rows}).items(), key=lambda part: str(part[0]))
-    named = [(dict(zip(by, key, strict=True)), part) for key, part in parts]
-    return [(Threshold(option=names.pop("answer", None), **names), part) for names, part in named]
+    is_apart = {"question": per != "all", "answer": per == "class", "slice": by_slice}
+    fields = {column: field for column, field in SCOPE.items() if is_apart[column]}
+    parts = rows.partition_by([*fields], as_dict=True) if fields else {(): rows}
+    in_order = sorted(parts.items(), key=lambda part: str(part[0]))
+    return [(Threshold(**dict(zip(fields.values(), key, strict=True))), part) for key, part in in_order]
 
 
 def _groups(rows: pl.DataFrame) -> Ints | None:
@@ -188,23 +192,31 @@ def _choose_rate(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float
 def _choose_share(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float) -> Threshold:
     """Choose a threshold of recall (the largest that holds) or of the false-positive rate (the smallest that holds).
 
-    `limit` is the largest share of true yes below the threshold, or of true no at or above it.
+    `limit` is the largest share of true yes below the threshold, or of true no at or above it. This share grows from
+    one threshold to the next, so the first test that fails ends the search (fixed sequence).
     """
     is_recall = rule.measure == "recall"
     of_kind = rows.filter(pl.col("is_yes") == is_recall)
-    scores, values = of_kind["yes_prob"].to_numpy(), np.unique(rows["yes_prob"].to_numpy())
-    candidates = values[::-1]
-    if is_recall:  # a threshold misses all scores up to the next smaller value; loosest_cut counts upwards, so negate
-        scores, candidates = -scores, -np.append(-1.0, values[:-1])
-    cut, needed = selective.loosest_cut(candidates, scores, limit, alpha, _groups(of_kind)), None
-    if cut is None:
-        # Even the strictest candidate fails: estimate the number of rows with which it would pass.
-        strictest = selective.looks(np.zeros(len(scores)), scores >= candidates[0], _groups(of_kind))
-        least = math.log(alpha) / math.log1p(-limit) * strictest.design.max(initial=1.0)  # rows if there is no error
-        needed = selective.n_needed(strictest, limit, alpha) if strictest.n_wrong.any() else math.ceil(least)
-    elif is_recall:
-        cut = float(values[np.searchsorted(-candidates, -cut)])
-    return replace(applied(rows, replace(rule, threshold=cut)), rows_needed=needed)
+    scores, groups = of_kind["yes_prob"].to_numpy(), _groups(of_kind)
+    values = np.unique(rows["yes_prob"].to_numpy())
+    strictest_first = values if is_recall else values[::-1]
+
+    def wrong_at(n: int) -> Bools:
+        """Return which rows are wrong at the n-th strictest threshold."""
+        threshold = strictest_first[n - 1]
+        return np.asarray(scores < threshold if is_recall else scores >= threshold)
+
+    n_passed = selective.last_passing(
+        len(values), lambda n: selective.share_is_shown(wrong_at(n), limit, alpha, groups)
+    )
+    if n_passed:
+        return applied(rows, replace(rule, threshold=float(strictest_first[n_passed - 1])))
+    # Even the strictest threshold fails: estimate the number of rows with which it would pass.
+    strictest = selective.looks(np.zeros(len(scores)), wrong_at(1), groups)
+    needed = math.ceil(selective.rows_without_errors(limit, alpha) * strictest.design.max(initial=1.0))
+    if strictest.n_wrong.any():
+        needed = selective.n_needed(strictest, limit, alpha)
+    return replace(applied(rows, rule), rows_needed=needed)
 
 
 def counted(rows: pl.DataFrame, rule: Threshold) -> tuple[pl.DataFrame, pl.DataFrame, str]:
@@ -277,7 +289,7 @@ def checked(rows: pl.DataFrame, promised: Threshold) -> Check:
 
 def is_about(threshold: Threshold) -> pl.Expr:
     """Return the condition on answer_rows under which a threshold applies to a row."""
-    named = {"question": threshold.question, "answer": threshold.option, "slice": threshold.slice}
+    named = {column: getattr(threshold, field) for column, field in SCOPE.items()}
     conditions = [pl.col(column).eq_missing(pl.lit(name)) for column, name in named.items() if name is not None]
     return pl.all_horizontal(pl.lit(True), *conditions)
 

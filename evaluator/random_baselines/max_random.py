@@ -51,7 +51,7 @@ from evaluator.random_baselines.settings import (
 )
 from evaluator.schemas import TEST_OF_GUESSING
 from evaluator.statistics.paired import holm
-from evaluator.statistics.selective import proportion_interval
+from evaluator.statistics.selective import first_passing, proportion_interval
 
 
 def max_random_accuracy(n: Numbers, chance: Chance, tries: Numbers = 1) -> float | Floats:
@@ -309,12 +309,7 @@ def queries_needed(accuracy: float | None, chance: float, tries: float = 1, n_te
     if accuracy is None or not accuracy > chance + NEAREST:
         return None
     one_tail = -math.expm1(math.log1p(-TAIL_TO_TELL / n_tests) / tries)
-    # Double the number of queries until it suffices, then bisect between the last two numbers.
-    enough = 1
-    while not _tells(enough, accuracy, chance, one_tail):
-        enough *= 2
-    sizes = range(enough + 1)
-    return bisect_left(sizes, True, enough // 2 + 1, enough, key=lambda n: _tells(n, accuracy, chance, one_tail))
+    return first_passing(lambda n: _tells(n, accuracy, chance, one_tail))
 
 
 def _tells(n: int, accuracy: float, chance: float, one_tail: float) -> bool:
@@ -353,19 +348,18 @@ def with_tests(rows: pl.DataFrame, family: Sequence[str] = (), further: Sequence
     imprecise power estimates", Perspectives on Psychological Science 9.
     """
     tested = rows.with_columns(p_value=pl.lit(10.0).pow(pl.col("log10_tail")))
-    # Stack the p-values of all tests in one column, so that they are corrected together.
-    stacked = pl.concat([tested.select(*family, p=name) for name in ("p_value", *further)])
-    corrected, n_tests = holm(pl.col("p")), pl.col("p").count().cast(pl.Int64)
-    if family:
-        corrected, n_tests = corrected.over(family), n_tests.over(family)
-    stacked = stacked.select(p_holm=corrected, n_tests=n_tests)
-    names = ("p_holm", *(f"{name}_holm" for name in further))
+    holm_names = {"p_value": "p_holm", **{name: f"{name}_holm" for name in further}}
+    # The p-values of all tests in one column, test after test, so that they are corrected together.
+    stacked, by = pl.concat(tested.select(*family, p=name) for name in holm_names), family or pl.lit("all rows")
+    n_tests = pl.col("p").count().cast(pl.Int64)
+    corrected = stacked.select(p_holm=holm(pl.col("p")).over(by), n_tests=n_tests.over(by))
+    of_test = [corrected.slice(place * rows.height, rows.height) for place in range(len(holm_names))]
     has_test = pl.col("log10_tail").is_not_null()
     right, n_queries, chosen_from = (rows[name].to_numpy() for name in ("n_right", "n_queries", "n_chosen_from"))
     bounds = pl.Series(proportion_interval(right, n_queries, (1 - ASSURANCE) / chosen_from)[0], dtype=pl.Float64)
     tested = tested.with_columns(
-        *(stacked["p_holm"].slice(i * rows.height, rows.height).alias(name) for i, name in enumerate(names)),
-        n_tests=pl.when(has_test).then(stacked["n_tests"].head(rows.height)),
+        *(part["p_holm"].alias(name) for part, name in zip(of_test, holm_names.values(), strict=True)),
+        n_tests=pl.when(has_test).then(of_test[0]["n_tests"]),
         accuracy_lower_bound=pl.when(has_test).then(bounds),
     )
     planned = tested.select("accuracy_lower_bound", "chance", "tries", "n_tests").iter_rows()

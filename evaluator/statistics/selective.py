@@ -21,9 +21,6 @@ from evaluator.statistics.paired import POWER
 START_SHARE = 0.3
 """Share of the rows that the first test accepts where the scores predict an error rate above the limit everywhere."""
 
-STEPS = 30  # steps of bisection
-
-
 MAX_LOOKS = 2_000
 """Looks are considered at each of the first MAX_LOOKS rows by score, and at MAX_LOOKS rows spread over the rest."""
 
@@ -90,6 +87,11 @@ def _design_effects(groups: Ints, hits: Ints) -> Floats:
     extra = size * (1 - share)
     expected = np.maximum(n * share * (1 - share) + extra, 1e-300)
     return np.asarray(np.maximum((variance + size * extra) / expected, 1.0))
+
+
+def _design_effect(hits: Bools, groups: Ints | None) -> float:
+    """Return the design effect of the share of hits among all rows; 1 without groups or rows."""
+    return 1.0 if groups is None or not len(hits) else float(_design_effects(groups, hits.astype(np.int64))[-1])
 
 
 def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats | float) -> Floats:
@@ -175,37 +177,36 @@ def choose(at: Looks, limit: float, alpha: float) -> Chosen | None:
 
 def largest_target(at: Looks, alpha: float) -> float:
     """Return the highest accuracy, in steps of 0.001, for which `choose` finds a threshold; 0 if there is none."""
-    return _last(1_000, lambda thousandths: choose(at, 1 - thousandths / 1_000, alpha) is not None) / 1_000
+    return last_passing(1_000, lambda thousandths: choose(at, 1 - thousandths / 1_000, alpha) is not None) / 1_000
 
 
-def loosest_cut(
-    candidates: Floats, scores: Floats, limit: float, alpha: float, groups: Ints | None = None
-) -> float | None:
-    """Return the smallest candidate for which the true share of scores at or above it is shown to be at most `limit`.
-
-    The share grows from one candidate to the next, so the first test that fails ends the search (fixed sequence). None
-    where even the first candidate fails.
+def share_is_shown(wrong: Bools, limit: float, alpha: float, groups: Ints | None = None) -> bool:
+    """Return whether the true share of wrong rows is shown to be at most `limit`, at level alpha; no without rows.
 
     Args:
-        candidates: thresholds, falling.
-        scores: [n].
+        wrong: [n].
         limit: largest share, between 0 and 1.
-        alpha: level of each test.
+        alpha: level of the test.
         groups: [n], group of each row; None: all rows are independent.
     """
-
-    def passes(place: int) -> bool:
-        hits = scores >= candidates[place - 1]
-        design = 1.0 if groups is None else float(_design_effects(groups, hits.astype(np.int64))[-1])
-        return bool(tail(hits.sum() / design, len(scores) / design, limit) <= alpha)
-
-    last = _last(len(candidates), passes) if len(scores) else 0
-    return float(candidates[last - 1]) if last else None
+    design = _design_effect(wrong, groups)
+    return bool(tail(wrong.sum() / design, len(wrong) / design, limit) <= alpha)
 
 
-def _last(n: int, passes: Callable[[int], bool]) -> int:
+def last_passing(n: int, passes: Callable[[int], bool]) -> int:
     """Return the largest number from 1 to n that passes, by bisection, given that all smaller ones pass; 0 for none."""
     return n - bisect_left(range(n), True, key=lambda dropped: passes(n - dropped))
+
+
+def first_passing(passes: Callable[[int], bool], least: int = 1) -> int:
+    """Return the smallest number from `least` on that passes: double until one does, then bisect the last doubling.
+
+    Where numbers above it do not all pass, it passes and the number before it does not, but a smaller one may.
+    """
+    enough = least
+    while not passes(enough):
+        enough *= 2
+    return bisect_left(range(enough), True, max(least, enough // 2 + 1), key=passes)
 
 
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
@@ -222,17 +223,26 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
         limit: largest error rate.
         alpha: level of the test.
     """
-    # `least`: the smallest number of rows with which a test without errors rejects.
-    rate, least = (at.n_wrong + 0.5) / (at.n + 1), math.log(alpha) / math.log1p(-limit)
-    distance = limit - rate
-    if not (distance > 0).any():
-        short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))  # looks; the last is the loosest
-        of_test = [math.ceil(math.ceil(least * at.design[look]) / at.n[look] * at.n[-1]) for look in short[-1:]]
-        return next(iter(of_test), None)
+    total = int(at.n[-1])
+    rate = (at.n_wrong + 0.5) / (at.n + 1)
+    least = rows_without_errors(limit, alpha)
+    is_below = rate < limit
+    if not is_below.any():
+        too_short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))
+        if not len(too_short):
+            return None
+        loosest = too_short[-1]
+        return math.ceil(float(math.ceil(least * at.design[loosest]) / at.n[loosest] * total))
+    rate, n, design = rate[is_below], at.n[is_below], at.design[is_below]
     z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
-    accepted = np.maximum((z / np.where(distance > 0, distance, np.nan)) ** 2, least)
-    needed, n = accepted * at.design / at.n * at.n[-1], int(at.n[-1])
-    return min((math.ceil(rows) for rows in needed[needed > n]), default=n + 1)
+    accepted = np.maximum((z / (limit - rate)) ** 2, least)  # independent rows that the test accepts
+    needed = accepted * design / n * total  # rows of which as many are accepted
+    return min((math.ceil(rows) for rows in needed[needed > total]), default=total + 1)
+
+
+def rows_without_errors(limit: float, alpha: float) -> float:
+    """Return the number of rows from which a test without errors rejects an error rate of `limit` at level alpha."""
+    return math.log(alpha) / math.log1p(-limit)
 
 
 def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025) -> tuple[Floats, Floats]:
@@ -254,7 +264,7 @@ def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025)
 def share_interval(hits: Bools, groups: Ints | None = None) -> tuple[float, float]:
     """Return the ends of the 95% interval of a share of rows; with groups, for the effective number of rows."""
     rare = hits if 2 * hits.sum() <= len(hits) else ~hits
-    design = float(_design_effects(groups, rare.astype(np.int64))[-1]) if groups is not None and len(hits) else 1.0
+    design = _design_effect(rare, groups)
     low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design)
     return float(low), float(high)
 
@@ -303,15 +313,18 @@ def risk_coverage_area(scores: Floats, wrong: Bools, groups: Ints | None = None)
     rank = np.arange(1, n + 1)
     starts = np.flatnonzero(np.append(True, np.diff(scores[order]) != 0))
     sizes = np.diff(np.append(starts, n))
-    mean_of_ties = np.repeat(np.add.reduceat(errors, starts) / sizes, sizes)
-    risk = np.cumsum(mean_of_ties) / rank
+
+    def tied_mean(values: Floats) -> Floats:
+        """Return for each row the mean over the rows with the same score."""
+        return np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
+
+    risk = np.cumsum(tied_mean(errors)) / rank
     n_right = n - int(errors.sum())
     best = float(((rank[n_right:] - n_right) / rank[n_right:]).sum()) / n
     # Influence of a row: an error raises the rate of every larger k by 1/k; any row lowers these rates by rate/k.
     counted = np.cumsum((1 / rank)[::-1])[::-1]
     lowered = np.cumsum((risk / rank)[::-1])[::-1]
-    influence = np.repeat(np.add.reduceat(counted, starts) / sizes, sizes) * errors
-    influence -= np.repeat(np.add.reduceat(lowered, starts) / sizes, sizes)
+    influence = tied_mean(counted) * errors - tied_mean(lowered)
     of_excess = influence + math.log(max(1 - errors.mean(), 1 / n)) * (errors - errors.mean())
     by_row = None if groups is None else groups[order]
     value, reach = float(risk.mean()), clustered_reach(influence, by_row, OF_ERROR)
@@ -370,10 +383,11 @@ def calibration_test(
     error = float(np.abs(np.bincount(bins, gaps)).sum()) / n
     if groups is None:
         # Rows of a bin whose confidences are equal, or differ by less than 0.001, are drawn together.
-        cells = np.unique(np.stack([bins, np.rint(confidence * 1_000).astype(np.int64)]), axis=1, return_inverse=True)
-        counts = np.bincount(cells[1])
-        means = np.bincount(cells[1], confidence) / counts
-        of_bin = np.eye(int(bins.max()) + 1)[cells[0][0]]
+        rounded = np.rint(confidence * 1_000).astype(np.int64)
+        (bin_of_cell, _), cell = np.unique(np.stack([bins, rounded]), axis=1, return_inverse=True)
+        counts = np.bincount(cell)
+        means = np.bincount(cell, confidence) / counts
+        of_bin = np.eye(int(bins.max()) + 1)[bin_of_cell]
         sums = (rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means) @ of_bin
     else:
         _, group = np.unique(groups, return_inverse=True)

@@ -23,13 +23,14 @@ from evaluator.statistics.selective import (
     clustered_reach,
     conformal_sets,
     largest_target,
+    last_passing,
     looks,
-    loosest_cut,
     n_needed,
     proportion_interval,
     risk_coverage_area,
     route,
     share_interval,
+    share_is_shown,
     tail,
 )
 
@@ -193,11 +194,11 @@ def test_the_design_effect_is_the_variance_between_groups_written_out() -> None:
 def test_a_cut_is_the_loosest_whose_share_is_shown_to_be_small() -> None:
     scores = np.linspace(0, 1, 201)[:-1]
     candidates = np.linspace(1, 0, 101)
-    cut = loosest_cut(candidates, scores, 0.1, 0.05)
-    assert cut is not None
+    n_passed = last_passing(101, lambda n: share_is_shown(scores >= candidates[n - 1], 0.1, 0.05))
     shares = {value: binom.cdf((scores >= value).sum(), 200, 0.1) for value in candidates}
-    assert cut == min(value for value in candidates if shares[value] <= 0.05)
-    assert loosest_cut(candidates, scores[:5], 0.1, 0.05) is None
+    assert candidates[n_passed - 1] == min(value for value in candidates if shares[value] <= 0.05)
+    few = scores[:5]
+    assert last_passing(101, lambda n: share_is_shown(few >= candidates[n - 1], 0.1, 0.05)) == 0
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 7), (3, 20), (20, 20)])
