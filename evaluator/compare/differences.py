@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import ndtri, rel_entr, stdtrit
+from scipy.special import rel_entr, stdtrit
 
 from evaluator.arrays import Floats
 from evaluator.compare.results import ANSWER_KEY, DATASET
@@ -29,6 +29,7 @@ from evaluator.statistics.paired import (
     Spread,
     adjusted_estimate,
     detectable_difference,
+    end_by_test,
     equivalence_test,
     holm,
     interval,
@@ -162,7 +163,8 @@ def equivalence_table(estimated: pl.DataFrame, margin: float) -> pl.DataFrame:
     Returns schema.EQUIVALENCE, sorted by its key.
     """
     rows = estimated.filter(metric="accuracy")
-    tests = [equivalence_test(Estimate(*row[:3]), margin, row[3]) for row in rows.select(*ADJUSTED, "n_pairs").rows()]
+    cases = rows.select(*ADJUSTED, "n_pairs").rows()
+    tests = [equivalence_test(Estimate(*adjusted), margin, n_pairs) for *adjusted, n_pairs in cases]
     family = ["definition", pl.col("model_a") == pl.col("model_b")]
     names = ("p_no_worse", "p_equivalent")
     p_values = pl.DataFrame(tests, schema=dict.fromkeys(names, pl.Float64), orient="row")
@@ -216,9 +218,8 @@ def _mean_difference(rows: pl.DataFrame) -> dict[str, Any]:
         is_repeat=pl.len() == 1,
         standard_error=(pl.col("standard_error") ** 2).sum().sqrt() / pl.len(),
     ).row(0, named=True)
-    ends = interval(mean["difference"], adjusted, p_value) if rows["n_queries"].min() != 1 else (None, None)
-    tested_by = dict(zip(ADJUSTED, adjusted, strict=True)) | {"p_value": p_value, "test": test}
-    return mean | tested_by | {"ci_low": ends[0], "ci_high": ends[1]}
+    has_interval = rows["n_queries"].min() != 1
+    return mean | _tested(mean["difference"], adjusted, p_value, test, has_interval=has_interval)
 
 
 def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
@@ -241,7 +242,7 @@ def _mean_over_inputs(rows: pl.DataFrame) -> dict[str, Any]:
     largest = n_inputs * most * largest_difference(asked["d"].to_numpy())
     estimate = _estimate(n_inputs * by_input["d"].to_numpy()[:, None], largest)
     of_inputs = {"dataset": MEAN_OVER_DATASETS, "n_queries": n_inputs, "n_pairs": round(1 / most), "is_repeat": False}
-    return {name: value for name, value in zip(_ESTIMATE, estimate, strict=True) if name != "d"} | of_inputs
+    return estimate | of_inputs
 
 
 def _between_models(
@@ -318,16 +319,16 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     # Rows are sorted by query and set, so the differences of a group reshape to [queries, sets].
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
     estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
-    rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE, orient="row"))
+    rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE))
     return rows.sort(DIFFERENCES_KEY)
 
 
-_NUMBERS = ("difference", "mean_size", "mean_square", "p_value", *ADJUSTED, "standard_error", "ci_low", "ci_high")
+_NUMBERS = ("difference", "standard_error", "mean_size", "mean_square", *ADJUSTED, "p_value", "ci_low", "ci_high")
 _ESTIMATE = pl.Schema({"d": pl.List(pl.Float64), "test": pl.String(), **dict.fromkeys(_NUMBERS, pl.Float64())})
 
 
-def _estimate(cells: Floats, largest: float | None = None) -> tuple[Any, ...]:
-    """Return the values of the columns of _ESTIMATE for differences [queries, sets].
+def _estimate(cells: Floats, largest: float | None = None) -> dict[str, Any]:
+    """Return the columns of _ESTIMATE for differences [queries, sets].
 
     Args:
         cells: differences; rounded to DECIMALS, so that differences below rounding error become 0.
@@ -344,9 +345,15 @@ def _estimate(cells: Floats, largest: float | None = None) -> tuple[Any, ...]:
         tested = adjusted_estimate(d, largest=largest)
         p_value, test = paired_test(d)
         p_value = p_value if test in EXACT_TESTS else t_test(tested)
-    ends = interval(plain.difference, tested, p_value) if len(d) > 1 else (None, None)
-    sizes = float(np.abs(d).mean()), float((d**2).mean())
-    return (d.tolist(), test, plain.difference, *sizes, p_value, *tested, plain.standard_error, *ends)
+    sizes = {"mean_size": float(np.abs(d).mean()), "mean_square": float((d**2).mean())}
+    plain_columns = {"d": d.tolist(), "difference": plain.difference, "standard_error": plain.standard_error}
+    return plain_columns | sizes | _tested(plain.difference, tested, p_value, test, has_interval=len(d) > 1)
+
+
+def _tested(difference: float, tested: Estimate, p_value: float, test: str, *, has_interval: bool) -> dict[str, Any]:
+    """Return the columns of a tested difference: ADJUSTED, p_value, test, ci_low and ci_high."""
+    low, high = interval(difference, tested, p_value) if has_interval else (None, None)
+    return dict(zip(ADJUSTED, tested, strict=True)) | {"p_value": p_value, "test": test, "ci_low": low, "ci_high": high}
 
 
 _TESTS = ["difference", "ci_low", "ci_high", "p_value", "p_holm", "n_tests", "n_queries"]
@@ -404,31 +411,38 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[s
     # Accuracies of run and base for each query, or for each input if several datasets ask about the same inputs.
     table = pl.col("dataset").replace(inputs).alias("table")
     queries = [pairs.group_by(table, "query_id", maintain_order=True).agg(pl.col(*_SIDES).mean()) for pairs in datasets]
-    if len({rows["table"][0] for rows in queries}) < len(queries):
-        queries = [_by_input(queries)]
-    # Accuracies and moments of the mean over datasets; two pairs in total are added.
-    each = [_moments(means, 2 / len(queries)) for means in queries]
-    plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*each, strict=True))
-    moments[2:5] /= len(queries)  # variances and covariance of a mean over independent datasets
-    moments[5] *= len(queries)  # degrees of freedom add up
-    recovery, ends = _recovery(plain, moments)
+    queries = combined_by_input(queries, _SIDES)
+    # Plain accuracies, and moments of the adjusted ones, of the mean over datasets; two pairs in total are added.
+    of_datasets = [_moments(means, 2 / len(queries)) for means in queries]
+    plain, moments = (np.mean(numbers, axis=0) for numbers in zip(*of_datasets, strict=True))
+    recovery, ends = _recovery(plain, moments, len(queries))
     if recovery is not None:
         totals["recovery"] = 100 * recovery
     if recovery is not None and ends is not None:
         low, high = ends
         if (low <= 1 <= high) == (p_value <= LEVEL):  # interval and test disagree
-            # Move the end nearer to 1, so that 1 is inside exactly if the test does not reject (see paired.interval).
-            near = 1 + (recovery - 1) * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
+            near = 1 + end_by_test(recovery - 1, p_value)
             low, high = (near, high) if recovery > 1 else (low, near)
         totals |= {"recovery_low": 100 * low, "recovery_high": 100 * high}
     return totals
 
 
-def _by_input(questions: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return `correct` of run and base for each input: sums over its questions, in units of the largest share."""
-    shares = (one.with_columns(share=1 / pl.len()).with_columns(pl.col(*_SIDES) * pl.col("share")) for one in questions)
-    by_input = pl.concat(shares).group_by("table", "query_id", maintain_order=True).sum()
-    return by_input.with_columns(pl.col(*_SIDES) / pl.col("share").max())
+def combined_by_input(datasets: Sequence[pl.DataFrame], values: Sequence[str]) -> list[pl.DataFrame]:
+    """Combine datasets into one, with one row for each input, if several of them ask about the same inputs.
+
+    A value of an input is the sum over its questions, in which every question has the same total weight, in units of
+    the largest weight of an input.
+
+    Args:
+        datasets: table (that the dataset asks about), query_id and the columns `values`, one row for each query.
+        values: names of columns.
+    """
+    if len({rows["table"][0] for rows in datasets}) == len(datasets):
+        return [*datasets]
+    shares = (rows.with_columns(share=1 / pl.len()) for rows in datasets)
+    weighted = pl.concat(rows.with_columns(pl.col(*values) * pl.col("share")) for rows in shares)
+    by_input = weighted.group_by("table", "query_id", maintain_order=True).sum()
+    return [by_input.with_columns(pl.col(*values) / pl.col("share").max())]
 
 
 def _counts(rows: pl.DataFrame) -> dict[str, Any]:
@@ -474,25 +488,30 @@ def _moments(queries: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
         their covariance, and degrees of freedom.
     """
     a, b = (queries[name].to_numpy() for name in _SIDES)
-    n = len(a) + n_added
-    means = (np.array([a.sum(), b.sum()]) + n_added / 2) / n
-    squares = (np.array([a @ a, b @ b]) + n_added / 2) / n
-    variances = np.append(squares - means**2, a @ b / n - means.prod()) / (n - 1)
-    return np.array([a.mean(), b.mean()]), np.concatenate([means, variances, [n - 1]])
+    n, half = len(a) + n_added, n_added / 2
+    mean_a, mean_b = (a.sum() + half) / n, (b.sum() + half) / n
+    variance_a = ((a @ a + half) / n - mean_a**2) / (n - 1)
+    variance_b = ((b @ b + half) / n - mean_b**2) / (n - 1)
+    covariance = (a @ b / n - mean_a * mean_b) / (n - 1)
+    moments = [mean_a, mean_b, variance_a, variance_b, covariance, n - 1]
+    return np.array([a.mean(), b.mean()]), np.array(moments)
 
 
-def _recovery(plain: Floats, moments: Floats) -> tuple[float | None, tuple[float, float] | None]:
+def _recovery(plain: Floats, moments: Floats, n_datasets: int) -> tuple[float | None, tuple[float, float] | None]:
     """Return the ratio of the accuracies of run and base, and its 95% interval by Fieller's theorem.
 
     The ratio is None if the base has accuracy 0, the interval if the base's accuracy is not significantly above 0.
 
     Args:
-        plain, moments: as returned by _moments.
+        plain, moments: as returned by _moments; means over independent datasets.
+        n_datasets: number of these datasets.
 
     Source: Fieller 1954, "Some problems in interval estimation", Journal of the Royal Statistical Society B 16.
     """
-    a, b, variance_a, variance_b, covariance, freedom = moments
-    square = float(stdtrit(freedom, 1 - LEVEL / 2)) ** 2
+    a, b, *spread, freedom = moments
+    # The variances and the covariance of a mean over datasets shrink with their number; degrees of freedom add up.
+    variance_a, variance_b, covariance = (number / n_datasets for number in spread)
+    square = float(stdtrit(freedom * n_datasets, 1 - LEVEL / 2)) ** 2
     # The interval has all r with (a - r b)^2 <= t^2 Var(a - r b), that is lead r^2 - 2 middle r + last <= 0.
     lead, middle, last = b**2 - square * variance_b, a * b - square * covariance, a**2 - square * variance_a
     recovery = float(plain[0] / plain[1]) if plain[1] else None

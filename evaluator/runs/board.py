@@ -15,6 +15,7 @@ import polars as pl
 
 from evaluator.arrays import Floats
 from evaluator.compare.across_models import MAX_RANKED, rank_ranges
+from evaluator.compare.differences import combined_by_input
 from evaluator.compare.results import CHOOSING
 from evaluator.compare.runs import prompt_form
 from evaluator.errors import ConfigError, StoreError
@@ -128,8 +129,7 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
 def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
     """Return (suite, part, method, definition) -> Answers.
 
-    Questions about the same inputs are combined into one dataset, with one value for each input: the sum over its
-    questions, in which every question has the same total weight.
+    Questions about the same inputs are combined into one dataset (differences.combined_by_input).
 
     Args:
         predictions: schemas.PREDICTIONS of a run.
@@ -146,14 +146,12 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
-        one_input = [pl.col("dataset").replace(inputs).alias("table"), pl.col("query_id")]
-        if rows.select(one_input[0]).n_unique() < len(datasets):
-            # A query has the weight 1 / (queries of its dataset), in units of the largest weight of an input.
-            shares = rows.with_columns(share=1 / pl.len().over("dataset")).group_by(one_input)
-            by_input = shares.agg((pl.col("correct") * pl.col("share")).sum(), pl.col("share").sum())
-            in_units = by_input.with_columns(pl.col("correct") / pl.col("share").max())
-            datasets = {(MEAN_OVER_DATASETS,): in_units.sort("table", "query_id")}
-        correct = {str(name): of_dataset["correct"].to_numpy() for (name,), of_dataset in datasets.items()}
+        table = pl.col("dataset").replace(inputs).alias("table")
+        queries = [of_dataset.select(table, "query_id", "correct") for of_dataset in datasets.values()]
+        combined = combined_by_input(queries, ["correct"])
+        names = [str(name) for (name,) in datasets] if len(combined) == len(datasets) else [MEAN_OVER_DATASETS]
+        in_order = (of_name.sort("table", "query_id")["correct"].to_numpy() for of_name in combined)
+        correct = dict(zip(names, in_order, strict=True))
         answers[tuple(map(str, key))] = Answers(f"{rows['prompts'].sum()}, {', '.join(correct)}", correct)
     return answers
 

@@ -117,24 +117,32 @@ def adjusted_estimate(differences: Floats, n_added: float = 2, largest: float | 
 def interval(difference: float, estimate: Estimate, p_value: float) -> tuple[float, float]:
     """Return the 95% interval of a difference: Student's t interval, with 0 inside exactly where p is above LEVEL.
 
-    Where an exact test and Student's interval disagree about 0, the end nearer to 0 is moved to where normal theory has
-    it for this p-value: difference x (1 - z(1 - LEVEL/2) / z(1 - p/2)). Both ends lie between -1 and 1.
+    Where an exact test and Student's interval disagree about 0, the end nearer to 0 is moved (end_by_test). Both ends
+    lie between -1 and 1.
 
     Args:
         difference: plain mean of the pairs; the interval contains it.
         estimate: adjusted_estimate, or the estimate of a test over two crossed factors.
         p_value: two-sided p-value of a difference of 0.
-
-    Source: Miettinen 1976, "Estimability and estimation in case-referent studies", American Journal of Epidemiology
-    103, for limits from a test.
     """
     reach = float(stdtrit(estimate.degrees_of_freedom, 1 - LEVEL / 2)) * estimate.standard_error
     low = max(min(estimate.difference - reach, difference), -1.0)
     high = min(max(estimate.difference + reach, difference), 1.0)
     if (low <= 0 <= high) == (p_value <= LEVEL):
-        near = difference * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
+        near = end_by_test(difference, p_value)
         low, high = (max(near, -1.0), high) if difference > 0 else (low, min(near, 1.0))
     return low, high
+
+
+def end_by_test(difference: float, p_value: float) -> float:
+    """Return the end nearer to 0 of the 95% interval of a difference, as normal theory has it for a p-value.
+
+    It is difference x (1 - z(1 - LEVEL/2) / z(1 - p/2)), and beyond 0 exactly where the test does not reject 0.
+
+    Source: Miettinen 1976, "Estimability and estimation in case-referent studies", American Journal of Epidemiology
+    103, for limits from a test.
+    """
+    return difference * (1 - float(ndtri(1 - LEVEL / 2)) / max(-float(ndtri(p_value / 2)), 1e-9))
 
 
 def paired_interval(differences: Floats) -> tuple[float | None, float | None]:

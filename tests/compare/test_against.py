@@ -69,7 +69,7 @@ def test_the_interval_of_recovery_holds_the_true_ratio() -> None:
         rows = pl.DataFrame({"query_id": np.arange(150), "correct": easy < 0.72, "correct_b": easy < 0.8})
         flipped = rng.random(150) < 0.1
         rows = rows.with_columns(correct=pl.when(pl.Series(flipped)).then(rng.random(150) < 0.72).otherwise("correct"))
-        _, (low, high) = _recovery(*_moments(rows.cast({"correct": float, "correct_b": float}), 2))
+        _, (low, high) = _recovery(*_moments(rows.cast({"correct": float, "correct_b": float}), 2), n_datasets=1)
         held += low <= 0.9 <= high
     assert binomtest(held, 400, 0.95).pvalue > 0.01 or held / 400 > 0.95
 
