@@ -147,7 +147,8 @@ def _datasets(
         needs_gold: as in read_log.
     """
     plain = [row for row in rows if row.part == IMPORTED]
-    kept = [row for row in plain if row.gold is not None] if needs_gold else plain
+    unchanged = [row for row in plain if row.answer]
+    kept = [row for row in plain if row.gold is not None or not needs_gold]
     versions = sorted({row.version for row in rows if row.version})
     notes = [f"answered by {', '.join(versions)}"] if versions else []
     refused = [row for row in kept if row.answer is None and row.gold is not None]
@@ -157,26 +158,26 @@ def _datasets(
         )
     if len(kept) < len(plain):
         notes.append(f"{len(plain) - len(kept)} answers have no true option and are left out")
-    parts = {IMPORTED: kept}
+    parts = {IMPORTED: [row for row in kept if row.answer]}
     for part in dict.fromkeys(row.part for row in rows if row.part != IMPORTED):
-        changed = [row for row in rows if row.part == part]
+        changed = [row for row in rows if row.part == part and row.answer]
         # A part compares answers with and without the change: keep the queries that have both.
-        both = {row.query for row in plain if row.answer} & {row.query for row in changed if row.answer}
-        parts[part] = [row for row in (*plain, *changed) if row.query in both]
-    # Numbers of options of the answers, and of the questions whose answers were refused.
-    answered = [row.answer for of_part in parts.values() for row in of_part if row.answer]
-    sizes = {len(asked.options) for asked in (*answered, *(row.asked for row in refused))} - {0}
+        both = {row.query for row in unchanged} & {row.query for row in changed}
+        parts[part] = [row for row in (*unchanged, *changed) if row.query in both]
+    sizes = {_n_options(row) for of_part in (*parts.values(), refused) for row in of_part} - {0}
     for size in sorted(sizes):
         name = question if len(sizes) == 1 else f"{question} ({size} options)"
-        of_size = {
-            part: [row for row in of_part if row.answer and len(row.answer.options) == size]
-            for part, of_part in parts.items()
-        }
+        of_size = {part: [row for row in of_part if _n_options(row) == size] for part, of_part in parts.items()}
         about = list(notes)
-        if of_refused := [row for row in refused if len(sizes) == 1 or len(row.asked.options) == size]:
+        if of_refused := [row for row in refused if len(sizes) == 1 or _n_options(row) == size]:
             of_size[WITH_REFUSALS] = [*of_size[IMPORTED], *of_refused]
             about.append(f"the part {WITH_REFUSALS} counts {len(of_refused)} refused or missing answers as wrong")
         yield from (_dataset(path, name, part, asked, about, numbers) for part, asked in of_size.items() if asked)
+
+
+def _n_options(row: Answered) -> int:
+    """Return the number of options of an answer or, if it was refused, of its question; 0 if that is not known."""
+    return len((row.answer or row.asked).options)
 
 
 def _dataset(
