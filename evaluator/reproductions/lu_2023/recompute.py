@@ -369,12 +369,12 @@ def _with_other_rows(tried: pl.DataFrame) -> pl.DataFrame:
     # Rules that differ only in the reading of pairs have the same key, because only one row of table 2 has pairs.
     readings = [f", {reading}" for reading in (*OVER_PAIRS, ALONE)]
     keyed = tried.with_columns(key=pl.col("rule").str.replace_many(readings, [""] * len(readings)))
-    # A row counts once per key, with its highest counts; sum over the rows of the table, minus the row itself.
-    of_row, counts = ["table", "row", "key"], pl.col("n_printed", "n_equal")
-    is_first = (pl.int_range(pl.len()) == 0).over(of_row)
-    best = keyed.select("table", "key", counts.max().over(of_row), is_first=is_first)
-    elsewhere = counts.filter("is_first").sum().over("table", "key") - counts
-    return tried.hstack(best.select(elsewhere.name.suffix("_elsewhere")))
+    # A row counts once per key, with its highest counts.
+    counts = pl.col("n_printed", "n_equal")
+    best = keyed.group_by("table", "row", "key").agg(counts.max())
+    elsewhere = counts.sum().over("table", "key") - counts
+    others = best.select("table", "row", "key", elsewhere.name.suffix("_elsewhere"))
+    return keyed.join(others, on=["table", "row", "key"], how="left", maintain_order="left").drop("key")
 
 
 def _judged(table: str, row: str, rule: str, n: int, values: Mapping[str, float]) -> Row:
