@@ -205,18 +205,18 @@ class SuiteCommand(click.Command):
     stage: OptionStage = "options"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words with the options of the named suites or, if an option is unknown, of all suites."""
+        """Parse the words with the options of the named suites or, for --help or an unknown option, of all suites."""
         from evaluator.suites import SUITE_GROUPS, SUITES
 
         words = [name for word in args for name in SUITE_GROUPS.get(word, (word,))]
-        ctx.meta[_NAMED] = [] if "--help" in args or "-h" in args else [name for name in words if name in SUITES]
-        if {*(ctx.default_map or ())} - {param.name for param in self.get_params(ctx)}:  # options from Python
+        ctx.meta[_NAMED] = [name for name in words if name in SUITES]
+        params = self.get_params(ctx)
+        given = {word.partition("=")[0] for word in args if word.startswith("--") or word == "-h"}
+        known = {flag for param in params for flag in param.opts} - {"--help", "-h"}
+        from_python = {*(ctx.default_map or ())}
+        if given - known or from_python - {param.name for param in params}:
             ctx.meta[_NAMED] = []
-        try:
-            return super().parse_args(ctx, [*args])
-        except click.NoSuchOption:
-            ctx.meta[_NAMED] = []
-            return super().parse_args(ctx, args)
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         *params, help_option = super().get_params(ctx)
