@@ -7,6 +7,7 @@ import numpy as np
 
 from benchmarks.throughput.workloads import Job, Score, Scores, requests
 from evaluator.engine.devices import device_kind
+from evaluator.tokens.boundary import n_shared
 
 _BATCH = 32  # maximum number of texts in a batch that shares a prefix
 _MIN_SHARED = 32  # minimum length of a shared prefix in tokens; a shorter one does not justify a separate forward pass
@@ -64,21 +65,17 @@ def _batches(texts: Sequence[_Text]) -> Iterator[tuple[int, list[_Text]]]:
     """
     start = 0
     while start < len(texts):
-        first, end = texts[start].tokens, start + 1
-        shared = len(first) - 1  # the last token is not part of the prefix, so that every text has a token to compute
-        while end < len(texts) and end - start < _BATCH:
-            common = min(shared, _common(first, texts[end].tokens), len(texts[end].tokens) - 1)
-            if common < max(_MIN_SHARED, shared // 2) and shared >= _MIN_SHARED and end - start > 1:
+        batch = [texts[start]]
+        shared = len(batch[0].tokens) - 1  # the last token is not part of the prefix: every text has a token to compute
+        for text in texts[start + 1 : start + _BATCH]:
+            common = min(shared, n_shared(batch[0].tokens, text.tokens), len(text.tokens) - 1)
+            if len(batch) > 1 and shared >= _MIN_SHARED and common < max(_MIN_SHARED, shared // 2):
                 break
-            shared, end = common, end + 1
-        yield (shared if shared >= _MIN_SHARED and end - start > 1 else 0), list(texts[start:end])
-        start = end
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(map(len, (first, second)))
-    )
+            batch.append(text)
+            shared = common
+        is_worthwhile = len(batch) > 1 and shared >= _MIN_SHARED
+        yield (shared if is_worthwhile else 0), batch
+        start += len(batch)
 
 
 def _score_batch(model: Any, n_shared: int, batch: Sequence[_Text]) -> Iterator[tuple[int, float]]:
