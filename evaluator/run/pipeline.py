@@ -1,6 +1,5 @@
 """Run the stages build, score, measure and report: each stage by its function, or all stages by `run`."""
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -43,8 +42,6 @@ from evaluator.run.score import LOGS, Scored, begin_hashing, begin_loading, chec
 from evaluator.run.side_by_side import Load, devices_of_each, side_by_side, take_places
 from evaluator.run.until import check_base
 from evaluator.run_log import now, seconds_since
-
-logger = logging.getLogger(__name__)
 
 
 class Finished(NamedTuple):
@@ -95,7 +92,10 @@ def run(
     TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
-    _check_options(config, configs, accept)
+    check_config(config)
+    require_known("--accept: there is no finding", accept, FINDINGS)
+    for model in configs:
+        check_capabilities(config, model)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
@@ -127,18 +127,8 @@ def run(
             for load, each in [(one, each) for one in loads for each in one.runs]:
                 with _writing_below(out, each.folder):
                     finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
-
-
-def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
-    check_config(config)
-    require_known("--accept: there is no finding", accept, FINDINGS)
-    for model in configs:
-        check_capabilities(config, model)
-
-
-def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
-    """Compare the runs of several models, in the order of `runs`."""
+    if len(runs) == 1:
+        return finished[0]
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)

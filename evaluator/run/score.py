@@ -32,7 +32,7 @@ from evaluator.metrics.table import label_mass_metrics
 from evaluator.models.source import ModelSource
 from evaluator.preflight.devices import peak_of_replicas
 from evaluator.progress import Progress, Stage
-from evaluator.record import EngineRecord, ModelRecord
+from evaluator.record import EngineRecord
 from evaluator.run.build import Built, added_rows, read_datasets, reasons_of, store_fingerprint
 from evaluator.run.folders import lock_folder
 from evaluator.run.measure import ScoredStore, on_disk, scored_run
@@ -252,43 +252,44 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    score = partial(score_rows, loader=loader, adapter=resolved.source.adapter, arithmetic=_arithmetic(resolved.record))
+    adapter, flop_per_token = resolved.source.adapter, resolved.record.flop_per_token
+    peak = partial(peak_of_replicas, saved_quantization=resolved.record.quantization)
+    arithmetic = Arithmetic(flop_per_token, peak) if flop_per_token else None
     run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
-        store: PromptStore | None = built.store
-        while store:  # store of the first round, then of the second
-            tokens, errors, elapsed_s = tokenised or (yield from tokenise_scorable(run, store, resolved))
+        for is_first in (True, False):
+            store = built.store if is_first else (yield from build_second_round(run, stores[0], data))
+            if store is None:
+                break
+            if tokenised is None or not is_first:
+                tokenised = yield from tokenise_scorable(run, store, resolved)
+            tokens, errors, elapsed_s = tokenised
             if tokens is None:
                 raise next(iter(errors.values()))
-            tokenised, refused, counts = None, reasons_of(errors), tokens.manifest.counts
+            refused, counts = reasons_of(errors), tokens.manifest.counts
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
             tokenised_s += elapsed_s
             run, left_out = run.without(refused), left_out | refused
-            lock = yield from lock_folder(scores_of_model / tokens.fingerprint)
+            folder, after_shard = scores_of_model / tokens.fingerprint, None
+            lock = yield from lock_folder(folder)
             with lock:
-                scores = open_scores(scores_of_model / tokens.fingerprint)
-                stores.append(ScoredStore(store.without(left_out), tokens, scores))
+                stores.append(ScoredStore(store.without(left_out), tokens, open_scores(folder)))
                 plans = _plans(stores[-1])
-                after_shard: AfterShard | None = None
-                if len(stores) == 1:
+                if is_first:
                     yield from show_outlook(run, stores[0], plans, resolved.source, data)
                     after_shard = early_results(run, stores[0], plans)
                 for plan in _steps(run, stores, plans):
                     show = after_shard if plan.key.kind == "scores" else None
-                    scores = yield from score(plan, scores, after_shard=show)
+                    scores = yield from score_rows(
+                        plan, stores[-1].scores, loader, adapter, show, arithmetic=arithmetic
+                    )
                     stores[-1] = replace(stores[-1], scores=scores)
-            store = (yield from build_second_round(run, stores[0], data)) if len(stores) == 1 else None
     stores = [replace(each, store=each.store.without(left_out)) for each in stores]
     if head is not None:
         # After scoring, when an engine that is not kept loaded has released its memory.
         stores[0] = yield from write_distances(run, stores[0], head, loader)
     took_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
     return Scored(run, stores, left_out, _engine_facts(stores), took_s)
-
-
-def _arithmetic(model: ModelRecord) -> Arithmetic | None:
-    peak = partial(peak_of_replicas, saved_quantization=model.quantization)
-    return Arithmetic(model.flop_per_token, peak) if model.flop_per_token else None
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
