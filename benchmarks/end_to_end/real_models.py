@@ -16,7 +16,8 @@ import polars as pl
 from evaluator.run.folder import read_table
 from evaluator.run.folders import RunFolder
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.staicc.published import METRICS, NORMAL, figure_points, predicted, size_text
+from evaluator.suites.staicc.published import METRICS, NORMAL, figure_points
+from evaluator.suites.staicc.standing import predicted, size_text
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS, PAGE = DOCS / "real-models.csv", DOCS / "real-models.md"

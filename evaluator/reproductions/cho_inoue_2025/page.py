@@ -13,7 +13,8 @@ from evaluator.reproductions.base import Reproduction, Tables
 from evaluator.reproductions.cells import section, table_blocks
 from evaluator.reproductions.cho_inoue_2025 import recompute
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
-from evaluator.suites.staicc.published import KEYS, METHODS, METRICS, TITLES, printed_tables, size_panel
+from evaluator.suites.staicc.published import METHODS, METRICS, printed_tables
+from evaluator.suites.staicc.published_sections import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 

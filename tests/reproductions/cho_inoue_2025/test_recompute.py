@@ -23,7 +23,8 @@ from evaluator.reproductions.cho_inoue_2025.recompute import (
     SENTENCES,
     Recomputed,
 )
-from evaluator.suites.staicc.published import METHODS, METRICS, figure_points, predicted
+from evaluator.suites.staicc.published import METHODS, METRICS, figure_points
+from evaluator.suites.staicc.standing import predicted
 from tests.command_line import command_outputs
 
 TOLERANCE = 1e-9
