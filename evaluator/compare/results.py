@@ -267,8 +267,10 @@ def comparison_answer(runs: Sequence[ComparedRun], differences: pl.DataFrame) ->
     parts = [(suite, part) for suite, parts in runs[0].record.prompts.parts.items() for part in parts]
     key = ("suite", "part", "definition", "method_a")
 
-    def place(of: tuple[Any, ...]) -> tuple[Any, ...]:
-        return [*parts, of[:2]].index(of[:2]), [*DEFINITIONS].index(of[2]), of[3] != REFERENCE_METHOD, of
+    def place(row: tuple[str, ...]) -> tuple[Any, ...]:
+        suite, part, definition, method = row
+        number_of_part = [*parts, (suite, part)].index((suite, part))  # parts of other runs come last
+        return number_of_part, [*DEFINITIONS].index(definition), method != REFERENCE_METHOD, row
 
     first = min(rows.select(key).unique().rows(), key=place)
     rows = rows.filter(**dict(zip(key, first, strict=True)))

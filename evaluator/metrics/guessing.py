@@ -170,31 +170,30 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
         independent: whether datasets are independent. If not (questions about the same inputs), the test against the
             majority, the lower bound and the credible interval of a mean use the number of queries of one question.
     """
-    # A mean over one dataset is left out of the correction, and copies the tests of its dataset, the row above it.
-    means = means.with_columns(is_repeat=pl.col("label_counts").list.len().eq_missing(1))
-    rows = pl.concat([datasets.with_columns(is_repeat=False), means], how="diagonal_relaxed")
-    tested = {"log10_tail": pl.when(~pl.col("is_repeat")).then("log10_tail")}
+    # A mean over one dataset is left out of the correction, and copies the tests of its dataset.
+    is_repeat = pl.col("label_counts").list.len().eq_missing(1)
     # Number of questions that share their inputs and therefore count as one.
     n_together = pl.lit(1) if independent else pl.col("label_counts").list.len().fill_null(1)
-    rows = rows.with_columns(n_chosen_from=1, n_together=n_together, tail="log10_tail", **tested)
+    rows = pl.concat([datasets, means.filter(~is_repeat)], how="diagonal_relaxed")
+    rows = rows.with_columns(n_chosen_from=1, n_together=n_together)
     tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
     p_majority = pl.Series(tests, dtype=pl.Float64)
     n_queries, n_counted = rows["n_queries"], rows["n_queries"] // rows["n_together"]
     counted = rows.with_columns(pl.col("n_right") // pl.col("n_together"), n_queries=n_counted, p_majority=p_majority)
-    rows = with_both_tests(counted, ["definition"]).with_columns(n_queries)
     # The verdict is the first of VERDICTS whose condition holds; null without a test.
-    cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), pl.col("p_holm").is_not_null())
+    has_test = pl.col("p_value").is_not_null()
+    cases = (pl.col("better_than_guessing"), pl.col("better_than_uniform"), has_test)
     verdicts = (pl.when(holds).then(pl.lit(name)) for holds, name in zip(cases, VERDICTS, strict=True))
-    rows = rows.with_columns(verdict=pl.coalesce(verdicts))
-    names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict")
-    test = pl.when("is_repeat").then(pl.col(*names).first().over(MEAN)).otherwise(pl.col(*names))
-    rows = rows.with_columns(test, log10_tail="tail")
-    has_test = rows["p_value"].is_not_null()
     low, high = jeffreys_interval((rows["value"] * n_counted).to_numpy(), n_counted.to_numpy())
-    return rows.with_columns(
+    tested = with_both_tests(counted, ["definition"]).with_columns(
+        n_queries,
+        verdict=pl.coalesce(verdicts),
         credible_low=pl.when(has_test).then(pl.Series(low)),
         credible_high=pl.when(has_test).then(pl.Series(high)),
     )
+    names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict", "credible_low", "credible_high")
+    repeats = means.filter(is_repeat).drop("verdict").join(tested.select(*MEAN, *names), on=MEAN)
+    return pl.concat([tested, repeats], how="diagonal_relaxed")
 
 
 def with_both_tests(rows: pl.DataFrame, family: Sequence[str] = ()) -> pl.DataFrame:

@@ -136,7 +136,7 @@ def components_and_design(
     cases = [case for case in answers if len(case.cells) > 1 and case.cells[0].size > 1]
     if not cases:
         return schemas.VARIANCE_COMPONENTS.to_frame(), schemas.DESIGN_STUDY.to_frame()
-    decomposed = [(case, variance_components(case.cells, case.attributes)) for case in cases]
+    decomposed: list[Decomposed] = [(case, variance_components(case.cells, case.attributes)) for case in cases]
     rows = [row for case, found in decomposed for row in _component_rows(case, found)]
     components = pl.DataFrame(rows, schema={name: schemas.VARIANCE_COMPONENTS[name] for name in rows[0]})
     components = _with_shares(pl.concat([components, _mean_components(components, independent)]))
@@ -146,10 +146,12 @@ def components_and_design(
     for case, found in decomposed:
         if case.now:
             planned.setdefault(tuple(case.key[name] for name in key_of_mean), []).append((case, found))
-    of_mean = {"dataset": MEAN_OVER_DATASETS}
-    of_one = [(one[0].key, [one]) for group in planned.values() for one in group]
-    of_several = [({**group[0][0].key, **of_mean}, group) for group in planned.values()]
-    studies = [row for key, group in (*of_one, *of_several) for row in _design_rows(key, group, independent)]
+    studies: list[dict[str, object]] = []
+    for group in planned.values():
+        for case, found in group:
+            studies += _design_rows(case.key, [(case, found)], independent)
+        first, _ = group[0]
+        studies += _design_rows({**first.key, "dataset": MEAN_OVER_DATASETS}, group, independent)
     study = pl.DataFrame(studies, schema=schemas.DESIGN_STUDY).sort(schemas.DESIGN_STUDY_KEY)
     return components.sort(schemas.VARIANCE_COMPONENTS_KEY), study
 

@@ -171,14 +171,10 @@ class RepeatedMeasures(NamedTuple):
     ss_residual: float
 
 
-_TYPES: dict[type, pl.DataType] = {float: pl.Float64(), int: pl.Int64()}
-ONE_WAY = pl.Schema({name: _TYPES[kind] for name, kind in OneWay.__annotations__.items()})
+ONE_WAY = pl.Schema(OneWay.__annotations__)
 """Columns of one_way_by after the grouping columns: the fields of OneWay."""
 
-REPEATED_MEASURES = pl.Schema(
-    {name: _TYPES[kind] for name, kind in RepeatedMeasures.__annotations__.items()}
-    | dict.fromkeys(("n_queries", "n_left_out"), pl.Int64())
-)
+REPEATED_MEASURES = pl.Schema(RepeatedMeasures.__annotations__ | {"n_queries": int, "n_left_out": int})
 """Columns of repeated_measures_by after the grouping columns: the fields of RepeatedMeasures, the number of queries,
 and the number of queries left out for lack of a finite value under a condition."""
 
