@@ -14,6 +14,7 @@ import scipy.optimize
 
 from evaluator.engine.prefixes import MIN_GAIN_TOKENS
 from evaluator.scores.plan import MIN_STEPS_PER_SHARD, STEPS_PER_SHARD, cut_shards, find_requests, request_starts
+from evaluator.scores.table import PlanRecord
 from evaluator.tokens.boundary import n_shared
 from evaluator.tokens.rows import TokenRows
 
@@ -73,13 +74,16 @@ def shard_costs(tokens: pl.DataFrame, cache: Cache, step_tokens: int, *, n_repli
     is_state = pl.col("ask") == "state"
     found = []
     for part in (rows.filter(~is_state), rows.filter(is_state)):
-        cut = cut_shards(
-            find_requests(TokenRows(part.lazy())),
+        plan = PlanRecord(
+            reused={},
+            prompts=part.height,
+            reused_prompts=0,
             shard_tokens=STEPS_PER_SHARD * step_tokens,
             min_shard_tokens=MIN_STEPS_PER_SHARD * step_tokens,
             n_replicas=n_replicas,
             shares_prefixes=True,
         )
+        cut = cut_shards(find_requests(TokenRows(part.lazy())), plan)
         found += [_through_cache(fed(part.slice(shard.first, shard.n_rows)), cache) for shard in cut]
     return found
 

@@ -213,8 +213,7 @@ class SuiteCommand(click.Command):
         params = self.get_params(ctx)
         given = {word.partition("=")[0] for word in args if word.startswith("--") or word == "-h"}
         known = {flag for param in params for flag in param.opts} - {"--help", "-h"}
-        from_python = {*(ctx.default_map or ())}
-        if given - known or from_python - {param.name for param in params}:
+        if given - known or {*(ctx.default_map or ())} - {param.name for param in params}:  # default_map: from Python
             ctx.meta[_NAMED] = []
         return super().parse_args(ctx, args)
 

@@ -177,11 +177,11 @@ def _tokens_record(scored: Scored) -> TokensRecord:
 
 
 def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
-    totals = [each.scores.totals() for each in scored.stores]
-    sums = {name: sum(total[name] for total in totals) for name in totals[0]}
     shards = [shard for each in scored.stores for shard in each.scores.manifest.counted_shards]
     rates = throughput(shards)
     plans = [plan for each in scored.stores for plan in each.scores.manifest.plans.values()]
+    reused_prompts = sum(plan.reused_prompts for plan in plans)
+    cached_tokens = sum(shard.cached_tokens for shard in shards)
     # A run that went on with more replicas keeps the plan that it began with.
     n_replicas = max(len(rates.replica_computed_tokens_per_s), *(plan.n_replicas for plan in plans), 1)
     return ScoresRecord(
@@ -191,10 +191,10 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         left_out=dict(scored.left_out),
         label_boundary=scored.stores[0].tokens.manifest.label_boundary,
         chat=scored.stores[0].tokens.manifest.chat,
-        prompts=sums["prompts"] + sums["reused_prompts"],
-        reused_prompts=sums["reused_prompts"],
-        prompt_tokens=sums["prompt_tokens"],
-        cached_tokens=sums["cached_tokens"] if scored.engine.counts_cached_tokens else None,
+        prompts=sum(shard.prompts for shard in shards) + reused_prompts,
+        reused_prompts=reused_prompts,
+        prompt_tokens=sum(shard.prompt_tokens for shard in shards),
+        cached_tokens=cached_tokens if scored.engine.counts_cached_tokens else None,
         elapsed_s=rates.elapsed_s,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),

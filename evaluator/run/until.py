@@ -34,10 +34,8 @@ STOPPED = "number of queries, where a sequential test stopped"
 
 _QUERY = ["dataset", "query_id"]
 
-Rounds = Callable[[ScoredRun], Iterator[pl.DataFrame]]
 
-
-def rounds_of(config: RunConfig) -> Rounds | None:
+def rounds_of(config: RunConfig) -> Callable[[ScoredRun], Iterator[pl.DataFrame]] | None:
     """Return the function that yields prompt_ids round by round (suites.base.Family.rounds); None: one round of all."""
     return until_rounds if config.until.goal else families_of(config.suites)[0].rounds
 

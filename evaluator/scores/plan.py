@@ -83,14 +83,7 @@ class Plan:
 
     def shards(self) -> dict[str, Shard]:
         """Return the shards: file name -> rows."""
-        record = self.record
-        shards = cut_shards(
-            self.requests,
-            shard_tokens=record.shard_tokens,
-            min_shard_tokens=record.min_shard_tokens,
-            n_replicas=record.n_replicas,
-            shares_prefixes=record.shares_prefixes,
-        )
+        shards = cut_shards(self.requests, self.record)
         return {f"{self.key}-{number:05d}.arrow": shard for number, shard in enumerate(shards)}
 
 
@@ -175,29 +168,25 @@ def _other_shards(table: ScoreTable, key: PlanKey) -> dict[str, str]:
     return others
 
 
-def cut_shards(
-    requests: Requests, *, shard_tokens: int, min_shard_tokens: int = 1, n_replicas: int = 1, shares_prefixes: bool
-) -> list[Shard]:
-    """Cut requests into shards of about `shard_tokens` computed tokens; with several replicas smaller towards the end.
+def cut_shards(requests: Requests, plan: PlanRecord) -> list[Shard]:
+    """Cut requests into shards of about plan.shard_tokens; with several replicas smaller towards the end.
 
     A shard ends in the last quarter of its size, before the request with the shortest shared prefix: every shard begins
     with an empty cache, so that a prefix shared across a cut is computed twice.
 
     Args:
         requests: the requests, in prefix order.
-        shard_tokens: size of a shard: no request begins after this number of computed tokens of its shard.
-        min_shard_tokens: minimum size with several replicas.
-        n_replicas: number of replicas.
-        shares_prefixes: whether the engine computes a prefix shared with the previous request only once.
+        plan: no request begins after `shard_tokens` computed tokens of its shard; with several replicas, a shard has at
+            least `min_shard_tokens`.
     """
     if not len(requests):
         return []
-    computed = requests.computed(shares_prefixes=shares_prefixes)
+    computed = requests.computed(shares_prefixes=plan.shares_prefixes)
     before = computed.cumsum() - computed  # computed tokens of all earlier requests
-    sizes = np.full(len(requests), shard_tokens)  # size of a shard, if it begins with this request
-    if n_replicas > 1:  # a fraction of the remaining tokens
-        part = (computed.sum() - before) * PART_OF_THE_REST / n_replicas
-        sizes = np.clip(part, min(min_shard_tokens, shard_tokens), shard_tokens)
+    sizes = np.full(len(requests), plan.shard_tokens)  # size of a shard, if it begins with this request
+    if plan.n_replicas > 1:  # a fraction of the remaining tokens
+        part = (computed.sum() - before) * PART_OF_THE_REST / plan.n_replicas
+        sizes = np.clip(part, min(plan.min_shard_tokens, plan.shard_tokens), plan.shard_tokens)
 
     def first_after(tokens: float) -> int:
         """Return the index of the first request with at least `tokens` computed tokens before it."""

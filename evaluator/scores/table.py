@@ -311,15 +311,6 @@ class ScoreTable:
         files = [self.folder / distances_file(method) for method in sorted(self.manifest.distances)]
         return pl.concat([pl.LazyFrame(schema=schemas.LABEL_DISTANCES), *map(scan_arrow, files)])
 
-    def totals(self) -> dict[str, int]:
-        """Return the numbers of prompts, reused prompts and tokens over all shards of this folder's plans."""
-        written = self.manifest.counted_shards
-        total = {
-            key: sum(getattr(shard, key) for shard in written) for key in ("prompts", "prompt_tokens", "cached_tokens")
-        }
-        total["reused_prompts"] = sum(plan.reused_prompts for plan in self.manifest.plans.values())
-        return total
-
     def write_manifest(self, manifest: ScoreManifest) -> "ScoreTable":
         """Write the manifest, and return the table with this manifest."""
         write_record(self.folder / MANIFEST, manifest)

@@ -29,8 +29,8 @@ def score(folder, n_replicas: int, engine: CountingEngine | None = None, n_rows:
 def cut(n_rows: int, n_replicas: int, size: int = 64, least: int = 4) -> list[int]:
     """Tokens of each shard of rows of four tokens that share nothing."""
     requests = find_requests(TokenRows(token_rows(n_rows).lazy()))
-    sizes = {"shard_tokens": size, "min_shard_tokens": least, "n_replicas": n_replicas}
-    shards = cut_shards(requests, **sizes, shares_prefixes=False)
+    plan = {"reused": {}, "prompts": n_rows, "reused_prompts": 0, "shard_tokens": size, "min_shard_tokens": least}
+    shards = cut_shards(requests, PlanRecord(**plan, n_replicas=n_replicas, shares_prefixes=False))
     assert sum(shard.n_rows for shard in shards) == n_rows
     return [shard.computed_tokens for shard in shards]
 
@@ -78,7 +78,7 @@ def test_a_plan_of_an_earlier_version_keeps_the_shards_of_one_size():
     )
     requests = find_requests(rows)
     shards = Plan(PlanKey("scores", "rows"), record, rows, requests).shards()
-    assert [*shards.values()] == cut_shards(requests, shard_tokens=40, shares_prefixes=False)
+    assert [*shards.values()] == cut_shards(requests, record)
     assert next(iter(shards)) == "scores-rows-00000.arrow"
 
 

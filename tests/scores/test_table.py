@@ -18,7 +18,7 @@ from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
 from evaluator.scores.compute import score_rows
 from evaluator.scores.plan import Plan, Shard, cut_shards, find_requests, plan_rows
-from evaluator.scores.table import Kind, ScoreTable, open_scores, prompt_scores
+from evaluator.scores.table import Kind, PlanRecord, ScoreTable, open_scores, prompt_scores
 from evaluator.tokens.rows import TokenRows
 from evaluator.tokens.table import with_last_tokens, with_token_ids
 
@@ -91,7 +91,8 @@ def planned(tokens: pl.DataFrame, table: ScoreTable, kind: Kind = "scores") -> P
 
 
 def shards_of(tokens: pl.DataFrame, **sizes) -> list[Shard]:
-    return cut_shards(find_requests(TokenRows(tokens.lazy())), **sizes)
+    plan = PlanRecord(reused={}, prompts=tokens.height, reused_prompts=0, **sizes)
+    return cut_shards(find_requests(TokenRows(tokens.lazy())), plan)
 
 
 def answer(tokens, engine, folder, kind="scores"):
@@ -155,11 +156,16 @@ def test_rows_whose_reused_scores_were_removed_are_scored_again_and_no_others(tm
     assert engine.asked == 100 - kept
     assert table.read("scores").collect().sort("token_id").equals(alone.sort("token_id"))
     assert len(table.manifest.plans) == 1
-    totals = table.totals()
-    assert totals["prompts"] + totals["reused_prompts"] == 100
+    assert sum(n_prompts(table)) == 100
     again = CountingEngine()
     assert score(token_rows(100), again, tmp_path / "second").manifest == table.manifest
     assert again.asked == 0
+
+
+def n_prompts(table: ScoreTable) -> tuple[int, int]:
+    """Number of prompts that the plans of a table score, and of those that they reuse."""
+    shards, plans = table.manifest.counted_shards, table.manifest.plans.values()
+    return sum(shard.prompts for shard in shards), sum(plan.reused_prompts for plan in plans)
 
 
 def rows_with_last_tokens(n: int) -> pl.DataFrame:
@@ -174,16 +180,15 @@ def test_a_prompt_of_two_rows_counts_once_whether_it_is_scored_or_reused(tmp_pat
     stage = score_rows(planned(rows_with_last_tokens(20), table), table, loader)
     said = [(now.done, now.total) for now in stage if now.stage == "Reused from earlier runs"]
     assert said == [(10, 20)]
-    totals = open_scores(tmp_path / "second").totals()
-    assert (totals["prompts"], totals["reused_prompts"]) == (10, 10)
+    assert n_prompts(open_scores(tmp_path / "second")) == (10, 10)
 
 
 def test_a_prompt_that_lacks_only_its_last_tokens_counts_as_scored(tmp_path):
     score(token_rows(10), CountingEngine(), tmp_path / "first")
     engine = CountingEngine()
-    totals = score(rows_with_last_tokens(15), engine, tmp_path / "second").totals()
+    table = score(rows_with_last_tokens(15), engine, tmp_path / "second")
     assert engine.asked == 15
-    assert (totals["prompts"], totals["reused_prompts"]) == (15, 0)
+    assert n_prompts(table) == (15, 0)
 
 
 def test_a_plan_of_an_earlier_version_which_counted_rows_is_still_complete(tmp_path):
