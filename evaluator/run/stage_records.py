@@ -181,7 +181,6 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
     rates = throughput(shards)
     plans = [plan for each in scored.stores for plan in each.scores.manifest.plans.values()]
     reused_prompts = sum(plan.reused_prompts for plan in plans)
-    cached_tokens = sum(shard.cached_tokens for shard in shards)
     # A run that went on with more replicas keeps the plan that it began with.
     n_replicas = max(len(rates.replica_computed_tokens_per_s), *(plan.n_replicas for plan in plans), 1)
     return ScoresRecord(
@@ -194,7 +193,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         prompts=sum(shard.prompts for shard in shards) + reused_prompts,
         reused_prompts=reused_prompts,
         prompt_tokens=sum(shard.prompt_tokens for shard in shards),
-        cached_tokens=cached_tokens if scored.engine.counts_cached_tokens else None,
+        cached_tokens=sum(shard.cached_tokens for shard in shards) if scored.engine.counts_cached_tokens else None,
         elapsed_s=rates.elapsed_s,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
