@@ -7,7 +7,6 @@ size are listed too.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -35,7 +34,7 @@ DEFINITION, DIAGNOSTICS_DEFINITION = "published", "paper"
 SHOWN = {"accuracy": "accuracy", "true_label_probability": "true-label probability", "gler": "GLER"}
 """Metric -> its name in the text about a run."""
 
-Measured: TypeAlias = MeasuredRun | ComparedRun
+Measured = MeasuredRun | ComparedRun
 
 PRINTED_AS = {"gler_toolkit_axis": "gler"}
 """Metric here -> metric of table 7, where GLER is the slope over the toolkit's axis."""
