@@ -35,6 +35,7 @@ def test_a_mean_over_datasets_that_all_have_is_the_runs_own(run_folders: list[Pa
     means = comparison_table(runs).filter(dataset="mean", method="topk", metric="macro_f1", definition="released")
     for run in runs:
         own = run.metrics.filter(dataset="mean", method="topk", metric="macro_f1", definition="released")
+        assert own.height == 1
         assert means.filter(number=run.number).select(own.columns[:10]).rows() == own.select(own.columns[:10]).rows()
 
 

@@ -86,11 +86,12 @@ def test_scores_and_intervals_are_those_of_the_table_and_within_their_bounds(run
 
 
 def test_correct_rows_average_to_the_accuracy(results, samples):
-    for result in results["evaluation_results"]:
-        rows = [row for row in samples if row["evaluation_result_id"] == result["evaluation_result_id"]]
-        if rows:
-            correct = sum(row["evaluation"]["is_correct"] for row in rows)
-            assert correct / len(rows) == pytest.approx(result["score_details"]["score"], abs=1e-15)
+    scores = {
+        result["evaluation_result_id"]: result["score_details"]["score"] for result in results["evaluation_results"]
+    }
+    for name in {row["evaluation_result_id"] for row in samples}:
+        right = [row["evaluation"]["is_correct"] for row in samples if row["evaluation_result_id"] == name]
+        assert sum(right) / len(right) == pytest.approx(scores[name], abs=1e-15)
 
 
 def test_a_row_is_the_same_whichever_model_answered_it(samples):

@@ -274,11 +274,10 @@ def test_predicted_labels_have_no_probabilities_anywhere(scored, tmp_path):
     command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "compared")
     differences = pl.read_parquet(tmp_path / "compared" / "tables" / "differences.parquet")
     assert set(differences["metric"]) == {"accuracy"}
-    for path in export(tmp_path / "a", "lm-eval", tmp_path / "exported"):
-        if "samples" in path.name:
-            samples = [json.loads(line) for line in path.read_text().splitlines()]
-            assert [one["metrics"] for one in samples] == [["acc"]] * N
-            assert all(one["resps"] == one["filtered_resps"] == [] for one in samples)
+    [path] = [one for one in export(tmp_path / "a", "lm-eval", tmp_path / "exported") if "samples" in one.name]
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [one["metrics"] for one in samples] == [["acc"]] * N
+    assert all(one["resps"] == one["filtered_resps"] == [] for one in samples)
 
 
 def test_imports_of_other_rows_are_not_compared(scored, tmp_path):

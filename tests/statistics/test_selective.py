@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta, binom
+from scipy.stats import beta, binom, norm
+from scipy.stats import t as stats_t
 
 from benchmarks.columnar import thresholds
 from benchmarks.columnar.thresholds import Model, _cases, simulate
@@ -173,6 +174,19 @@ def test_groups_of_one_row_change_nothing_and_copies_of_rows_count_once() -> Non
     low, high = share_interval(np.repeat(wrong, 4), np.repeat(np.arange(300), 4))
     once = share_interval(wrong)
     assert (low, high) == pytest.approx(once, abs=0.01)
+    # Of a frequent event it is the mirror image: the rarer side determines the design effect.
+    assert share_interval(~np.repeat(wrong, 4), np.repeat(np.arange(300), 4)) == pytest.approx((1 - high, 1 - low))
+
+
+def test_rows_that_come_in_fours_are_tested_and_needed_as_a_quarter_of_them() -> None:
+    at = looks(np.ones(400), np.arange(400) < 8)  # 8 of 400 in fours are 2 of 100: P(X <= 2) = .0019, P(X <= 8) = .32
+    assert choose(at._replace(design=np.array([4.0])), 0.1, 0.05) is not None
+    at = looks(np.ones(20), np.arange(20) < 0)
+    # No error of 20, so a rate of .5 / 21, with quantiles 1.645 of the level and .842 of the power.
+    (of_level, of_power), rate = norm.ppf([0.95, 0.8]), 0.5 / 21
+    rows = ((of_level * math.sqrt(0.09) + of_power * math.sqrt(rate * (1 - rate))) / (0.1 - rate)) ** 2
+    assert n_needed(at, 0.1, 0.05) == math.ceil(rows)
+    assert n_needed(at._replace(design=np.array([4.0])), 0.1, 0.05) == math.ceil(4 * rows)
 
 
 def test_the_design_effect_is_the_variance_between_groups_written_out() -> None:
@@ -278,6 +292,19 @@ def test_rows_on_which_models_agree_do_not_show_which_one_is_cheaper() -> None:
     assert verdict(2) == "not shown"
     assert verdict(10) == "not shown"  # one error in ten would cost as much as the large model
     assert verdict(200) == "always small"
+
+
+def test_routing_is_judged_on_other_groups_with_one_more_error_on_each_side_and_never_splits_equal_scores() -> None:
+    # Small is wrong in one of five groups alone, whose score is low: the other four show no use of the large model.
+    groups = np.repeat(np.arange(5), 10)
+    found = route(np.where(groups == 0, 0.1, 0.9), groups > 0, np.ones(50, bool), (1, 1, 10), groups)
+    assert (found.threshold, found.share_large, found.accuracy) == (0.9, 0.0, 0.8)
+    # Both are always right: no difference from small, with variance 2 x 20^2 / 50^2 and t at 49 degrees of freedom.
+    found = route(np.linspace(0.5, 1, 50), np.ones(50, bool), np.ones(50, bool), (1, 5, 20))
+    reach = stats_t.ppf(0.975, 49) * 20 * math.sqrt(2) / 50
+    assert found.versus_small == pytest.approx((-reach, reach))
+    # Of ten equal scores all or none are below a threshold, also where asking about the first three saves most.
+    assert route(np.full(10, 0.5), np.arange(10) >= 3, np.ones(10, bool), (1, 1, 10)).threshold == 2.0
 
 
 def test_copies_of_rows_do_not_narrow_the_reach_of_a_mean() -> None:

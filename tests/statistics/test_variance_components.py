@@ -65,6 +65,9 @@ def test_a_row_of_an_orthogonal_array_varies_as_its_attributes_do_together() -> 
     cells = np.tile(of_level, (3, 1))[:, :, None]
     assert level_widening(9, ORTHOGONAL_ARRAY) == pytest.approx(4 / 3)
     assert estimates(cells, attributes=ORTHOGONAL_ARRAY)["level"] == pytest.approx(4.0)
+    noisy = cells + rng.normal(size=(3, 9, 1))  # the interval is wider by the same factor
+    plain, widened = (variance_components(noisy, each)["level"] for each in (None, ORTHOGONAL_ARRAY))
+    assert widened == pytest.approx(tuple(4 / 3 * np.array(plain)))
 
 
 def test_large_means_cost_no_digits() -> None:
