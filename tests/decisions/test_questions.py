@@ -5,7 +5,8 @@ import random
 import pytest
 
 from evaluator.decisions.forms import asked, require_form
-from evaluator.decisions.questions import read_questions
+from evaluator.decisions.questions import Option, Question, read_questions
+from evaluator.decisions.requests import questions_limit, require_fit
 from evaluator.errors import DatasetError
 
 WORDS = ["billing", "technical", "spam", "refund", "payments", "invoices", "a11y", "ümlaut", "数"]
@@ -111,3 +112,16 @@ def test_a_file_that_does_not_fit_is_named_with_its_question(tmp_path, content, 
         read_questions(path)
     assert said in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_choice_that_an_answer_names_is_its_most_probable_option_up_to_rounding():
+    question = Question(name="q", kind="choice", instructions="Which?", options=tuple(map(Option, "abc")))
+    require_fit(question, {"choice": "a", "probabilities": {"a": 0.33, "b": 0.34, "c": 0.33}})  # 1/3, by hundredths
+    with pytest.raises(DatasetError, match="the choice 'a' is not the most probable option"):
+        require_fit(question, {"choice": "a", "probabilities": {"a": 0.32, "b": 0.34, "c": 0.34}})
+
+
+def test_a_limit_of_questions_is_one_that_fewer_questions_keep():
+    assert questions_limit("at most 5 questions are allowed", 6) == 5
+    assert questions_limit("at most 5 questions are allowed", 5) is None
+    assert questions_limit("at most 5 options of a question are allowed", 6) is None

@@ -21,6 +21,13 @@ def test_a_stored_log_probability_is_not_requested_again():
     assert trie.token_log_probs([5, 7]) == [-1.0, -0.25]
 
 
+def test_the_first_log_probability_of_a_path_stays():
+    trie = ContinuationTrie([1], [[5]])
+    trie.learn((5,), -1.0)
+    trie.learn((5,), -1.25)
+    assert trie.token_log_probs([5]) == [-1.0]
+
+
 def test_a_missing_log_probability_is_an_error():
     with pytest.raises(KeyError):
         ContinuationTrie([1], [[5, 6]]).token_log_probs([5, 6])

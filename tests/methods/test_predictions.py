@@ -142,3 +142,14 @@ def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens():
     check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"good": [7], "bad": [8]}))
     with pytest.raises(LabelError, match=r"one_token scores labels of at most 1 token, .* 'very good' \(2 tokens\)"):
         check_labels({"one_token": one_token}, DEFINITIONS, *label_tables({"very good": [5, 7], "bad": [8]}))
+
+
+def test_a_part_is_answered_with_its_own_added_requests_and_those_of_null_parts():
+    kinds = {"normal": "classification", "other": "classification", "null": "null"}
+    parts = {name: MeasuredPart(kind, ("paper",)) for name, kind in kinds.items()}
+    rows = pl.LazyFrame({"for_part": [None, "normal", "other", "null", "normal"], "dataset": [*"ddd", "d", "e"]})
+    scored = replace(answered(SCORED), parts=parts, rows=rows, states=rows)
+    for dataset, expected in ((None, [None, "normal", "null", "normal"]), ("d", [None, "normal", "null"])):
+        own = scored.answering("normal", dataset)
+        assert own.answered_part == "normal"
+        assert own.rows.collect()["for_part"].to_list() == own.states.collect()["for_part"].to_list() == expected

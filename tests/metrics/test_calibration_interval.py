@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics.intervals import EXTRA_VARIANCE, Bins, bins_of, calibration_errors
+from evaluator.metrics.intervals import EXTRA_VARIANCE, Bins, bins_of, calibration_errors, reduced_bias
+from evaluator.schemas import METRICS_KEY
 
 
 def one_bin(accuracy: float, confidence: float, n: float) -> Bins:
@@ -47,6 +48,15 @@ def test_bins_without_requests_change_nothing() -> None:
     padded = Bins(*(np.pad(field, ((0, 0), (0, 3))) for field in bins))
     for plain, with_empty in zip(calibration_errors(bins), calibration_errors(padded), strict=True):
         assert with_empty == pytest.approx(plain, abs=1e-12)
+
+
+def test_a_mean_over_datasets_has_a_quarter_of_the_extra_variance_of_two() -> None:
+    # So many requests that only the extra variance of 0.001 of each dataset is left; both gaps are 0.1.
+    bins = Bins(*(np.array([value]) for value in (1.0, 0.7, 0.8, 1e9, 1e-3)))
+    row = {**dict.fromkeys(METRICS_KEY, "x"), "interval": "bins", "bins": bins, "value": 0.1, "standard_error": 0.01}
+    found = reduced_bias([{**row, "dataset": "a"}, {**row, "dataset": "b"}]).filter(dataset="mean")
+    low, variance = found["ci_low"].item(), 2e-3 / 4
+    assert stats.gamma(low**2 / variance, scale=variance / low).ppf(0.975) == pytest.approx(0.1, abs=1e-4)
 
 
 def requests(confidence: list[float], correct: list[bool], query: list[int]) -> pl.DataFrame:

@@ -32,3 +32,8 @@ def test_degrees_of_freedom_are_the_number_of_equal_independent_errors_and_fewer
     assert freedom(errors, np.array([1.0, 1.0, 100.0])) == pytest.approx(2.01**2 / 2.0001)
     # Two labels: what one gains the other loses, a single error.
     assert freedom(np.array([[0.1, -0.1], [-0.3, 0.3], [0.2, -0.2]]), np.array([0.5, 0.5])) == pytest.approx(1.0)
+
+
+def test_a_label_without_probability_does_not_change_the_degrees_of_freedom() -> None:
+    errors = np.array([[1, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]], dtype=np.float64)
+    assert freedom(errors, np.array([1.0, 1.0, 0.0])) == pytest.approx(2.0)

@@ -51,6 +51,12 @@ def test_components_of_a_mean_are_the_means_of_the_datasets() -> None:
     assert dict(now.select("dataset", "n_prompts").iter_rows()) == {"a": 6, "b": 6, "mean": 12}
 
 
+def test_the_design_of_a_mean_has_the_queries_of_its_smallest_dataset() -> None:
+    _, design = components_and_design([case("a"), case("b", CELLS[:2])])
+    now = design.filter(question="now", dataset="mean").row(0, named=True)
+    assert (now["n_queries"], now["n_levels"], now["n_prompts"]) == (2, 2, 2 * 2 * 2)
+
+
 def test_both_intervals_are_students_and_the_total_one_counts_levels() -> None:
     unbounded = (-float("inf"), float("inf"))
     table = total_error([crossed_headline(case("a"), unbounded, "sets").row])

@@ -97,6 +97,20 @@ def test_three_quarters_of_the_examples_rounded_down_are_the_train_part() -> Non
     assert set(trials(odd)["n_train"]) == {5}  # floor(5.25)
 
 
+def test_two_experiments_of_one_size_are_split_by_themselves() -> None:
+    only = np.zeros((N_PROMPTS, N_EXAMPLES), dtype=bool)
+    only[:, 0] = True
+    names = ("task", "other")
+    tables = (
+        pl.concat([frame(only, name=name) for name in names]),
+        pl.concat([chances([0.5] * 12, name) for name in names]),
+    )
+    found = held_out_trials(*tables, tries=[5], n_splits=N_SPLITS, seed=7)
+    one, other = (found.filter(experiment=name)["correct_train"].to_list() for name in names)
+    assert len(one) == len(other) == N_SPLITS
+    assert one != other
+
+
 def test_every_example_and_prompt_is_drawn_about_equally_often() -> None:
     # 40 splits, 9 of 12 examples in each: mean 30, standard deviation sqrt(40 x .75 x .25) = 2.7; five of them.
     assert in_train().sum(axis=0) == pytest.approx(30, abs=14)

@@ -2,12 +2,14 @@
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 
 from evaluator.engine.replicas import OneReplica
 from evaluator.progress import finish
+from evaluator.schemas import TOKENS
 from evaluator.scores.compute import score_rows
-from evaluator.scores.plan import Plan, cut_shards, find_requests, plan_rows
+from evaluator.scores.plan import Plan, cut_shards, find_requests, plan_rows, request_starts
 from evaluator.scores.table import PlanKey, PlanRecord, ScoreTable, open_scores
 from evaluator.tokens.rows import TokenRows
 from tests.scores.test_table import CountingEngine, Loaded, token_rows
@@ -33,6 +35,15 @@ def cut(n_rows: int, n_replicas: int, size: int = 64, least: int = 4) -> list[in
     shards = cut_shards(requests, PlanRecord(**plan, n_replicas=n_replicas, shares_prefixes=False))
     assert sum(shard.n_rows for shard in shards) == n_rows
     return [shard.computed_tokens for shard in shards]
+
+
+def test_only_labels_of_one_context_share_a_request():
+    rows = token_rows(7).with_columns(
+        ask=pl.Series(["labels", "labels", "last_tokens", "state", "labels", "text", "labels"]),
+        context=pl.Series([[1, 2]] * 6 + [[1, 3]], dtype=TOKENS["context"]),
+    )
+    assert request_starts(rows).tolist() == [0, 3, 4, 5, 6]
+    assert request_starts(rows[[0, 6]]).tolist() == [0, 1]
 
 
 def test_one_replica_never_waits_for_another_so_its_shards_have_one_size():
