@@ -287,6 +287,12 @@ def test_prompts_scored_in_part_say_so_and_stay_tries():
     assert (row["best_prompt_numbers"], row["best_correct"], row["mean_accuracy"]) == ([0], 3, None)
 
 
+def test_a_stopped_prompt_that_could_have_tied_with_the_best_could_have_won():
+    more = requests().filter(pl.col("query_id") == 13, pl.col("demonstration_set") == 1)
+    # Prompt 1 has 2 of 3 and one to go: 3, as many as the best has.
+    assert prompts(pl.concat([partly(), more]))["could_have_won"].to_list() == [False, True, False, True]
+
+
 def test_stopped_prompts_leave_no_curve_and_no_held_out_trials():
     table = prompts(partly())
     assert curves_table(table, EXAMPLES).is_empty()

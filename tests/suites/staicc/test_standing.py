@@ -93,6 +93,19 @@ def test_neighbours_are_the_nearest_in_size_with_the_best_of_their_printed_metho
         "model": "Llama 3 8B", "n_parameters": 8_000_000_000, "accuracy": 0.6442, "true_label_probability": 0.5872,
         "best_method": "sa_icl", "best_accuracy": pytest.approx(0.7713), "n_methods": 10,
     }  # fmt: skip
+    # 35 M is half of 70 M and 2.5 times 14 M.
+    assert neighbours(35_000_000)["n_parameters"][0] == 70_000_000
+
+
+def test_a_gain_is_the_accuracy_of_a_method_less_that_of_vanilla() -> None:
+    printed = published_results().filter(metric="accuracy")
+    accuracy = {(model, method): value for model, method, value in printed.select("model", "method", "value").rows()}
+    gains = figure_points().filter(figure=5)
+    assert "vanilla" not in gains["method"]
+    found = {(model, method): value for model, method, value in gains.select("model", "method", "value").rows()}
+    of_llama = {method: value for (model, method), value in found.items() if model == "Llama 3 8B"}
+    assert of_llama["sa_icl"] == pytest.approx(0.7713 - 0.6442)
+    assert found == pytest.approx({key: accuracy[key] - accuracy[key[0], "vanilla"] for key in found})
 
 
 @pytest.mark.parametrize(
