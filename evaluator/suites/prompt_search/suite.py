@@ -125,7 +125,7 @@ def rounds(run: base.ScoredRun) -> Iterator[pl.DataFrame]:
         yield requests.select("prompt_id").collect()
         return
     examples = run.store.table("search_examples", schema.SEARCH_EXAMPLES)
-    plan = _with_rounds(planned(requests, examples))
+    plan = with_rounds(planned(requests, examples))
     untied = break_ties(predict(run.scored, run.methods, ("paper",)).collect(), options.seed)
     of_methods = requests.filter(pl.col("query_id").is_null()).select("prompt_id").collect()
     for number, rows in enumerate(rows_of_rounds(plan, answers(untied, plan, examples))):
@@ -175,7 +175,7 @@ def better_half(answers_so_far: pl.DataFrame, n_queries: pl.DataFrame) -> pl.Dat
     return counts.join(n_queries, on="dataset").filter(is_kept).select(schema.TRIED_PROMPTS_KEY)
 
 
-def _with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
+def with_rounds(plan: pl.DataFrame) -> pl.DataFrame:
     """Add `round`, the round in which each query is first scored, to the rows of planned()."""
     frames = []
     for rows in plan.partition_by("dataset", maintain_order=True):

@@ -3,7 +3,7 @@ from itertools import islice, product
 import polars as pl
 import pytest
 
-from evaluator.suites.prompt_search.suite import ANSWERS, better_half, round_sizes, rows_of_rounds
+from evaluator.suites.prompt_search.suite import ANSWERS, better_half, round_sizes, rows_of_rounds, with_rounds
 
 SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 
@@ -13,6 +13,23 @@ SEARCH = {"part": "demonstrations", "dataset": "d", "n_shots": 1}
 )
 def test_rounds_double_up_to_all_queries_and_begin_with_sixteen_or_more(n_queries, sizes):
     assert round_sizes(n_queries) == sizes
+
+
+def test_each_dataset_is_cut_into_its_own_rounds():
+    rows = pl.concat(
+        [
+            pl.DataFrame({"place": range(n)}).with_columns(dataset=pl.lit(name), prompt_number=number)
+            for (name, n), number in product({"a": 32, "b": 30}.items(), [1, 0])
+        ]
+    ).with_columns(part=pl.lit("demonstrations"), n_shots=1)
+    first = with_rounds(rows).filter(round=0)
+    # 32 are 16 and then 32; 30 are one round.
+    assert [*first.filter(dataset="a", prompt_number=0)["place"]] == [*range(16)]
+    assert with_rounds(rows).group_by("dataset", "round").len().sort("dataset", "round").rows() == [
+        ("a", 0, 32),
+        ("a", 1, 32),
+        ("b", 0, 60),
+    ]
 
 
 def plan(n_tries: int = 5) -> pl.DataFrame:
