@@ -86,6 +86,9 @@ def test_answers_of_a_query_that_differ_count_up_to_twice() -> None:
     # Residuals 1/3, -2/3, 1/3, -2/3, 1/3, 1/3: squares add up to 12/9; sums of queries -1/3, -1/3, 2/3: 6/9.
     # Six requests are worth 6 x 12/6 = 12, but no more than two a query.
     assert bins_of(mixed).n == pytest.approx([6.0])
+    assert bins_of(pl.concat([mixed, mixed])).n == pytest.approx(
+        [6.0]
+    )  # twelve requests are worth 12, of three queries
     # Gaps 0.4, 0.2 and -0.4, -0.2: squares add up to 0.4, of sums of queries 0.6 and -0.6 to 0.72.
     unsure = requests([0.6, 0.8, 0.4, 0.2], [True, True, False, False], [0, 0, 1, 1]).with_columns(bin=0)
     assert bins_of(unsure).n == pytest.approx([4 * 0.4 / 0.72])

@@ -159,3 +159,9 @@ def test_two_answers_have_no_rank_correlation_and_three_say_nothing_of_it():
     for n, expected in ((1, (None, None, None)), (2, (None, None, None)), (3, (1.0, -1.0, 1.0))):
         row = ordered_scores(probs[:n], np.arange(n)).filter(metric="rank_correlation").row(0, named=True)
         assert (row["value"], row["ci_low"], row["ci_high"]) == expected
+
+
+def test_an_interval_ends_at_the_largest_possible_error() -> None:
+    # Errors 2, 2 and 1 of three levels: no answer is off by more than 2.
+    found = values(ordered_scores(np.eye(3)[[2, 2, 1]], np.array([0, 0, 0])), "ci_high")
+    assert found["mean_absolute_error"] == found["expected_level"] == 2.0

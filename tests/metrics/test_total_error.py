@@ -49,6 +49,9 @@ def test_components_of_a_mean_are_the_means_of_the_datasets() -> None:
     errors = dict(now.select("dataset", "standard_error").iter_rows())
     assert errors == pytest.approx({"a": np.sqrt(5 / 3), "b": np.sqrt(20 / 3), "mean": np.sqrt(25 / 12)})
     assert dict(now.select("dataset", "n_prompts").iter_rows()) == {"a": 6, "b": 6, "mean": 12}
+    # Answers about the same inputs do not average out: half of (5/3 + 4 x 5/3).
+    _, design = components_and_design([case("a"), case("b", 2 * CELLS)], independent=False)
+    assert design.filter(question="now", dataset="mean")["standard_error"].item() == pytest.approx(np.sqrt(25 / 6))
 
 
 def test_the_design_of_a_mean_has_the_queries_of_its_smallest_dataset() -> None:

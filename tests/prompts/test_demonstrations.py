@@ -261,3 +261,15 @@ def test_labels_beyond_the_covered_are_as_frequent_as_in_the_rows():
 def test_the_first_rows_are_shown_as_they_stand():
     drawn = own_demonstrations("first", np.zeros(6, dtype=np.int64), n_shots=3, n_queries=2, n_demonstration_sets=1)
     assert drawn.tolist() == [[[0, 1, 2], [0, 1, 2]]]
+
+
+def test_fewer_shots_than_labels_show_all_labels_over_the_queries() -> None:
+    gold = np.repeat(np.arange(4), 5)
+    drawn = own_demonstrations("cover", gold, n_shots=2, n_queries=60, n_demonstration_sets=1)[0]
+    # Each label is among the two of four in half of 60 draws, with a standard deviation of 3.9.
+    assert np.bincount(gold[drawn].ravel(), minlength=4) == pytest.approx(30, abs=16)
+
+
+def test_sets_of_neighbouring_seeds_have_nothing_in_common() -> None:
+    sets = [own_demonstrations("cover", np.arange(60) % 2, n_shots=4, n_queries=20, seed=seed) for seed in (0, 1)]
+    assert (sets[0][1] != sets[1][0]).any()
