@@ -434,6 +434,10 @@ def score_command(record: RunRecord, where: str) -> str:
     return record.commands.get("score", command)
 
 
+def measure_command(where: str) -> str:
+    return join(["evaluator", "measure", where])
+
+
 def no_scores(record: RunRecord, where: str) -> str:
     """Return the message that a run has no scores, with the command that scores it."""
     return f"{where} has no scores yet. Run `{score_command(record, where)}` first."
@@ -447,6 +451,7 @@ def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
     if record.scores is None:
         raise StoreError(no_scores(record, where))
     if record.measures is None or record.measures.scores != record.scores.fingerprint:
-        raise StoreError(f"The tables in {where} are those of earlier scores. Run `evaluator measure {where}` first.")
+        what = f"The tables in {where} are those of earlier scores" if record.measures else f"{where} has no tables yet"
+        raise StoreError(f"{what}. Run `{measure_command(where)}` first.")
     receipts = {name: one for name, one in record.receipts.items() if one.scores == record.scores.fingerprint}
     return MeasuredRecord(**vars(record) | {"receipts": receipts})

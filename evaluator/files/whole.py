@@ -250,21 +250,25 @@ def _released_after(lock: filelock.BaseFileLock, created: Sequence[Path]) -> Ite
 
 
 @contextmanager
-def writing_to(out: Path) -> Iterator[None]:
+def writing_to(out: Path, *, holds_run: bool = False) -> Iterator[None]:
     """Lock an output folder against other processes until the context ends; a missing folder is made.
 
     Unfinished files of killed processes are removed, and events are logged in the folder (run_log.LOG_FILE).
+
+    Args:
+        out: the folder.
+        holds_run: whether the command works on the run in the folder, so that no --out can name another one.
 
     Raises OutputInUseError if another process writes to the folder, ConfigError if it cannot be written to.
     """
     try:
         lock = acquire_lock(out / ".lock")
     except filelock.Timeout as error:
-        raise OutputInUseError(
-            f"Another process is writing to {out}. Wait for it, stop it, or choose another folder with --out."
-        ) from error
+        ways_out = "or stop it" if holds_run else "stop it, or choose another folder with --out"
+        raise OutputInUseError(f"Another process is writing to {out}. Wait for it, {ways_out}.") from error
     except OSError as error:
-        raise ConfigError(f"{out} cannot be written to: {error}. Choose another folder with --out.") from error
+        way_out = "Make it writable, or copy the run" if holds_run else "Choose another folder with --out"
+        raise ConfigError(f"{out} cannot be written to: {error}. {way_out}.") from error
     with lock:
         remove_partial_files(out)
         with writing_log(out):

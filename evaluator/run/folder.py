@@ -66,7 +66,7 @@ def opened_run(out: Path) -> Iterator[BuiltFolder]:
     Raises StoreError if the folder holds no run, and what writing_to raises.
     """
     require_run(out)  # before locking, which would create the folder
-    with writing_to(out):
+    with writing_to(out, holds_run=True):
         yield BuiltFolder(out)
 
 

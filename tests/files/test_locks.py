@@ -11,8 +11,11 @@ from evaluator.files.whole import acquire_lock, writing_to
 
 
 def test_a_second_writer_is_refused_until_the_first_has_ended(tmp_path):
-    refused = pytest.raises(OutputInUseError, match="Another process is writing to")
+    refused = pytest.raises(OutputInUseError, match=r"Another process is writing to .* another folder with --out")
     with writing_to(tmp_path / "out"), refused, writing_to(tmp_path / "out"):
+        raise AssertionError("two writers")
+    refused = pytest.raises(OutputInUseError, match=r"Another process is writing to .*\. Wait for it, or stop it\.$")
+    with writing_to(tmp_path / "out"), refused, writing_to(tmp_path / "out", holds_run=True):
         raise AssertionError("two writers")
     with writing_to(tmp_path / "out"):
         pass

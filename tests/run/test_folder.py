@@ -1,11 +1,14 @@
 """What a stage reads of a run's folder: everything once, and nothing that another version or a damage has left."""
 
+import errno
+import os
 import re
 import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import filelock
 import polars as pl
 import pytest
 
@@ -54,6 +57,15 @@ def test_a_stage_parses_the_record_once_and_hashes_no_file_twice(finished, stage
     assert set(hashed.values()) <= {1}
 
 
+def test_a_run_in_a_folder_that_is_read_only_is_refused_without_an_option_that_the_stage_lacks(finished, monkeypatch):
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(finished / ".lock"))
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    with pytest.raises(ConfigError, match=r"Permission denied.*'\. Make it writable, or copy the run\.$"):
+        finish(pipeline.report(finished))
+
+
 def test_a_record_of_another_version_is_an_error_that_names_the_field(finished):
     content = read_json(finished / "run.json")
     write_json(finished / "run.json", content | {"prompts": content["prompts"] | {"n_queries": "four"}})
@@ -68,6 +80,9 @@ def test_in_a_folder_with_a_space_the_next_command_can_be_typed(tmp_path):
         finish(pipeline.measure(out))
     with pytest.raises(StoreError, match=re.escape(f"Run `evaluator measure '{out}'` first.")):
         read_table(out, "metrics", {})
+    finish(pipeline.score(out, FAKE))
+    with pytest.raises(StoreError, match=re.escape(f"{out} has no tables yet. Run `evaluator measure '{out}'` first.")):
+        finish(pipeline.report(out))
 
 
 def test_a_run_that_was_moved_is_known_at_its_new_place_once_it_is_opened(finished, tmp_path):
