@@ -123,7 +123,10 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
 
 
 def _shown(load: Load[RunT], event: Progress, loads: Sequence[Load[RunT]]) -> Iterator[Progress]:
-    """Yield a model's line with its name in front, or the number of scored prompts of all models."""
+    """Yield a model's line with its name in front, or the number of scored prompts of all models.
+
+    A model that has not begun counts as many prompts as the others have on average.
+    """
     if event.line:
         is_named = event.line.startswith(f"{load.title}: ")
         yield event if is_named else replace(event, line=f"{load.title}: {event.line}")
@@ -134,7 +137,7 @@ def _shown(load: Load[RunT], event: Progress, loads: Sequence[Load[RunT]]) -> It
         yield Progress(
             stage="Scoring models side by side",
             done=sum(one.done for one in begun),
-            total=sum(one.total for one in begun),
+            total=sum(one.total for one in begun) * len(loads) // len(begun),
             unit="prompts",
             requests_per_s=sum(rates) if rates else None,
         )
