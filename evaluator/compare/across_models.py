@@ -5,7 +5,7 @@ Also compute, for runs on the same queries, the range of ranks that pairwise tes
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
@@ -14,9 +14,9 @@ from scipy.special import stdtr
 from evaluator.arrays import Floats, Ints
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY, SCALING, SCALING_KEY
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.metrics.intervals import NO_VARIATION
+from evaluator.metrics.intervals import NO_VARIATION, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.statistics.correlation import least_squares, rank_correlation
+from evaluator.statistics.correlation import DECIMALS, least_squares, rank_correlation
 from evaluator.statistics.paired import LEVEL, holm
 
 JUDGED_BY = "accuracy"
@@ -155,7 +155,8 @@ def pair_p_values(correct: Sequence[Floats]) -> Floats:
 
     Args:
         correct: for each dataset [runs, queries], the mean of `correct` over the requests of a query; all runs have the
-            same queries.
+            same queries. [runs, queries, sets] where all queries have the same demonstration sets: then queries and
+            sets are two crossed samples, as in differences.query_differences.
 
     Returns:
         [runs, runs], symmetric, with 1 on the diagonal.
@@ -163,17 +164,23 @@ def pair_p_values(correct: Sequence[Floats]) -> Floats:
     n_runs, n_datasets = len(correct[0]), len(correct)
     difference, variance, spread = (np.zeros((n_runs, n_runs)) for _ in range(3))
     added = 2 / n_datasets  # pairs that are added in each dataset: half with difference 1, half with -1
-    for answers in correct:
+    for cells in correct:
+        answers = cells.reshape(*cells.shape[:2], -1).mean(axis=2)
         n, totals, product = answers.shape[1] + added, answers.sum(axis=1), answers @ answers.T
         squares = np.diag(product)
         # For runs a and b with answers x and y: mean of x - y, and of (x - y)^2 = x^2 + y^2 - 2xy.
         mean = (totals[:, None] - totals[None, :]) / n
         mean_square = (squares[:, None] + squares[None, :] - 2 * product + added) / n
-        of_dataset = (mean_square - mean**2) / (n - 1)
+        of_dataset, freedom = (mean_square - mean**2) / (n - 1), np.full((n_runs, n_runs), n - 1)
+        for a, b in permutations(range(n_runs), 2) if cells[0, 0].size > 1 else ():
+            error, degrees = two_way_standard_error((cells[a] - cells[b]).round(DECIMALS))
+            if error and error > NO_VARIATION:
+                mean[a, b], of_dataset[a, b] = (cells[a] - cells[b]).mean(), error**2
+                freedom[a, b] = degrees
         # Sums over datasets: the factor 1 / n_datasets of the mean cancels in t.
         difference += mean
         variance += of_dataset
-        spread += of_dataset**2 / (n - 1)
+        spread += of_dataset**2 / freedom
     # Degrees of freedom: (sum of variances)^2 / sum of (variance^2 / degrees of freedom of a dataset).
     p_values: Floats = 2 * stdtr(variance**2 / spread, -np.abs(difference) / np.sqrt(variance))
     np.fill_diagonal(p_values, 1.0)
@@ -190,7 +197,7 @@ def rank_ranges(correct: Sequence[Floats]) -> Ints:
         correct: as for pair_p_values.
     """
     assert len(correct[0]) <= MAX_RANKED, "Holm's correction over more pairs has no power"
-    means = np.mean([answers.mean(axis=1) for answers in correct], axis=0)
+    means = np.mean([cells.reshape(len(cells), -1).mean(axis=1) for cells in correct], axis=0)
     p_values, (row, column) = pair_p_values(correct), np.triu_indices(len(means), 1)
     corrected = pl.DataFrame({"p": p_values[row, column]}, schema={"p": pl.Float64}).select(holm(pl.col("p")))
     differs = np.zeros(p_values.shape, dtype=bool)

@@ -427,21 +427,24 @@ def _against(datasets: Sequence[pl.DataFrame], p_value: float, inputs: Mapping[s
     return totals
 
 
-def combined_by_input(datasets: Sequence[pl.DataFrame], values: Sequence[str]) -> list[pl.DataFrame]:
+def combined_by_input(
+    datasets: Sequence[pl.DataFrame], values: Sequence[str], one_input: Sequence[str] = ("table", "query_id")
+) -> list[pl.DataFrame]:
     """Combine datasets into one, with one row for each input, if several of them ask about the same inputs.
 
     A value of an input is the sum over its questions, in which every question has the same total weight, in units of
     the largest weight of an input.
 
     Args:
-        datasets: table (that the dataset asks about), query_id and the columns `values`, one row for each query.
+        datasets: table (that the dataset asks about) and the columns `one_input` and `values`, one row for each query.
         values: names of columns.
+        one_input: names of the columns that two questions about the same input have in common.
     """
     if len({rows["table"][0] for rows in datasets}) == len(datasets):
         return [*datasets]
     shares = (rows.with_columns(share=1 / pl.len()) for rows in datasets)
     weighted = pl.concat(rows.with_columns(pl.col(*values) * pl.col("share")) for rows in shares)
-    by_input = weighted.group_by("table", "query_id", maintain_order=True).sum()
+    by_input = weighted.group_by(one_input, maintain_order=True).agg(pl.col(*values, "share").sum())
     return [by_input.with_columns(pl.col(*values) / pl.col("share").max())]
 
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from evaluator.arrays import Floats
 from evaluator.compare.across_models import MAX_RANKED, rank_ranges
-from evaluator.compare.differences import combined_by_input
+from evaluator.compare.differences import SET, combined_by_input
 from evaluator.compare.results import CHOOSING
 from evaluator.compare.runs import prompt_form
 from evaluator.errors import ConfigError, StoreError
@@ -32,7 +32,7 @@ from evaluator.run.folders import PAGE, RUN_FILE, model_runs
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
 from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites import families_of
+from evaluator.suites import families_of, shared_sets
 
 BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
 ENTRY = ["suite", "part", "method", "definition"]
@@ -43,7 +43,8 @@ class Answers(NamedTuple):
     """The results of a run for one suite, part, method and definition."""
 
     prompts: str  # identity of the prompts and gold labels of all datasets
-    correct: Mapping[str, Floats]  # dataset -> [n_queries], share of right answers to each query
+    # Dataset -> [n_queries, n_sets], share of right answers; n_sets is 1 unless all queries have the same sets.
+    correct: Mapping[str, Floats]
 
 
 class Board(NamedTuple):
@@ -70,7 +71,8 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
         try:
             run = exported_run(folder)
-            answers = _answers(read_table(folder, "predictions", run.record.tables), run.record.prompts.inputs)
+            prompts, predictions = run.record.prompts, read_table(folder, "predictions", run.record.tables)
+            answers = _answers(predictions, prompts.inputs, shared_sets(prompts.suites))
         except (StoreError, ConfigError) as error:
             left_out += [str(error)] * (not model_runs(folder))  # a folder of several models: their runs are listed
             continue
@@ -126,7 +128,9 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
         yield entry | {"values": values, "interval": interval, "group": None, "rank": None}
 
 
-def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
+def _answers(
+    predictions: pl.DataFrame, inputs: Mapping[str, str] = {}, sets: Sequence[tuple[str, str]] = ()
+) -> dict[tuple[str, ...], Answers]:
     """Return (suite, part, method, definition) -> Answers.
 
     Questions about the same inputs are combined into one dataset (differences.combined_by_input).
@@ -134,6 +138,7 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
     Args:
         predictions: schemas.PREDICTIONS of a run.
         inputs: dataset (question) -> table that it asks about.
+        sets: (suite, part) in which all queries have the same demonstration sets.
     """
     # The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by
     # the model's answers are identified by their queries.
@@ -141,17 +146,21 @@ def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
     is_correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
     identity = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash()
-    of_queries = predictions.drop_nulls("gold").group_by(*ENTRY, "dataset", "query_id")
+    is_shared = pl.concat_str("suite", "part", separator="/").is_in(["/".join(names) for names in sets])
+    of_sets = predictions.drop_nulls("gold").with_columns(pl.when(is_shared).then(pl.col(*SET)))
+    of_queries = of_sets.group_by(*ENTRY, "dataset", "query_id", *SET)
     by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
-    for key, rows in by_query.sort("dataset", "query_id").partition_by(ENTRY, as_dict=True).items():
+    for key, rows in by_query.sort("dataset", "query_id", *SET).partition_by(ENTRY, as_dict=True).items():
         datasets = rows.partition_by("dataset", as_dict=True, maintain_order=True)
-        table = pl.col("dataset").replace(inputs).alias("table")
-        queries = [of_dataset.select(table, "query_id", "correct") for of_dataset in datasets.values()]
-        combined = combined_by_input(queries, ["correct"])
+        table, one_input = pl.col("dataset").replace(inputs).alias("table"), ["table", "query_id", *SET]
+        queries = [of_dataset.with_columns(table) for of_dataset in datasets.values()]
+        combined = combined_by_input(queries, ["correct"], one_input)
         names = [str(name) for (name,) in datasets] if len(combined) == len(datasets) else [MEAN_OVER_DATASETS]
-        in_order = (of_name.sort("table", "query_id")["correct"].to_numpy() for of_name in combined)
-        correct = dict(zip(names, in_order, strict=True))
+        correct = {
+            name: of_name.sort(one_input)["correct"].to_numpy().reshape(-1, of_name.n_unique(SET))
+            for name, of_name in zip(names, combined, strict=True)
+        }
         answers[tuple(map(str, key))] = Answers(f"{rows['prompts'].sum()}, {', '.join(correct)}", correct)
     return answers
 

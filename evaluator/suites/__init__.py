@@ -88,6 +88,12 @@ def _family(name: str) -> Family:
     return IMPORTED_ANSWERS
 
 
+def shared_sets(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the suites and parts in which all queries have the same demonstration sets."""
+    parts = ((name, *part) for name in {*names} if name in SUITES for part in SUITES[name].parts.items())
+    return [(suite, part) for suite, part, declared in parts if declared.shared_sets]
+
+
 def methods_of(names: Iterable[str]) -> dict[str, Method]:
     """Return name -> method: the methods of all suites, then the methods of the named suites alone."""
     suites = [SUITES[name] for name in names if name in SUITES]

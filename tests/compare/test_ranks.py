@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
 from evaluator.compare.across_models import MAX_RANKED, pair_p_values, rank_ranges
-from evaluator.statistics.paired import adjusted_estimate, mean_estimate, t_test
+from evaluator.metrics.intervals import two_way_standard_error
+from evaluator.statistics.paired import Estimate, adjusted_estimate, mean_estimate, t_test
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -52,6 +53,24 @@ def test_equal_runs_share_all_ranks_and_better_ones_have_their_own() -> None:
     rng = np.random.default_rng(0)
     bad, good = (rng.random(400) < 0.3).astype(float), (rng.random(400) < 0.9).astype(float)
     assert rank_ranges([np.stack([bad, bad, good, good])]).tolist() == [[3, 4], [3, 4], [1, 2], [1, 2]]
+
+
+def test_runs_after_the_same_sets_are_tested_over_queries_and_sets_and_others_over_queries() -> None:
+    # The second run is better after one of two sets and equal after the other: over sets, nothing is shown.
+    rng = np.random.default_rng(7)
+    run, of_set = (rng.random((300, 2)) < 0.5).astype(float), np.array([0.0, 0.4])
+    cells = np.stack([run, np.maximum(run, rng.random((300, 2)) < of_set)])
+    assert pair_p_values([cells.mean(axis=2)])[0, 1] < 1e-6
+    error, freedom = two_way_standard_error(cells[0] - cells[1])
+    crossed = Estimate(float((cells[0] - cells[1]).mean()), error or 0.0, freedom)
+    assert pair_p_values([cells])[0, 1] == pytest.approx(t_test(crossed))
+    assert t_test(crossed) > 0.2
+    assert rank_ranges([cells]).tolist() == [[1, 2], [1, 2]]
+    # In a mean over datasets, a dataset with one set has the two added pairs.
+    other = answers(2, 2)[0]
+    plain = adjusted_estimate(other[0] - other[1], 2 / 2)
+    expected = t_test(mean_estimate([crossed, plain]))
+    assert pair_p_values([cells, other[:, :, None]])[0, 1] == pytest.approx(expected)
 
 
 def test_orders_of_runs_and_queries_do_not_matter() -> None:

@@ -140,6 +140,15 @@ def test_answers_without_a_true_label_are_in_no_ranking() -> None:
     assert all(np.isfinite(values).all() for answered in answers.values() for values in answered.correct.values())
 
 
+def test_answers_after_sets_that_all_queries_share_are_kept_by_set() -> None:
+    rows = predictions(0.5, seed=0, definitions=["paper"], methods=["vanilla"], datasets=["zoo"])
+    (means,), (cells,) = (_answers(rows, {}, sets).values() for sets in ((), [("staicc-normal", "normal")]))
+    assert means.prompts == cells.prompts
+    right = rows.sort("query_id", "demonstration_set").select(pl.col("pred") == pl.col("gold")).to_series()
+    assert (cells.correct["zoo"] == right.to_numpy().reshape(N_QUERIES, 2)).all()
+    assert (means.correct["zoo"][:, 0] == cells.correct["zoo"].mean(axis=1)).all()
+
+
 def test_a_board_among_the_runs_is_finished_and_left_out_of_itself(runs: Path) -> None:
     for _ in range(2):
         assert "Left out" not in command_outputs("board", runs, "--out", runs / "board").err
