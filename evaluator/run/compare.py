@@ -23,10 +23,11 @@ from evaluator.run.folders import (
     COMPARISON_PAGE,
     MODELS,
     RunFolder,
+    build_id,
     comparison_tables,
     read_run_if_intact,
 )
-from evaluator.suites import SUITES, families_of, metric_texts
+from evaluator.suites import families_of, metric_texts, shared_sets
 
 
 class Compared(NamedTuple):
@@ -91,10 +92,10 @@ def compare(
     of_suites = (section for added in suite_comparisons for section in added.sections)
     sections = (*of_suites, *comparison_sections(data), runs_section(data, notes))
     with writing_to(out):
-        _write_tables(out, tables, [folder.name for folder in folders if folder.parent == out / MODELS])
         header, page = comparison_header(data, answer), out / COMPARISON_PAGE
         title = f"{header.heading}: in-context classification"
         write_page(page, title, header, sorted(sections, key=lambda section: section.is_folded))
+        _write_tables(out, tables, [folder.name for folder in folders if folder.parent == out / MODELS])
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
@@ -113,7 +114,7 @@ def _read_checked(folders: Sequence[Path], out: Path, margin: float | None, base
 
 
 def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:
-    """Write and record the tables of a comparison, and remove tables of an earlier one.
+    """Write the tables of a comparison, remove tables of an earlier one and, last, write the record of the comparison.
 
     Args:
         out: folder of the comparison.
@@ -123,13 +124,13 @@ def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequenc
     earlier = comparison_tables(out)
     digests = {name: write_table(out, name, table) for name, table in tables.items()}
     remove_tables(out, earlier, digests)
-    write_json(out / COMPARISON_FILE, {"tables": digests, "models": models})
+    build = build_id(read_run_if_intact(out))
+    write_json(out / COMPARISON_FILE, {"tables": digests, "models": models, "build": build})
 
 
 def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:
     """Return the demonstration sets and inputs that are shared, so that answers are not independent."""
-    suites = {name for run in runs for name in run.record.prompts.suites if name in SUITES}
-    sets = [(suite, name) for suite in suites for name, part in SUITES[suite].parts.items() if part.shared_sets]
+    sets = shared_sets(name for run in runs for name in run.record.prompts.suites)
     return differences.Shared(sets=sets, inputs=runs[0].record.prompts.inputs)
 
 

@@ -90,6 +90,16 @@ def compared_models(out: Path) -> list[Path]:
     return [each for name in names if (each := out / MODELS / name) in found] or found
 
 
+def build_id(record: RunRecord | None) -> str:
+    """Return the id of the build of a folder's prompts, by which a later build is told apart."""
+    return fingerprint(record.started, record.elapsed_s) if record else ""
+
+
+def is_compared(out: Path, record: RunRecord) -> bool:
+    """Return whether the comparison in a folder was written after the prompts in its record were built."""
+    return (out / COMPARISON_PAGE).is_file() and _comparison(out).get("build") == build_id(record)
+
+
 def comparison_tables(out: Path) -> dict[str, str]:
     """Return table -> SHA-256 of the tables of a comparison; empty if its record is missing or damaged."""
     return dict(_comparison(out).get("tables", {}))

@@ -4,20 +4,28 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import lock_holder, read_bytes
-from evaluator.record import EngineRecord, RunRecord
-from evaluator.run.folders import COMPARISON_PAGE, RUN_FILE, RunFolder, is_measured, model_runs
+from evaluator.record import EngineRecord, RunRecord, measure_command, score_command
+from evaluator.run.folders import (
+    COMPARISON_PAGE,
+    RUN_FILE,
+    RunFolder,
+    is_compared,
+    is_measured,
+    model_runs,
+    read_run_if_intact,
+)
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
 
 State = Literal["running", "finished", "unfinished", "damaged"]
 
+ENDED = " INFO finished"  # end of the last line of the log after a command that did not fail
 MAX_DEPTH = 5  # levels of subfolders that are searched for runs
 _NO_RUNS_INSIDE = {"store", "scores", "tables", "users", "data"}  # subfolders of a run
 
@@ -53,7 +61,7 @@ class RunState:
     prompts: int
     scoring: list[Scoring]
     left_out: dict[str, str]
-    command: str  # last command, other than `evaluator report`
+    command: str  # last command, other than `evaluator report`; after a build or scoring that has ended, the next one
     last_message: str  # last line of the log
     run_bytes: int  # bytes of the files in the folder
     data_bytes: int  # bytes of prompts and scores, if they are in another folder
@@ -114,7 +122,6 @@ def run_state(out: Path) -> RunState:
     }
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
     left_out = {name: why for each in (prompts, record.scores) if each for name, why in each.left_out.items()}
-    started = [line.partition("started: ")[2] for line in log if " started: " in line]
     listed: dict[str, Any] = {name: getattr(prompts, name, []) for name in ("suites", "datasets", "methods")}
     unfinished: State = "damaged" if problem else "finished" if finished else "unfinished"
     return RunState(
@@ -131,7 +138,7 @@ def run_state(out: Path) -> RunState:
         prompts=prompts.distinct_prompts if prompts else 0,
         scoring=[] if prompts is None or finished else list(_scoring(run, record)),
         left_out=left_out,
-        command=next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), ""),
+        command=_command(out, record, log),
         last_message=log[-1] if log else "",
         run_bytes=_folder_bytes(out),
         data_bytes=_folder_bytes(data) if data else 0,
@@ -153,14 +160,20 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return the time at which a run, a comparison or a board was finished (ISO 8601, UTC); "" if it is not."""
     if is_measured(record):
         return record.finished
-    if log and not (out / RUN_FILE).exists() and log[-1].endswith(" INFO finished"):  # a board, for example
+    if log and not (out / RUN_FILE).exists() and log[-1].endswith(ENDED):  # a board, for example
         return log[-1].partition(" ")[0]
-    page = out / COMPARISON_PAGE
-    if record.scores is not None or not page.is_file():
+    if record.scores is not None or not is_compared(out, record):
         return ""
-    written = datetime.fromtimestamp(page.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    # A page that is older than the record compares runs on earlier prompts.
-    return "" if written < record.finished else written
+    ends = [each.finished for path in model_runs(out) if (each := read_run_if_intact(path))]
+    return max(ends, default=record.finished)
+
+
+def _command(out: Path, record: RunRecord, log: Sequence[str]) -> str:
+    """Return the last command, other than `evaluator report`; after a build or scoring that has ended, the next one."""
+    if record.prompts and not is_measured(record) and not model_runs(out) and log and log[-1].endswith(ENDED):
+        return measure_command(str(out)) if record.scores else score_command(record, str(out))
+    started = [line.partition("started: ")[2] for line in log if " started: " in line]
+    return next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), "")
 
 
 def _scoring(run: RunFolder, record: RunRecord) -> Iterator[Scoring]:

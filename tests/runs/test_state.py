@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from dataclasses import fields, replace
 from unittest.mock import patch
@@ -56,7 +57,18 @@ def test_a_finished_run_says_what_it_is(runs):
 def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs):
     said = command_outputs("show", runs / "below" / "built").out
     assert said.splitlines()[0].endswith("unfinished, built")
-    assert "to go on      evaluator build staicc-normal --datasets sst5" in said
+    assert f"to go on      evaluator score {runs / 'below' / 'built'} --model MODEL" in said
+
+
+def test_after_a_stage_that_has_ended_the_next_one_comes_and_after_one_that_failed_the_same(tmp_path):
+    out = tmp_path / "it's"
+    finish(pipeline.build(CONFIG, out))
+    with started_as(["score", str(out), "--model", "fake"]):
+        finish(pipeline.score(out, FAKE))
+        assert run_state(out).command == f"evaluator measure {shlex.quote(str(out))}"
+        with pytest.raises(KeyboardInterrupt), writing_to(out):
+            raise KeyboardInterrupt
+    assert run_state(out).command == f"evaluator score {shlex.quote(str(out))} --model fake"
 
 
 def test_a_run_that_was_stopped_says_how_much_is_scored(tmp_path):
@@ -81,6 +93,8 @@ def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path)
     models = [FAKE, replace(FAKE, model="other")]
     with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
         page = finish(pipeline.run(CONFIG, models, tmp_path)).page
+        os.utime(page, (0, 0))  # as a copy or another clock sets it
+        assert run_state(tmp_path).state == "finished"
     for folder in (tmp_path / "models").iterdir():
         took = read_run(folder).elapsed_s
         assert took["build"] == read_run(tmp_path).elapsed_s["build"] > 0
@@ -88,7 +102,12 @@ def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path)
     state = run_state(tmp_path)
     assert (state.state, state.stages, state.scoring) == ("finished", ["built", "compared"], [])
     assert state.finished >= state.started
-    os.utime(page, (0, 0))  # of earlier prompts, as while another comparison is at work or was stopped
+    # With the page of the earlier prompts, while another comparison is at work or after it was stopped.
+    with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
+        stage = pipeline.run(replace(CONFIG, n_queries=4), models, tmp_path)
+        next(now for now in stage if now.stage == "Scoring")
+        stage.close()
+    os.utime(page)
     state = run_state(tmp_path)
     assert (state.state, state.stages, state.finished) == ("unfinished", ["built"], "")
 
