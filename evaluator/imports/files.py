@@ -40,8 +40,8 @@ NO_LABEL = -1
 """Index for a cell that names no label."""
 
 _HINT = (
-    "Say which columns hold the answers with --gold-column, --score-column and --numbers; --labels names the labels in "
-    "the order of the numbers."
+    "Say which columns hold the answers with --gold-column, --score-column and --numbers of `evaluator import`; its "
+    "--labels names the labels in the order of the numbers."
 )
 
 
@@ -156,7 +156,8 @@ def _chosen_columns(path: Path, given: ImportColumns, *, needs_gold: bool) -> _C
         raise ConfigError(f"--score-column {','.join(scores)} needs --numbers, which says what the numbers are.")
     labels = given.labels or (None if LABEL_NAMES in present else scores if len(scores) > 1 else ())
     if labels == ():
-        raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels, in their order.")
+        way_out = "name the labels with --labels of `evaluator import`, in their order"
+        raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: add it, or {way_out}.")
     if labels and not 1 < len(labels) == len({*labels}):
         raise ConfigError(f"--labels takes two different names or more, got {', '.join(labels)}.")
     if given.invalid and numbers != "labels":
@@ -280,7 +281,9 @@ def _not_a_label(rows: Sequence[_Row], column: str, labels: Sequence[str]) -> Da
     unknown = [row for row in unnamed if _numbered(row.cells[column], labels) == NO_LABEL]
     reason = f", or a number from 0 to {len(labels) - 1}" if unknown else ", since other rows have names"
     if unknown and column == PREDICTED:
-        reason += "; --invalid wrong counts other answers as wrong, and --invalid drop leaves them out"
+        reason += (
+            "; in `evaluator import` --invalid wrong counts other answers as wrong, --invalid drop leaves them out"
+        )
     row = [*unknown, *unnamed][0]
     return row.error(column, f"one of {', '.join(labels)}{reason}", row.cells[column])
 

@@ -365,6 +365,13 @@ def test_what_does_not_fit_is_one_sentence(folder, words, message):
     assert message in command("threshold", folder / "run", *words, exits=2)
 
 
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", 'label_probs,gold\n"[0.5, 0.5]",a\n', 'pred,label_names\nx,"[1]"\n'])
+def test_a_table_that_is_read_otherwise_names_the_command_whose_options_can_do_it(tmp_path, text):
+    (tmp_path / "table.csv").write_text(text)
+    said = command("threshold", tmp_path / "table.csv", exits=2)
+    assert "--labels of `evaluator import`" in said or "--numbers of `evaluator import`" in said
+
+
 def test_columns_of_a_users_table_follow_its_queries(tmp_path):
     rows = [
         {"text": f"number {row}", "label": "even" if row % 2 == 0 else "odd", "half": str(row < 60), "row": row}
