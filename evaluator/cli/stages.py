@@ -91,8 +91,7 @@ def preflight(as_json: bool, **given: Any) -> None:
     from evaluator.run.preflight import preflight as check
 
     config, models, assumptions = run_config(given), model_configs(given), from_options(Assumptions, given)
-    data = given["store"] or given["out"]
-    records = [draw(check(config, model, assumptions, data=data)) for model in models]
+    records = draw(check(config, models, assumptions, data=given["store"] or given["out"]))
     if as_json:
         echo_json({"models": records})
         return

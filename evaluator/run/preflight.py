@@ -1,6 +1,6 @@
 """Check a run before it is scored: `evaluator preflight`, and the same checks at the start of `evaluator run`."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,14 @@ from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, LabelRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import ResolvedModel, Tokenised, prompt_form, tokenise_scorable, with_chat
+from evaluator.run.resolved_models import (
+    ResolvedModel,
+    Tokenised,
+    prompt_form,
+    tokenise_scorable,
+    with_chat,
+    without_missing_templates,
+)
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
@@ -34,32 +41,38 @@ NO_TOKENS = TokenTotals(request_tokens=0, tokens=0, floor_tokens=0, block_floor_
 
 
 def preflight(
-    config: RunConfig, model: ModelConfig, assumptions: Assumptions, *, data: Path | None = None
-) -> Stage[PreflightRecord]:
-    """Build the prompts of a run and check them; nothing is scored and no weights are read.
+    config: RunConfig, models: Sequence[ModelConfig], assumptions: Assumptions, *, data: Path | None = None
+) -> Stage[list[PreflightRecord]]:
+    """Build the prompts of a run and check them for each model; nothing is scored and no weights are read.
 
     Args:
-        config, model: as for a run.
+        config, models: as for a run.
         assumptions: devices and their utilisation, for the estimates of time and price.
         data: folder that keeps the prompts for a later run; None: a temporary folder.
 
     Raises ConfigError, DatasetError, TemplateError or ModelError if a run would raise it before its first prompt.
     """
     check_config(config)
-    check_capabilities(config, model)
     chosen_devices(assumptions)  # raises ConfigError for an unknown device before prompts are built
+    resolved = without_missing_templates([_without_weights(config, model) for model in models])
+    records = []
+    with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
+        built = yield from build_prompts(config, Path(folder))
+        labels = split_labels(built)
+        for done, each in enumerate(resolved):
+            yield Progress(stage="Checking", done=done, total=len(resolved), unit="models")
+            tokenised = yield from tokenise_scorable(built, built.store, each)
+            records.append(checked(built, labels, each, tokenised, assumptions))
+        yield Progress(stage="Checking", done=len(resolved), total=len(resolved), unit="models")
+    return records
+
+
+def _without_weights(config: RunConfig, model: ModelConfig) -> ResolvedModel:
+    check_capabilities(config, model)
     source = find_source(model, needs_weights=False)
     model = with_chat(config, model, source)
     # Without a ChatConfig, an unused chat template would also be logged; the findings report it already.
-    form = prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source)
-    with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
-        built = yield from build_prompts(config, Path(folder))
-        yield Progress(stage="Checking", done=0, total=1, unit="models")
-        resolved = ResolvedModel(source, model, form)
-        tokenised = yield from tokenise_scorable(built, built.store, resolved)
-        record = checked(built, split_labels(built), resolved, tokenised, assumptions)
-        yield Progress(stage="Checking", done=1, total=1, unit="models")
-    return record
+    return ResolvedModel(source, model, prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source))
 
 
 class _Examples(NamedTuple):

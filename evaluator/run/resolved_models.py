@@ -186,19 +186,9 @@ def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> P
 def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[ResolvedModel]:
     """Resolve the models of a run.
 
-    If plain prompts and the chat template of a model are requested and the model has no template, it is kept once, with
-    plain prompts.
-
-    Raises ConfigError if only one of several models remains or two are the same, and as resolve_model does.
+    Raises ConfigError if two are the same, and as without_missing_templates and resolve_model do.
     """
-    resolved = [resolve_model(config, model) for model in models]
-    plain = {(one.source.title, one.config.dtype) for one in resolved if not one.form.chat and not one.has_no_template}
-    kept = [one for one in resolved if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
-    if len(kept) < min(2, len(models)):
-        raise ConfigError(
-            f"{kept[0].source.name} has no chat template, so it can only be evaluated with plain prompts. "
-            "Leave --chat-template out, or name a file."
-        )
+    kept = without_missing_templates([resolve_model(config, model) for model in models])
     for first, second in combinations(kept, 2):
         # Hashing takes long the first time: only models with weights of the same size are compared by hashes.
         if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
@@ -212,6 +202,22 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
         adapters = tuple(dict.fromkeys(one.source.adapter for one in same if one.source.adapter))
         found += [one._replace(source=replace(one.source, adapters=adapters)) if adapters else one for one in same]
     return found
+
+
+def without_missing_templates(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
+    """Return models in the forms in which they can be asked.
+
+    If plain prompts and the chat template of a model are requested and the model has no template, it is kept once, with
+    plain prompts. Raises ConfigError if only one of several remains.
+    """
+    plain = {(one.source.title, one.config.dtype) for one in resolved if not one.form.chat and not one.has_no_template}
+    kept = [one for one in resolved if not (one.has_no_template and (one.source.title, one.config.dtype) in plain)]
+    if len(kept) < min(2, len(resolved)):
+        raise ConfigError(
+            f"{kept[0].source.name} has no chat template, so it can only be evaluated with plain prompts. "
+            "Leave --chat-template out, or name a file."
+        )
+    return kept
 
 
 def _identity(one: ResolvedModel) -> tuple[object, ...]:

@@ -97,8 +97,9 @@ def test_both_forms_of_one_model_are_compared_by_one_command(tmp_path, template)
     assert "The runs differ in their prompt form" in page
 
 
-def test_a_model_without_a_template_has_one_form(tmp_path):
-    said = command("run", "staicc-normal", *SMALL, *FAKE, "--chat-template", "none,auto", "--out", tmp_path, exits=2)
+@pytest.mark.parametrize("name", ["run", "preflight"])
+def test_a_model_without_a_template_has_one_form(tmp_path, name):
+    said = command(name, "staicc-normal", *SMALL, *FAKE, "--chat-template", "none,auto", "--out", tmp_path, exits=2)
     assert "fake has no chat template, so it can only be evaluated with plain prompts" in said
 
 

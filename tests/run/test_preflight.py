@@ -204,7 +204,7 @@ def test_a_prompt_over_the_context_is_found_among_many_prompts(tmp_path, weightl
     texts[123] = "word " * 2500
     pl.DataFrame({"text": texts, "label": ["no", "yes"] * 200}).write_csv(path)
     config = RunConfig(suites=("staicc-normal",), data=DataOptions(paths=(path,)))
-    found = finish(preflight(config, ModelConfig(model=str(weightless)), Assumptions(), data=tmp_path))
+    (found,) = finish(preflight(config, [ModelConfig(model=str(weightless))], Assumptions(), data=tmp_path))
     assert [one.name for one in found.findings if one.level == "stop"] == ["prompts-over-context"]
 
 
