@@ -9,6 +9,7 @@ The first rule that applies determines the datasets of a folder:
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
@@ -128,6 +129,11 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
     if not found:
         tables = sorted(filter(is_table, path.iterdir()))
         found = [file for file in tables if not _is_training_table(file, data)]
+    if shards := [file for file in found if re.search(r"-[0-9]{5}-of-(?!00001)[0-9]{5}$", table_stem(file))]:
+        raise DatasetError(
+            f"{shards[0]} holds a part of a table, and every file in a folder is a dataset of its own. Join the "
+            "parts in one file, or name a dataset of the hub: --data hub:OWNER/NAME."
+        )
     # With named datasets the folder may be empty: dataset_sources reports a dataset that is in no path.
     if not found and not named:
         raise DatasetError(f"{path} holds no {TASK_FILE} and no table ({', '.join(SUFFIXES)}).")

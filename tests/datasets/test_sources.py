@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import polars as pl
 import pytest
@@ -92,6 +93,16 @@ def test_a_folder_gives_its_tasks_or_else_its_tables_without_those_of_training_r
     assert loaded["reviews"].demonstration.height == 4
     task(tmp_path / "sky")
     assert list(load(tmp_path)) == ["sky"]
+
+
+def test_a_folder_with_a_table_in_several_files_is_refused(tmp_path):
+    table(tmp_path, "test-00000-of-00001.parquet", LABELLED)
+    assert list(load(tmp_path)) == ["test-00000-of-00001"]
+    first, _ = (table(tmp_path, f"train-0000{n}-of-00002.parquet", LABELLED) for n in range(2))
+    with pytest.raises(
+        DatasetError, match=f"{re.escape(str(first))} holds a part of a table, and every file in a folder is a dataset"
+    ):
+        load(tmp_path)
 
 
 def test_training_rows_of_multiple_choice_are_a_table_like_any_other(tmp_path):
