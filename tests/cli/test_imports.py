@@ -42,6 +42,11 @@ def test_a_small_run_imports_no_large_library_that_it_does_not_need(tmp_path):
     assert (tmp_path / "out" / "report.html").is_file()
 
 
+def test_the_help_of_a_command_with_options_of_suites_does_not_wait_for_optimisers():
+    imported = "from evaluator.suites import SUITES; import sys; [*map(SUITES.get, SUITES)]"
+    assert python(f"{imported}; print('scipy.optimize' in sys.modules)") == "False"
+
+
 def test_our_kernels_do_not_hide_the_public_package_of_that_name():
     # transformers uses the package `kernels` where it is installed; our folder of that name must not be taken for it.
     script = "import transformers, evaluator_kernels; from importlib.util import find_spec; spec = find_spec('kernels')"
