@@ -42,6 +42,11 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
+def plural(n: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1: "1 query", "2 queries", "2 batches"."""
+    return f"{n:,} {noun if n == 1 else noun[:-1] + {'y': 'ies', 'h': 'hes'}.get(noun[-1], f'{noun[-1]}s')}"
+
+
 MAX_LISTED = 100
 """Maximum number of names in a message; a table may have 100,000 columns."""
 

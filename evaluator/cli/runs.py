@@ -16,7 +16,7 @@ import click
 from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_model, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, plural
 from evaluator.files.json_files import to_builtins, write_record
 from evaluator.files.whole import csv_text, size_text, write_bytes
 from evaluator.options import from_options
@@ -127,7 +127,7 @@ def _scored(one: "Scoring") -> str:
     speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
     ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
     where = ", ".join(filter(None, (one.model, one.engine)))
-    return f"{one.done:,} of {one.planned:,} planned prompts{speed}{ago}{f' ({where})' if where else ''}"
+    return f"{one.done:,} of {plural(one.planned, 'planned prompt')}{speed}{ago}{f' ({where})' if where else ''}"
 
 
 @click.command()

@@ -33,7 +33,7 @@ from evaluator.cli.options import (
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import ImportColumns, ModelConfig, RunConfig
 from evaluator.decisions.endpoint import EndpointOptions
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, plural
 from evaluator.options import from_options
 from evaluator.preflight.devices import Assumptions
 from evaluator.reproductions import REPRODUCTIONS
@@ -111,7 +111,8 @@ def build(**given: Any) -> None:
 
     config, out, data, force = run_config(given), given["out"], given["store"], given["force"]
     built = draw(pipeline.build(config, out, data=data, force=force)).store
-    echo(f"{built.manifest.n_requests:,} requests, {built.manifest.n_prompts:,} distinct prompts: {built.folder}")
+    n_requests, n_prompts = built.manifest.n_requests, built.manifest.n_prompts
+    echo(f"{plural(n_requests, 'request')}, {plural(n_prompts, 'distinct prompt')}: {built.folder}")
 
 
 @click.command()
@@ -124,7 +125,7 @@ def score(out: Path, force: bool, **given: Any) -> None:
     from evaluator.run import pipeline
 
     scores = draw(pipeline.score(out, one_model(given, "score takes"), force=force))
-    echo(f"{scores.prompts:,} prompts scored, {scores.reused_prompts:,} of them by earlier runs")
+    echo(f"{plural(scores.prompts, 'prompt')} scored, {scores.reused_prompts:,} of them by earlier runs")
     if speed := throughput_line(scores):
         echo(speed)
 

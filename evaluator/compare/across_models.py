@@ -13,6 +13,7 @@ from scipy.special import stdtr
 
 from evaluator.arrays import Floats, Ints
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY, SCALING, SCALING_KEY
+from evaluator.errors import plural
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import NO_VARIATION, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -131,7 +132,7 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
     fitted = points.filter(pl.col("value").is_finite(), pl.col("n_parameters").is_not_null())
     n_counts = fitted["n_parameters"].n_unique()
     if n_counts < MIN_COUNTS:
-        reason = f"{n_counts} different number{'s' * (n_counts != 1)} of parameters, and a line takes {MIN_COUNTS}"
+        reason = f"{plural(n_counts, 'different number')} of parameters, and a line takes {MIN_COUNTS}"
         return {"n_models": fitted.height, "reason": reason}
     fit = least_squares([fitted["n_parameters"].log10().to_numpy()], fitted["value"].to_numpy())
     slope = fit.estimate()

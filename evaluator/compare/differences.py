@@ -15,6 +15,7 @@ from scipy.special import rel_entr, stdtrit
 from evaluator.arrays import Floats
 from evaluator.compare.results import ANSWER_KEY, DATASET
 from evaluator.compare.schema import AGAINST, AGAINST_KEY, DIFFERENCES, DIFFERENCES_KEY, EQUIVALENCE, EQUIVALENCE_KEY
+from evaluator.errors import plural
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import MeasuredGroup
@@ -537,6 +538,7 @@ def against_lines(table: pl.DataFrame, base: str) -> Iterator[str]:
         recovery = "no recovery" if row["recovery"] is None else f"{row['recovery']:.1f}% of the accuracy of {base}"
         ends = "" if row["recovery_low"] is None else f" ({row['recovery_low']:.1f} to {row['recovery_high']:.1f})"
         kl = "" if row["kl_nats"] is None else f", KL {row['kl_nats']:.3g} nats"
-        flips = "" if row["n_lost"] is None else f" {row['n_lost']:,} answers lost, {row['n_gained']:,} gained{kl};"
+        lost = row["n_lost"]
+        flips = "" if lost is None else f" {plural(lost, 'answer')} lost, {row['n_gained']:,} gained{kl};"
         place = ", ".join(row[name] for name in ("model", "part", "method", "definition"))
-        yield f"{place}: {recovery}{ends};{flips} p {row['p_holm']:.3g} after Holm for {row['n_tests']} tests"
+        yield f"{place}: {recovery}{ends};{flips} p {row['p_holm']:.3g} after Holm for {plural(row['n_tests'], 'test')}"

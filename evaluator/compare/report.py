@@ -8,6 +8,7 @@ import polars as pl
 from evaluator.compare.across_models import JUDGED_BY, MIN_COUNTS
 from evaluator.compare.report_figures import scaling_panels
 from evaluator.compare.runs import ComparedRun
+from evaluator.errors import plural
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.random_baselines.max_random import POWER
@@ -28,7 +29,6 @@ from evaluator.report.table import (
     lower_is_better,
     marked,
     p_text,
-    plural,
     signed,
     text_column,
     value_tip,

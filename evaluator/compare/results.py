@@ -11,7 +11,7 @@ import polars as pl
 
 from evaluator.compare.runs import ComparedRun, different_settings, settings
 from evaluator.compare.schema import COMPARISON, COMPARISON_KEY
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, plural
 from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.classification import DEFINITIONS
 from evaluator.metrics.groups import prediction_groups
@@ -290,7 +290,7 @@ def _difference_text(row: Mapping[str, Any]) -> str:
     p_value = p_text(row["p_holm"]) if row["p_holm"] < 0.001 else f"= {p_text(row['p_holm'])}"
     interval = "" if low is None else f"95% interval {low:.1f} to {high:.1f}, "
     tests = f" after Holm's correction for {row['n_tests']} tests" if row["n_tests"] > 1 else ""
-    numbers = f"by {points:.1f} points of accuracy ({interval}p {p_value}{tests}; {row['n_queries']:,} queries)"
+    numbers = f"by {points:.1f} points of accuracy ({interval}p {p_value}{tests}; {plural(row['n_queries'], 'query')})"
     if row["p_holm"] <= LEVEL:
         return f"{row['model_a']} is better than {row['model_b']} {numbers}."
     nothing = f"No difference is shown between {row['model_a']} and {row['model_b']}: the first is ahead {numbers}."

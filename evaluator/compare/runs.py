@@ -27,7 +27,7 @@ def settings(record: MeasuredRecord) -> dict[str, str]:
     }
     return {
         "prompt form": prompt_form(record),
-        "shots": f"{prompts.shots} shots",
+        "shots": f"{prompts.shots} shot{'s' * (prompts.shots != '1')}",
         "label boundary": f"label boundary {scores.label_boundary}",
         **{name: f"{name} {shown(value)}" if value else f"no {name}" for name, value in given.items()},
         "tokenizer": f"tokenizer {record.model.tokenizer_fingerprint[:8]}",

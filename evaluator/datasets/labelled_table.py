@@ -338,7 +338,7 @@ def repeat_notes(queries: pl.DataFrame, demonstrations: pl.DataFrame) -> Iterato
         yield f"{n_repeats} of {queries.height} queries repeat the texts of another query"
     labels = pl.concat(keys).group_by("key").agg(pl.col("gold").drop_nulls().n_unique())
     if n_contradicting := labels.filter(pl.col("gold") > 1).height:
-        yield f"{n_contradicting} texts occur with different labels"
+        yield f"texts with different labels: {n_contradicting}"
 
 
 def text_key() -> pl.Expr:

@@ -106,7 +106,7 @@ def choice_examples(rows: Iterable[ChoiceRow], source: str) -> tuple[pl.DataFram
         examples.append((row.example_id, row.input, choices, correct, _shuffled(str(row.input), choices), row.row))
     if not examples:
         raise DatasetError(f"{source} holds no examples.")
-    notes = [f"{n_repeating} examples repeat a choice; it counts once"] if n_repeating else []
+    notes = [f"examples that repeat a choice, which counts once: {n_repeating}"] if n_repeating else []
     return pl.DataFrame(examples, schema=CHOICE_EXAMPLES, orient="row"), notes
 
 
@@ -267,7 +267,7 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
         read_as=name,
         rows=(_task_row(examples[row], row, path) for row in rows),
         template=template_of(task, str(path)),
-        notes=[f"{n_repeats} examples are exact repeats; the first of each is kept"] if n_repeats else [],
+        notes=[f"exact repeats of an example, of which the first is kept: {n_repeats}"] if n_repeats else [],
     )
 
 

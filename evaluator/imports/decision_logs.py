@@ -157,7 +157,7 @@ def _datasets(
             f"{len(refused)} of {len(kept)} answers were refused or are missing: the part {IMPORTED} leaves them out"
         )
     if len(kept) < len(plain):
-        notes.append(f"{len(plain) - len(kept)} answers have no true option and are left out")
+        notes.append(f"answers without a true option, which are left out: {len(plain) - len(kept)}")
     parts = {IMPORTED: [row for row in kept if row.answer]}
     for part in dict.fromkeys(row.part for row in rows if row.part != IMPORTED):
         changed = [row for row in rows if row.part == part and row.answer]

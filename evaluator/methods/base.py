@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.config import Definition, RunConfig, prompt_definition
 from evaluator.datasets.base import AnyDataset, ClassificationDataset
-from evaluator.errors import LabelError
+from evaluator.errors import LabelError, plural
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
 from evaluator.record import PartKind
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, PREDICTIONS, PREDICTIONS_KEY, REQUESTS, TOKENS
@@ -255,7 +255,7 @@ def _refuse_long_labels(method: str, limit: int, labels: pl.DataFrame) -> None:
     if not too_long.is_empty():
         named = ", ".join(f"{row['label']!r} ({len(row['tokens'])} tokens)" for row in too_long.head(5).to_dicts())
         raise LabelError(
-            f"The method {method} scores labels of at most {limit} token{'s' * (limit != 1)}, and this tokenizer makes "
+            f"The method {method} scores labels of at most {plural(limit, 'token')}, and this tokenizer makes "
             f"more of {named}. Choose other label names, or leave the method out (--methods)."
         )
 

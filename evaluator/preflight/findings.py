@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, plural
 from evaluator.files.whole import size_text
 from evaluator.models.source import ModelSource
 from evaluator.record import CheckedDatasetRecord, FindingLevel, FindingRecord, LabelRecord, PreflightRecord
@@ -120,7 +120,7 @@ def preflight_lines(record: PreflightRecord, utilisation: float) -> Iterator[str
 def _model(record: PreflightRecord) -> str:
     context = f"{record.context_tokens:,} tokens" if record.context_tokens else "no limit"
     front = record.tokens_in_front
-    added = f"{front} token{'s' * (front != 1)} (BOS)" if front else "no BOS"
+    added = f"{plural(front, 'token')} (BOS)" if front else "no BOS"
     added = "special tokens as the chat template writes them" if record.chat else f"{added} in front of a prompt"
     template = f"chat template: {template_text(record)}"
     return f"context {context}; {added}; {template}; label boundary {record.label_boundary}"
@@ -135,7 +135,7 @@ def template_text(record: PreflightRecord) -> str:
 
 def dataset_lines(name: str, dataset: CheckedDatasetRecord) -> Iterator[str]:
     """Yield the lines about a dataset's classes, labels, demonstrations and detectable differences."""
-    yield f"{name}: {dataset.queries:,} queries, longest prompt {dataset.longest_prompt_tokens:,} tokens"
+    yield f"{name}: {plural(dataset.queries, 'query')}, longest prompt {dataset.longest_prompt_tokens:,} tokens"
     if dataset.class_queries:
         shares = [f"{label} {n:,} ({n / dataset.queries:.0%})" for label, n in dataset.class_queries.items()]
         yield f"  classes: {listed(shares)}"
@@ -169,7 +169,8 @@ def token_lines(record: PreflightRecord) -> Iterator[str]:
     """Yield the lines about numbers of prompts and tokens, and about memory."""
     about = "about " if record.tokenised_prompts < record.prompts else ""
     sample = f" (from {record.tokenised_prompts:,} of them)" if about else ""
-    yield f"{record.requests:,} requests, {record.prompts:,} distinct prompts: {about}{record.tokens:,} tokens{sample}"
+    prompts = f"{plural(record.requests, 'request')}, {plural(record.prompts, 'distinct prompt')}"
+    yield f"{prompts}: {about}{record.tokens:,} tokens{sample}"
     floors = ", ".join(f"{floor:,} in blocks of {size}" for size, floor in record.block_floor_tokens.items())
     yield f"  to compute, shared prefixes once: {about}{record.floor_tokens:,}; {floors}"
     if record.weight_bytes:

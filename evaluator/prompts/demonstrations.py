@@ -11,7 +11,7 @@ from evaluator.arrays import Ints
 from evaluator.config import Definition
 from evaluator.datasets.base import ClassificationDataset, OwnDraw
 from evaluator.datasets.lcg import SEED, Lcg, places_before_removals
-from evaluator.errors import TemplateError
+from evaluator.errors import TemplateError, plural
 
 N_DEMONSTRATION_SETS = 2  # sets of each query in the toolkit; the paper states no number
 
@@ -157,7 +157,7 @@ def domain_demonstrations(
 def _require_enough(n_shots: int, n_demonstrations: int) -> None:
     if n_shots > n_demonstrations:
         raise TemplateError(
-            f"{n_shots} shots were asked for, but the demonstration split has {n_demonstrations} examples. "
+            f"{n_shots} shots were asked for, but the demonstration split has {plural(n_demonstrations, 'example')}. "
             f"Choose --shots from 0 to {n_demonstrations}."
         )
 

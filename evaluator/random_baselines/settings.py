@@ -151,8 +151,6 @@ def _tilt(log_odds: Floats, count: Ints, mean: float) -> float:
     # At the ends of this interval all tilted chances are 0 or 1 in floating point.
     low, high = -800 - float(log_odds.max()), 800 - float(log_odds.min())
     excess = lambda theta: count @ np.exp(-np.logaddexp(0, -log_odds - theta)) - mean  # noqa: E731
-    from scipy.optimize import brentq  # here, because it is slow to import
-
     return float(brentq(excess, low, high, maxiter=1_000))
 
 

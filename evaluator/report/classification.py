@@ -6,6 +6,7 @@ from itertools import groupby
 
 import polars as pl
 
+from evaluator.errors import plural
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report import figures
 from evaluator.report.methods import PartResults, by_method, datasets_of, method_summary, methods_section
@@ -45,7 +46,6 @@ from evaluator.report.table import (
     number,
     p_text,
     percent,
-    plural,
     probability,
     text_column,
     told,

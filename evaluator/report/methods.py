@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.errors import plural
 from evaluator.methods import METHODS
 from evaluator.report.section import Block, Group, MeasuredRun, Section, texts
 from evaluator.report.table import (
@@ -24,7 +25,6 @@ from evaluator.report.table import (
     marked,
     number,
     p_text,
-    plural,
     signed,
     signed_interval,
     text_column,
@@ -108,7 +108,7 @@ def difference_column(title: str, of: str, between: Callable[[Row], str] | None 
     """
 
     def tip(row: Row) -> str:
-        sides = "" if between is None else f"{between(row)}: {row['difference']}, {row['n_queries']:,} queries; "
+        sides = "" if between is None else f"{between(row)}: {row['difference']}, {plural(row['n_queries'], 'query')}; "
         return sides + test_tip(row)
 
     def p_values(row: Row) -> str:
@@ -264,7 +264,7 @@ def _value_column(title: str, of: str, about: str) -> Column:
         if against := row["against"]:
             ends = signed_interval(against["ci_low"], against["ci_high"])
             text += f"; minus vanilla {signed(against['difference'])} ({ends}), {test_tip(against)}"
-        return f"{text}; {row['n_requests']:,} requests"
+        return f"{text}; {plural(row['n_requests'], 'request')}"
 
     def cell(row: Row) -> str:
         mark = marked('<span class="mark">{}</span> ', VERDICT_MARKS[row["verdict"]]) if row["verdict"] else Markup()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from evaluator.config import DEFINITIONS
+from evaluator.errors import plural
 from evaluator.methods import METHODS, REFERENCE_METHOD
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.max_random import TAIL_TO_TELL
@@ -16,7 +17,6 @@ from evaluator.record import MeasuredRecord, ScoresRecord
 from evaluator.report.methods import method_order
 from evaluator.report.run_record import arithmetic_rate
 from evaluator.report.section import MeasuredRun
-from evaluator.report.table import plural
 from evaluator.schemas import MEAN_OVER_DATASETS
 
 

@@ -15,10 +15,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from evaluator.errors import plural
 from evaluator.files.digests import sealed
 from evaluator.files.whole import write_bytes
 from evaluator.report.section import Filled, Section, script_json
-from evaluator.report.table import plural
 
 STYLE, THEME, SCRIPT = (f"evaluator.report:assets/{file}" for file in ("page.css", "theme.js", "page.js"))
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.errors import plural
 from evaluator.preflight.findings import detectable_text, label_text, template_text
 from evaluator.record import EngineRecord, MeasuredRecord, PreflightRecord, ReceiptRecord, ThroughputRecord
 from evaluator.report.figures import throughput_figure, time_line
 from evaluator.report.section import Block, Filled, Group, List, Panel, Panels, Section, texts
-from evaluator.report.table import DATASET, Column, Row, Table, line, plural, significant, text_column
+from evaluator.report.table import DATASET, Column, Row, Table, line, significant, text_column
 
 KIND_WARNINGS = {
     "embedded": "This is the small model that ships here: it shows how a run goes, not what models can do.",
@@ -260,7 +261,7 @@ def receipt_lines(name: str, receipt: ReceiptRecord) -> Iterator[str]:
         receipt: result of the re-scoring.
     """
     yield (
-        f"{receipt.prompts:,} prompts scored again, shuffled, in {receipt.batches} batches: {name} "
+        f"{plural(receipt.prompts, 'prompt')} scored again, shuffled, in {plural(receipt.batches, 'batch')}: {name} "
         f"({determinism(receipt)})"
     )
     yield (

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.errors import plural
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.max_random import TAIL_TO_TELL, Verdict
 from evaluator.schemas import MEAN_OVER_DATASETS
@@ -89,11 +90,6 @@ def probability(log10: float | None) -> str:
 def marked(template: str, *values: object) -> Markup:
     """Fill the {} of an HTML template with values, which are escaped."""
     return Markup(template).format(*values)  # noqa: S704  (templates are literals of this package)
-
-
-def plural(n: int, noun: str) -> str:
-    """Return a count with its noun, in the plural unless the count is 1."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def text(value: object) -> str:
@@ -410,7 +406,7 @@ def mean_items(cells: Mapping[str, Row], texts: MetricTexts) -> list[dict[str, o
 def value_tip(cell: Row) -> str:
     """Describe a row of metrics: value at full precision, interval, numbers of queries and requests."""
     ends = interval(cell["ci_low"], cell["ci_high"])
-    sizes = f"{cell['n_queries']:,} queries in {cell['n_requests']:,} requests"
+    sizes = f"{plural(cell['n_queries'], 'query')} in {plural(cell['n_requests'], 'request')}"
     return f"{cell['value']}, 95% interval {ends}, {sizes}"
 
 

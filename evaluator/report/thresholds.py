@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from evaluator.errors import plural
 from evaluator.metrics.thresholds import Threshold, ThresholdReport
-from evaluator.report.table import Row, count, interval, limit_text, number, p_text, percent, plural, signed_interval
+from evaluator.report.table import Row, count, interval, limit_text, number, p_text, percent, signed_interval
 from evaluator.statistics.selective import Routing
 
 MEASURED = {

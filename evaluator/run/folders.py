@@ -91,12 +91,12 @@ def compared_models(out: Path) -> list[Path]:
 
 
 def build_id(record: RunRecord | None) -> str:
-    """Return the id of the build of a folder's prompts, by which a later build is told apart."""
-    return fingerprint(record.started, record.elapsed_s) if record else ""
+    """Return the id of the last build of a folder's prompts; "" in a folder without a run."""
+    return fingerprint(record.started, record.elapsed_s) if record and record.started else ""
 
 
 def is_compared(out: Path, record: RunRecord) -> bool:
-    """Return whether the comparison in a folder was written after the prompts in its record were built."""
+    """Return whether a folder holds a comparison that was written after its last build."""
     return (out / COMPARISON_PAGE).is_file() and _comparison(out).get("build") == build_id(record)
 
 

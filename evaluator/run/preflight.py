@@ -26,7 +26,7 @@ from evaluator.run.resolved_models import (
     prompt_form,
     tokenise_scorable,
     with_chat,
-    without_missing_templates,
+    with_forms,
 )
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
@@ -54,7 +54,7 @@ def preflight(
     """
     check_config(config)
     chosen_devices(assumptions)  # raises ConfigError for an unknown device before prompts are built
-    resolved = without_missing_templates([_without_weights(config, model) for model in models])
+    resolved = with_forms([_without_weights(config, model) for model in models])
     records = []
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
+from evaluator.errors import plural
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord
 from evaluator.report import run_record
@@ -12,7 +13,6 @@ from evaluator.report.page import Header, write_page
 from evaluator.report.query_rows import query_section
 from evaluator.report.run_record import about_section, cost_section, receipt_section, record_section
 from evaluator.report.section import MeasuredRun, Section
-from evaluator.report.table import plural
 from evaluator.run.folder import MeasuredFolder
 from evaluator.run.folders import PAGE
 from evaluator.suites import families_of

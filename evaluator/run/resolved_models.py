@@ -186,9 +186,9 @@ def prompt_form(config: RunConfig, model: ModelConfig, source: ModelSource) -> P
 def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[ResolvedModel]:
     """Resolve the models of a run.
 
-    Raises ConfigError if two are the same, and as without_missing_templates and resolve_model do.
+    Raises ConfigError if two are the same, and as with_forms and resolve_model do.
     """
-    kept = without_missing_templates([resolve_model(config, model) for model in models])
+    kept = with_forms([resolve_model(config, model) for model in models])
     for first, second in combinations(kept, 2):
         # Hashing takes long the first time: only models with weights of the same size are compared by hashes.
         if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
@@ -204,7 +204,7 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
     return found
 
 
-def without_missing_templates(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
+def with_forms(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
     """Return models in the forms in which they can be asked.
 
     If plain prompts and the chat template of a model are requested and the model has no template, it is kept once, with

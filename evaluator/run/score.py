@@ -21,7 +21,7 @@ from evaluator.config import Definition, ModelConfig, RunConfig
 from evaluator.engine import ENGINES, engine_identity, engine_name
 from evaluator.engine.devices import device_kind
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import ConfigError, ModelError, ScoreError, StoreError
+from evaluator.errors import ConfigError, ModelError, ScoreError, StoreError, plural
 from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.files.whole import size_text
@@ -89,7 +89,7 @@ def show_outlook(
         numbers = 4 * source.hidden_size if kind == "states" else 12 * n_continuations / max(plan.rows.height, 1)
         to_write += n_rows * (ID_BYTES + round(numbers))
     free = shutil.disk_usage(next(path for path in (data, *data.absolute().parents) if path.exists())).free
-    to_score = f"{n_prompts - n_scored:,} prompts to score"
+    to_score = f"{plural(n_prompts - n_scored, 'prompt')} to score"
     if n_scored:
         to_score = f"Of {n_prompts:,} prompts {n_scored:,} have scores already, {n_prompts - n_scored:,} to score"
     line = f"{to_score}; at most {size_text(to_write)} to write, {size_text(free)} free"
@@ -160,7 +160,8 @@ class _EarlyResults:
         for dataset in sorted(name for name, names in self.unfinished.items() if not names):
             del self.unfinished[dataset]
             done = self.n_datasets - len(self.unfinished)
-            line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {self.n_datasets} datasets scored)"
+            of_all = plural(self.n_datasets, "dataset")
+            line = f"{dataset}: {self._accuracy(dataset, table)} ({done} of {of_all} scored)"
             yield Progress(stage=STAGE, done=done, total=self.n_datasets, unit="datasets", line=line)
 
     def _shards_by_dataset(self, table: ScoreTable) -> dict[str, list[str]]:
@@ -198,7 +199,7 @@ class _EarlyResults:
             return "no true options to measure accuracy by"
         n_labels, where = len(predicted["label_probs"][0]), f"{suite}, {part}, {dataset}"
         correct = per_request_columns(predicted, n_labels, definition, where)["correct"]
-        accuracy = f"accuracy {correct.sum() / predicted.height:.3f} on {predicted.height:,} requests"
+        accuracy = f"accuracy {correct.sum() / predicted.height:.3f} on {plural(predicted.height, 'request')}"
         masses = label_mass_metrics(scored, [of_scores]).filter(dataset=dataset, metric="label_mass_median")
         return f"{accuracy}, label mass {masses['value'].item():.2g} (median)"
 

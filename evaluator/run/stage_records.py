@@ -17,7 +17,7 @@ from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
 from evaluator.datasets.base import AnyDataset, DecisionDataset, query_texts
 from evaluator.engine import engine_identity
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, plural
 from evaluator.files.digests import fingerprint, list_fingerprint
 from evaluator.files.json_files import read_manifest
 from evaluator.files.whole import remove_tables
@@ -318,7 +318,7 @@ def check_extension(
         changes += [f"{name} with other rows, labels or texts around them, or other demonstrations" for name in other]
     had = earlier.prompts.requests_of
     fewer = [name for name, n in requests.items() if n < had.get(name, 0)]
-    changes += [f"{requests[name]:,} requests of {name} instead of {had[name]:,}" for name in fewer]
+    changes += [f"{plural(requests[name], 'request')} of {name} instead of {had[name]:,}" for name in fewer]
     if model is not None:
         changes += _other_model(earlier, model)
     if changes:
@@ -390,12 +390,12 @@ def _changed(earlier: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[s
         elif missing := [name for name in earlier[field] if name not in asked[field]]:
             yield f"{field} {', '.join(asked[field])} without {', '.join(missing)}"
     if earlier["n_shots"] != asked["n_shots"] and not asked["shots_by_labels"]:
-        yield f"{asked['n_shots']} shots instead of {earlier['n_shots']}"
+        yield f"{plural(asked['n_shots'], 'shot')} instead of {earlier['n_shots']}"
     if asked["until"]["goal"] and asked["until"] != earlier.get("until"):
         yield f"until it is shown to be {asked['until']['goal']}"
     before, now = earlier["n_queries"], asked["n_queries"]
     if before and now and now < before:  # if one takes all queries, requests are compared after building
-        yield f"{now} queries instead of {before}"
+        yield f"{plural(now, 'query')} instead of {before}"
     for suite, options in earlier["suite_options"].items():
         for name, value in asked["suite_options"].get(suite, options).items():
             if name in options and options[name] != value:
@@ -419,7 +419,8 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
         if asked and known and asked != known:
             yield f"{name} {asked} instead of {known}"
     if model.tokens_in_front not in (None, now.tokens_in_front):
-        yield f"{now.tokens_in_front} tokens in front of a prompt (--add-bos) instead of {model.tokens_in_front}"
+        tokens = plural(now.tokens_in_front, "token")
+        yield f"{tokens} in front of a prompt (--add-bos) instead of {model.tokens_in_front}"
     asked_form = _form_text(resolved.form.boundary, resolved.form.chat.record if resolved.form.chat else None)
     if (earlier := _form_of(record)) not in ("", asked_form):
         yield f"{asked_form} instead of {earlier}"

@@ -28,7 +28,7 @@ from evaluator.decisions.endpoint import API_KEY_VARIABLE, EndpointOptions, cost
 from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions
 from evaluator.decisions.requests import PROTOCOLS, limit_fault, questions_limit, require_fit
 from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
-from evaluator.errors import ConfigError, DatasetError, ModelError
+from evaluator.errors import ConfigError, DatasetError, ModelError, plural
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import replacing, writing_to
@@ -87,8 +87,8 @@ class Plan:
         columns, names = ", ".join(self.fields), {question.name for row in self.rows for question in row.questions}
         n_rows = len({row.number for row in self.rows})
         return (
-            f"{n_rows:,} rows go to {self.options.host}: of each the column {columns} and the questions "
-            f"{', '.join(sorted(names))} with their options. True options stay here."
+            f"{plural(n_rows, 'row')} will be sent to {self.options.host}: of each the column {columns} and the "
+            f"questions {', '.join(sorted(names))} with their options. True options stay here."
         )
 
     def calls(self, row: Row, n_questions: int) -> Iterator[Call]:
@@ -435,12 +435,12 @@ class _Asking:
         rows = self.of_table()
         replies, n_others = [row["response"] for row in rows], len(self.answers) - len(rows)
         n_asked = len(self.answers) - self._n_stored
-        lines = [f"Asked: {n_asked:,} requests; {len(replies):,} answers are stored in {self._path}"]
-        lines += [f"There are also {n_others:,} answers to other requests, which are not counted here"] * bool(n_others)
+        lines = [f"Asked: {plural(n_asked, 'request')}; stored in {self._path}: {plural(len(replies), 'answer')}"]
+        lines += [f"Not counted here: {plural(n_others, 'answer')} to other requests"] * bool(n_others)
         if self.stopped and self.stopped != "ended":
             lines.append(f"Stopped before the end: {self.stopped}. The same command goes on from there.")
         n_refused = sum("error" in reply for reply in replies)
-        lines += [f"Refused: {n_refused:,} requests, which count as missing answers"] * bool(n_refused)
+        lines += [f"Refused, and counted as missing answers: {plural(n_refused, 'request')}"] * bool(n_refused)
         versions = [version for version, _ in groupby(filter(None, map(_version, rows)))]
         lines += [f"Answered by: {', then '.join(versions)}"] * bool(versions)
         usages = [usage for reply in replies if isinstance(usage := reply.get("usage"), Mapping)]

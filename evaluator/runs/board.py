@@ -71,8 +71,7 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
         try:
             run = exported_run(folder)
-            prompts, predictions = run.record.prompts, read_table(folder, "predictions", run.record.tables)
-            answers = _answers(predictions, prompts.inputs, shared_sets(prompts.suites))
+            answers = _answers(read_table(folder, "predictions", run.record.tables), run.record.prompts.inputs)
         except (StoreError, ConfigError) as error:
             left_out += [str(error)] * (not model_runs(folder))  # a folder of several models: their runs are listed
             continue
@@ -128,9 +127,7 @@ def _rows(run: ExportedRun) -> Iterator[dict[str, Any]]:
         yield entry | {"values": values, "interval": interval, "group": None, "rank": None}
 
 
-def _answers(
-    predictions: pl.DataFrame, inputs: Mapping[str, str] = {}, sets: Sequence[tuple[str, str]] = ()
-) -> dict[tuple[str, ...], Answers]:
+def _answers(predictions: pl.DataFrame, inputs: Mapping[str, str] = {}) -> dict[tuple[str, ...], Answers]:
     """Return (suite, part, method, definition) -> Answers.
 
     Questions about the same inputs are combined into one dataset (differences.combined_by_input).
@@ -138,7 +135,6 @@ def _answers(
     Args:
         predictions: schemas.PREDICTIONS of a run.
         inputs: dataset (question) -> table that it asks about.
-        sets: (suite, part) in which all queries have the same demonstration sets.
     """
     # The identity of prompts is a sum of hashes, which does not depend on their order. Methods that choose prompts by
     # the model's answers are identified by their queries.
@@ -146,9 +142,9 @@ def _answers(
     asked = pl.when(pl.col("method").is_in(CHOOSING)).then(query).otherwise(prompt)
     is_correct = (pl.col("pred") == pl.col("gold")).cast(pl.Float64)
     identity = pl.struct("dataset", "position", "gold", asked.alias("asked")).hash()
-    is_shared = pl.concat_str("suite", "part", separator="/").is_in(["/".join(names) for names in sets])
-    of_sets = predictions.drop_nulls("gold").with_columns(pl.when(is_shared).then(pl.col(*SET)))
-    of_queries = of_sets.group_by(*ENTRY, "dataset", "query_id", *SET)
+    shared = ["/".join(names) for names in shared_sets(predictions["suite"].unique())]
+    of_sets = pl.when(pl.concat_str("suite", "part", separator="/").is_in(shared)).then(pl.col(*SET))
+    of_queries = predictions.drop_nulls("gold").with_columns(of_sets).group_by(*ENTRY, "dataset", "query_id", *SET)
     by_query = of_queries.agg(correct=is_correct.mean(), prompts=identity.sum())
     answers = {}
     for key, rows in by_query.sort("dataset", "query_id", *SET).partition_by(ENTRY, as_dict=True).items():

@@ -35,7 +35,7 @@ from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engin
 from evaluator.engine.devices import device_kind, head_dtype, is_batch_invariant, n_replicas
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.engine.vllm_settings import free_bytes, interpret_triton
-from evaluator.errors import ConfigError, EvaluatorError, ModelError, PromptTooLongError
+from evaluator.errors import ConfigError, EvaluatorError, ModelError, PromptTooLongError, plural
 from evaluator.files.json_files import write_record
 from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
 from evaluator.progress import Progress, Stage, finish
@@ -271,7 +271,7 @@ def _worst(found: pl.DataFrame) -> float:
 
 def _drift_text(found: pl.DataFrame) -> str:
     flipped = found.filter(pl.col("pred") != pl.col("pred_again")).height
-    return f"{found.height} prompts, {flipped} predictions flipped, at most {_worst(found):.2g} nats apart"
+    return f"{found.height} prompts, {plural(flipped, 'prediction')} flipped, at most {_worst(found):.2g} nats apart"
 
 
 def _state_error(answers: _Answers, reference: _Answers) -> float:

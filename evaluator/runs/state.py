@@ -11,15 +11,7 @@ from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import lock_holder, read_bytes
 from evaluator.record import EngineRecord, RunRecord, measure_command, score_command
-from evaluator.run.folders import (
-    COMPARISON_PAGE,
-    RUN_FILE,
-    RunFolder,
-    is_compared,
-    is_measured,
-    model_runs,
-    read_run_if_intact,
-)
+from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
 
@@ -118,7 +110,7 @@ def run_state(out: Path) -> RunState:
         "checked": record.preflight is not None,
         "scored": record.scores is not None,
         "measured": is_measured(record),
-        "compared": bool(finished) and (out / COMPARISON_PAGE).is_file(),
+        "compared": is_compared(out, record),
     }
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
     left_out = {name: why for each in (prompts, record.scores) if each for name, why in each.left_out.items()}
@@ -160,12 +152,9 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return the time at which a run, a comparison or a board was finished (ISO 8601, UTC); "" if it is not."""
     if is_measured(record):
         return record.finished
-    if log and not (out / RUN_FILE).exists() and log[-1].endswith(ENDED):  # a board, for example
-        return log[-1].partition(" ")[0]
-    if record.scores is not None or not is_compared(out, record):
-        return ""
-    ends = [each.finished for path in model_runs(out) if (each := read_run_if_intact(path))]
-    return max(ends, default=record.finished)
+    is_board = not (out / RUN_FILE).exists() and log and log[-1].endswith(ENDED)
+    ends = (line.partition(" ")[0] for line in reversed(log) if line.endswith(ENDED))
+    return next(ends, record.finished) if is_board or (record.scores is None and is_compared(out, record)) else ""
 
 
 def _command(out: Path, record: RunRecord, log: Sequence[str]) -> str:

@@ -212,7 +212,7 @@ def _prompt_rows(folder: Path, manifest: StoreManifest, counts: Mapping[str, int
             yield source, f"It states {expected}, and there are {actual}."
     pairs = ((requests, prompts), (prompts, requests))
     if lost := sum(rows.join(others, on="prompt_id", how="anti").height for rows, others in pairs):
-        yield folder, f"{lost} requests have no prompt, or prompts no request."
+        yield folder, f"Requests without a prompt, or prompts without a request: {lost}."
 
 
 def _token_rows(folder: Path, manifest: TokenManifest) -> FileFaults:

@@ -13,12 +13,11 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.config import ThresholdOptions
 from evaluator.datasets.tables import JSON_LINES
-from evaluator.errors import ConfigError, EvaluatorError
+from evaluator.errors import ConfigError, EvaluatorError, plural
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import read_bytes
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile
-from evaluator.report.table import plural
 from evaluator.runs.threshold import as_chosen, read_answers, read_thresholds, require_questions, with_gold
 from evaluator.statistics.betting import e_process, two_sided_e_process
 from evaluator.statistics.paired import LEVEL
@@ -138,7 +137,7 @@ def _errors(answers: pl.DataFrame, file: ThresholdFile) -> Iterator[_Test]:
         n, n_wrong = rows_of.height, int(wrong.sum())
         named = [part for part in (promise.question, promise.option, promise.slice) if part is not None]
         rate = f" ({n_wrong / n:.1%})" if n else ""
-        found = f"{n_wrong:,} errors in {n:,} answers{rate}, promised at most {limit:.1%}"
+        found = f"{plural(n_wrong, 'error')} in {plural(n, 'answer')}{rate}, promised at most {limit:.1%}"
         yield ", ".join([*named, promise.measure]), found, e_process(values["wrong"].to_numpy(), limit)
 
 
@@ -155,7 +154,7 @@ def _changes(
     def test(about: str, difference: pl.Series) -> _Test:
         change = difference.round(thresholds.DECIMALS)
         mean, ups, downs = float(difference.mean() or 0), (change > 0).sum(), (change < 0).sum()  # type: ignore[arg-type]
-        ways = f"{mean:+.4f} on average, up {ups:,} times, down {downs:,} times"
+        ways = f"{mean:+.4f} on average, up {plural(ups, 'time')}, down {plural(downs, 'time')}"
         found = f"{ways}; {flipped.sum():,} of {pairs.height:,} answers are another option"
         # Only the directions are tested; pairs without a change are left out, as in McNemar's test.
         signs = np.sign(np.round(difference.to_numpy(), thresholds.DECIMALS))

@@ -271,7 +271,6 @@ def _detectable_by_mcnemar(n: int, share: float, level: float) -> float:
     Differences are multiples of 1e-6, and power grows with the difference. Where the difference exceeds `share`, all
     pairs that differ have one sign. 1 where no difference is detected.
     """
-    from scipy.optimize import brentq  # here, because it is slow to import
 
     def is_detected(millionths: int) -> bool:
         difference = millionths / 1_000_000

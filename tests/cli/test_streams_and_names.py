@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from evaluator.cli import terminal
+from evaluator.errors import plural
 from evaluator.progress import Progress
 from evaluator.report.figures import compiled, draw_svg
 from tests.command_line import command_outputs
@@ -251,3 +252,9 @@ def test_a_run_without_asserts_and_docstrings_gives_the_same_tables(tmp_path: Pa
     assert ended(tmp_path / "optimised")
     tables = [(tmp_path / name / "tables" / "metrics.parquet").read_bytes() for name in ("plain", "optimised")]
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("text", ["1 query", "0 queries", "1,024 queries", "1 batch", "2 batches", "1 row", "2 rows"])
+def test_a_count_of_one_has_a_noun_in_the_singular(text: str) -> None:
+    number, noun = text.split()
+    assert plural(int(number.replace(",", "")), {"q": "query", "b": "batch", "r": "row"}[noun[0]]) == text

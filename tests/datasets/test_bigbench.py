@@ -33,7 +33,7 @@ def test_a_task_keeps_its_prefixes_and_drops_exact_repeats_with_a_note(tmp_path)
     dataset = load_task_json(write(tmp_path, TASK), "colours")
     assert dataset.examples["example_id"].to_list() == ["0", "1", "3"]
     assert dataset.examples["correct"].to_list() == [[0], [1], [0, 1]]
-    assert dataset.notes == ("1 examples are exact repeats; the first of each is kept",)
+    assert dataset.notes == ("exact repeats of an example, of which the first is kept: 1",)
     # Published `inputs`: task prefix, default "\nQ: ", no choices, output prefix, white space around it stripped.
     inputs = dataset.examples.select(dataset.template.inputs(pl.col("input"), pl.col("shown_choices"))).to_series()
     assert inputs[0] == "Answer.\n\nQ: sky?\nTherefore:"
@@ -84,7 +84,7 @@ def test_every_task_of_bigbench_lite_has_the_rows_and_choices_its_index_states()
         if name == "logical_deduction_4choice":
             # Its 300 three-object rows repeat a choice, as the folder's README says; it counts once.
             expected = {3: 300, 4: 1200}
-            assert loaded[name].notes == ("300 examples repeat a choice; it counts once",)
+            assert loaded[name].notes == ("examples that repeat a choice, which counts once: 300",)
         assert dict(sizes) == expected
     # The README: two rows of novel_concepts have two right choices; rows of strange_stories have half points.
     assert loaded["novel_concepts"].examples["correct"].list.len().value_counts().sort("correct").rows() == [

@@ -47,7 +47,7 @@ def test_a_repeated_choice_counts_once_and_is_noted():
     examples, notes = choice_examples([row(0, choices=["5", "4", "5"], correct=[1]), row(1)], "file")
     assert examples["choices"][0].to_list() == ["5", "4"]
     assert examples["correct"][0].to_list() == [1]
-    assert notes == ["1 examples repeat a choice; it counts once"]
+    assert notes == ["examples that repeat a choice, which counts once: 1"]
 
 
 @pytest.mark.parametrize(

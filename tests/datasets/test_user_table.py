@@ -215,14 +215,14 @@ def test_repeated_texts_are_never_demonstrations_and_those_of_stated_files_are_c
     assert {"a"}.isdisjoint(text for (text,) in dataset.demonstration["texts"])
     assert dataset.notes[1:] == (
         "1 of 4 queries repeat the texts of another query",
-        "1 texts occur with different labels",
+        "texts with different labels: 1",
     )
     shown = table(tmp_path, {"text": ["b", "d", "z"], "label": ["x", "x", "y"]}, name="shown")
     stated = load(tmp_path / "reviews.csv", TableColumns(), training=shown)
     assert stated.notes == (
         "2 of 6 queries have the same texts as a training row",
         "1 of 6 queries repeat the texts of another query",
-        "2 texts occur with different labels",
+        "texts with different labels: 2",
     )
 
 

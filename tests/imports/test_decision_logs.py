@@ -501,7 +501,7 @@ def test_a_row_that_does_not_fit_is_named(tmp_path, changed, said):
     if said is None:
         [dataset] = read_files([path], ImportColumns())
         assert dataset.rows.height == 1
-        assert "1 answers have no true option" in " ".join(dataset.notes)
+        assert "answers without a true option, which are left out: 1" in " ".join(dataset.notes)
     else:
         with pytest.raises(DatasetError) as error:
             read_files([path], ImportColumns())

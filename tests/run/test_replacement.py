@@ -305,9 +305,9 @@ def test_an_interrupted_extension_keeps_the_tokens_in_front_of_prompts(tmp_path)
     finish(pipeline.run(CONFIG, plain, out))
     more = replace(CONFIG, n_queries=5)
     finish(pipeline.build(more, out))
-    with pytest.raises(ConfigError, match="1 tokens in front of a prompt \\(--add-bos\\) instead of 0"):
+    with pytest.raises(ConfigError, match="1 token in front of a prompt \\(--add-bos\\) instead of 0"):
         finish(pipeline.run(more, replace(plain, add_bos=True), out))
-    with pytest.raises(ConfigError, match="1 tokens in front of a prompt"):
+    with pytest.raises(ConfigError, match="1 token in front of a prompt"):
         finish(pipeline.score(out, replace(plain, add_bos=True)))
 
 

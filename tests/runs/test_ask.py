@@ -156,7 +156,7 @@ def test_answers_to_another_table_are_kept_and_not_counted(serve, ask, tmp_path)
     pl.DataFrame([{**row, "body": f"Other {row['body']}"} for row in ROWS[:6]]).write_csv(tmp_path / "tickets.csv")
     shown = ask(server.url, "--price-per-million", "1000")
     assert "Cost: $0.6\n" in shown
-    assert "There are also 12 answers to other requests" in shown
+    assert "Not counted here: 12 answers to other requests" in shown
     assert "Answered by: jev-2\n" in shown
     assert len(stored(tmp_path)) == N + 6
 
@@ -292,7 +292,7 @@ def test_refusals_and_missing_answers_are_kept(serve, ask, tmp_path):
             send(handler, {"error": {"message": "too many tokens"}}, 400)
         return number == 3
 
-    assert "Refused: 1 requests" in ask(serve(fault=too_long).url, out="long")
+    assert "Refused, and counted as missing answers: 1 request" in ask(serve(fault=too_long).url, out="long")
     for out, n in (("run", 3), ("gemini", 1), ("long", 1)):
         metrics = pl.read_parquet(tmp_path / out / "tables/metrics.parquet").filter(dataset="queue", metric="accuracy")
         values = dict(metrics.filter(definition="paper").select("part", "value").iter_rows())
@@ -425,7 +425,10 @@ def test_keys_are_sent_to_their_own_service_and_written_nowhere(serve, ask, tmp_
 def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_confirmed", lambda: False)
     shown = ask("https://decisions.invalid", exits=2)
-    assert "12 rows go to decisions.invalid: of each the column body and the questions anger, queue, refund" in shown
+    assert (
+        "12 rows will be sent to decisions.invalid: of each the column body and the questions anger, queue, refund"
+        in shown
+    )
     assert "Nothing was sent" in shown
     assert not (tmp_path / "run").exists()
     assert "holds more than a host" in ask("https://user:secret@decisions.invalid", exits=2)

@@ -142,7 +142,9 @@ def test_answers_without_a_true_label_are_in_no_ranking() -> None:
 
 def test_answers_after_sets_that_all_queries_share_are_kept_by_set() -> None:
     rows = predictions(0.5, seed=0, definitions=["paper"], methods=["vanilla"], datasets=["zoo"])
-    (means,), (cells,) = (_answers(rows, {}, sets).values() for sets in ((), [("staicc-normal", "normal")]))
+    (means,), (cells,) = (
+        _answers(each).values() for each in (rows, rows.with_columns(suite=pl.lit("pvi"), part=pl.lit("input")))
+    )
     assert means.prompts == cells.prompts
     right = rows.sort("query_id", "demonstration_set").select(pl.col("pred") == pl.col("gold")).to_series()
     assert (cells.correct["zoo"] == right.to_numpy().reshape(N_QUERIES, 2)).all()

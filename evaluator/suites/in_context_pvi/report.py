@@ -10,6 +10,7 @@ import polars as pl
 
 from evaluator.compare.report import triangle
 from evaluator.compare.runs import ComparedRun
+from evaluator.errors import plural
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.query_rows import NumberColumn, QueryNumbers, cut_text
@@ -45,7 +46,6 @@ from evaluator.report.table import (
     line,
     marked,
     number,
-    plural,
     probability,
     signed,
     signed_interval,
@@ -347,7 +347,7 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
         tests = (
             f"{name.capitalize()} {number(row[name])} (p {significant(row[f'{name}_p'])})" for name in COEFFICIENTS
         )
-        tip = f"{row['first']} and {row['second']}: {', '.join(tests)}, {row['n']:,} queries"
+        tip = f"{row['first']} and {row['second']}: {', '.join(tests)}, {plural(row['n'], 'query')}"
         share = 0.0 if r is None or math.isnan(r) else 100 * abs(r)
         style = "negative" if r is not None and r < 0 else ""
         return MatrixCell(number(r, 2), share, tip, style, {"value": r})

@@ -13,6 +13,7 @@ import polars as pl
 from evaluator.compare.runs import ComparedRun
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
+from evaluator.errors import plural
 from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.total_error import crossed_tables
 from evaluator.report.section import MeasuredRun
@@ -144,7 +145,7 @@ def v_information_lines(run: MeasuredRun) -> Iterator[str]:
     for dataset, n_shots, source, bits, accuracy, sets in means.iter_rows():
         yield (
             f"{dataset}, {n_shots}-shot, {source} demonstrations: V-information {bits:.3f} bits, accuracy "
-            f"{accuracy:.3f}, over {sets} set{'s' * (sets != 1)}"
+            f"{accuracy:.3f}, over {plural(sets, 'set')}"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import polars as pl
 
 from evaluator.compare.runs import ComparedRun
+from evaluator.errors import plural
 from evaluator.random_baselines.max_random import ASSURANCE, POWER, TAIL_TO_TELL
 from evaluator.report.figures import BLUE, DASHES, GREEN, GREY, LINES, VERMILION, Axis, Drawing, Mark, Size, panel
 from evaluator.report.query_rows import RUN, QueryNumbers
@@ -27,7 +28,6 @@ from evaluator.report.table import (
     line,
     marked,
     percent,
-    plural,
     probability,
     text_column,
 )

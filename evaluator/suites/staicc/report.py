@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from evaluator.errors import plural
 from evaluator.metrics.classification import REQUEST_COLUMNS
 from evaluator.metrics.groups import Reading
 from evaluator.report import classification, figures
@@ -228,7 +229,7 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
             "value",
             of=str(n_shots),
             interval=("ci_low", "ci_high"),
-            tip=lambda row: f"{row['n_examples']:,} examples in {row['n_requests']:,} requests",
+            tip=lambda row: f"{plural(row['n_examples'], 'example')} in {plural(row['n_requests'], 'request')}",
             style="number point",
             data={"shots": "n_shots"},
         )
@@ -246,7 +247,7 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
 def _curve_figure(rows: pl.DataFrame) -> list[str]:
     def text(row: Row) -> str:
         ends = f"{classification.recorded(row['ci_low'])} to {classification.recorded(row['ci_high'])}"
-        about = f"{row['dataset']}, {row['n_shots']} demonstrations"
-        return f"{about}: accuracy {row['value']:.3f}, 95% interval {ends}, {row['n_requests']:,} requests"
+        about = f"{row['dataset']}, {plural(row['n_shots'], 'demonstration')}"
+        return f"{about}: accuracy {row['value']:.3f}, 95% interval {ends}, {plural(row['n_requests'], 'request')}"
 
     return [figures.learning_curve_figure(rows.with_columns(classification.described(rows, text)))]
