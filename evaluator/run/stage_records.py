@@ -419,7 +419,7 @@ def _other_model(record: RunRecord, resolved: ResolvedModel) -> Iterator[str]:
         if asked and known and asked != known:
             yield f"{name} {asked} instead of {known}"
     if model.tokens_in_front not in (None, now.tokens_in_front):
-        tokens = plural(now.tokens_in_front, "token")
+        tokens = plural(resolved.tokens_in_front, "token")
         yield f"{tokens} in front of a prompt (--add-bos) instead of {model.tokens_in_front}"
     asked_form = _form_text(resolved.form.boundary, resolved.form.chat.record if resolved.form.chat else None)
     if (earlier := _form_of(record)) not in ("", asked_form):

@@ -154,7 +154,7 @@ def _changes(
     def test(about: str, difference: pl.Series) -> _Test:
         change = difference.round(thresholds.DECIMALS)
         mean, ups, downs = float(difference.mean() or 0), (change > 0).sum(), (change < 0).sum()  # type: ignore[arg-type]
-        ways = f"{mean:+.4f} on average, up {plural(ups, 'time')}, down {plural(downs, 'time')}"
+        ways = f"{mean:+.4f} on average, up {plural(int(ups), 'time')}, down {plural(int(downs), 'time')}"
         found = f"{ways}; {flipped.sum():,} of {pairs.height:,} answers are another option"
         # Only the directions are tested; pairs without a change are left out, as in McNemar's test.
         signs = np.sign(np.round(difference.to_numpy(), thresholds.DECIMALS))
