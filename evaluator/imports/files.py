@@ -156,8 +156,7 @@ def _chosen_columns(path: Path, given: ImportColumns, *, needs_gold: bool) -> _C
         raise ConfigError(f"--score-column {','.join(scores)} needs --numbers, which says what the numbers are.")
     labels = given.labels or (None if LABEL_NAMES in present else scores if len(scores) > 1 else ())
     if labels == ():
-        way_out = "name the labels with --labels of `evaluator import`, in their order"
-        raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: add it, or {way_out}.")
+        raise ConfigError(f"{path} has no column {LABEL_NAMES!r}: name the labels with --labels of `evaluator import`.")
     if labels and not 1 < len(labels) == len({*labels}):
         raise ConfigError(f"--labels takes two different names or more, got {', '.join(labels)}.")
     if given.invalid and numbers != "labels":
