@@ -208,7 +208,6 @@ class EngineRecord:
     head_dtype: str | None = None  # dtype of the logits; None: the dtype of the model, or unknown
     quantization: str | None = None  # quantisation that was applied while the weights were loaded
     prefix_block_tokens: int | None  # tokens in the unit in which prefixes are shared; None without a prefix cache
-    has_hidden_states: bool = True
     tokens_per_step: int  # token capacity of one forward pass; shard sizes are multiples of it
     sequences_per_step: int | None = None  # sequence capacity of one forward pass; None: only tokens are limited
     cache_block_tokens: int | None = None  # tokens in a block of vLLM's prefix cache
@@ -420,6 +419,18 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
         raise StoreError(
             f"{where} stopped early, and this takes its number of queries as fixed. Run its command without --until, "
             f"which keeps what is scored. Decided was: {' '.join(record.measures.decisions)}"
+        )
+
+
+def require_inputs(record: MeasuredRecord, where: str) -> None:
+    """Raise StoreError for answers to several questions that an earlier version imported without their inputs.
+
+    A mean over questions about the same inputs would take them as independent.
+    """
+    if record.model.kind == "imported" and not record.prompts.inputs and len(record.prompts.datasets) > 1:
+        raise StoreError(
+            f"{where} was imported by an earlier version, which did not record the datasets that ask about the same "
+            f"inputs. Import it again: {record.commands.get('build', 'evaluator import')} --force"
         )
 
 
