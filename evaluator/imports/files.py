@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from evaluator.arrays import Floats
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import JSON_LINES, column_names, ending, parsed, read_rows, table_stem
@@ -315,22 +318,25 @@ def _number(value: Any) -> float:
 def _read_samples(path: Path) -> ImportedDataset:
     """Return the dataset of a file of samples of lm-evaluation-harness; all documents must have the same choices.
 
-    A document has a row for each filter of the task, with equal responses: only rows of the first filter are read.
+    A document has a row for each filter of the task: only rows of the first filter are read. Their answers are `resps`,
+    or `filtered_resps` where the filter has changed the probabilities of the choices, as the methods of our export do.
     """
-    rows = list(_rows(path, [*SAMPLES, *(["acc"] if "acc" in column_names(path) else [])]))
-    rows = [row for row in rows if row.cells["filter"] == rows[0].cells["filter"]]
+    rows = list(_rows(path, [*SAMPLES, *({"acc", "filtered_resps"} & {*column_names(path)})]))
+    first, *others = dict.fromkeys(str(row.cells["filter"]) for row in rows)
+    rows = [row for row in rows if str(row.cells["filter"]) == first]
     labels = _choices(rows[0])
     for row in rows:
         if (choices := _choices(row)) != labels:
             same = f"the choices of row 0, {list(labels)}: other choices are no labels"
             raise row.error("arguments", same, list(choices))
-    log_likelihoods = [_sample_log_likelihoods(row, len(labels)) for row in rows]
-    golds = _sample_golds(rows, labels, [numbers.index(max(numbers)) for numbers in log_likelihoods])
+    numbers, log_likelihoods = _sample_answers(rows, len(labels))
+    golds = _sample_golds(rows, labels, [each.index(max(each)) for each in log_likelihoods])
     asked = [str(row.cells["arguments"]["gen_args_0"]["arg_0"]) for row in rows]
     ids = [str(row.cells["doc_id"]) for row in rows]
     answers = answers_frame([labels] * len(rows), log_likelihoods, query=ids, prompt=asked, gold=golds)
     name = table_stem(path).partition("_")[2].rpartition("_")[0] or table_stem(path)
-    return ImportedDataset(name, "log-likelihoods", answers, path.name)
+    notes = (f"of the filters {', '.join([first, *others])} the first is read",) if others else ()
+    return ImportedDataset(name, numbers, answers, path.name, notes=notes)
 
 
 def _choices(row: _Row) -> tuple[str, ...]:
@@ -347,15 +353,38 @@ def _choices(row: _Row) -> tuple[str, ...]:
     return choices
 
 
-def _sample_log_likelihoods(row: _Row, n_labels: int) -> list[float]:
-    """Return the log-likelihood of each choice from the cell `resps`: [[[log-likelihood, is_greedy]], ...]."""
+def _sample_answers(rows: Sequence[_Row], n_labels: int) -> tuple[Numbers, list[list[float]]]:
+    """Return the kind of the answers, and the log-likelihood of each choice, [rows, n_labels].
+
+    They are `resps`, in the vocabulary, or `filtered_resps`, in the choices alone, if only these exist or agree with
+    the accuracy.
+    """
+    raw, filtered = ([_responses(row, name, n_labels) for row in rows] for name in ("resps", "filtered_resps"))
+    if all(filtered) and not (all(raw) and np.allclose(_shares(raw), _shares(filtered), rtol=0, atol=1e-9)):
+        return "probabilities", filtered
+    for row, numbers in zip(rows, raw, strict=True):
+        if not numbers:
+            raise row.error("resps", f"{n_labels} log-likelihoods of at most 0, not all -inf", row.cells["resps"])
+    return "log-likelihoods", raw
+
+
+def _shares(log_likelihoods: Sequence[Sequence[float]]) -> Floats:
+    """Return the probabilities over the choices, [rows, choices]."""
+    values = np.array(log_likelihoods)
+    return np.asarray(np.exp(values - np.logaddexp.reduce(values, axis=1, keepdims=True)))
+
+
+def _responses(row: _Row, column: str, n_labels: int) -> list[float]:
+    """Return the log-likelihood of each choice from [[log-likelihood, is_greedy], ...]; [] for any other cell.
+
+    `resps` has a list of such pairs in place of each pair, one for each repeat.
+    """
     try:
-        numbers = [float(repeats[0][0]) for repeats in row.cells["resps"]]
+        pairs = [choice[0] if column == "resps" else choice for choice in row.cells[column]]
+        numbers = [float(pair[0]) for pair in pairs]
     except (TypeError, ValueError, IndexError, KeyError, OverflowError):
-        numbers = []
-    if len(numbers) != n_labels or not _are_log_likelihoods(numbers):
-        raise row.error("resps", f"{n_labels} log-likelihoods of at most 0, not all -inf", row.cells["resps"])
-    return numbers
+        return []
+    return numbers if len(numbers) == n_labels and _are_log_likelihoods(numbers) else []
 
 
 def _sample_golds(rows: Sequence[_Row], labels: Sequence[str], likeliest: Sequence[int]) -> list[int]:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from evaluator.exports.lm_eval import LM_EVAL
+from evaluator.run.folders import read_run
 from evaluator.runs.export import export
 from evaluator.schemas import MEAN_OVER_DATASETS
 from tests.command_line import command
@@ -123,6 +124,21 @@ def test_a_method_that_scores_no_labels_has_no_raw_responses(samples):
         "noisy_channel-paper": False,
         "vanilla-paper": True,
     }
+
+
+def test_what_is_imported_again_has_the_numbers_of_its_first_method(run, written, tmp_path):
+    # knn_centroid chooses other labels than the raw responses, which are those of vanilla; noisy_channel has none.
+    command("import", *written[:-1], "--out", tmp_path)
+    again = pl.read_parquet(tmp_path / "tables" / "metrics.parquet").filter(definition="paper")
+    assert not [name for name in again["metric"] if name.startswith("label_mass")]
+    for dataset in ("sst5", "trec"):
+        own = run.metrics.filter(dataset=dataset, part="normal", method="knn_centroid", definition="paper")
+        found = again.filter(dataset=f"staicc-bias_normal_{dataset}")
+        for metric in ("accuracy", "true_label_probability", "brier_score"):
+            value = own.filter(metric=metric)["value"].item()
+            assert found.filter(metric=metric)["value"].item() == pytest.approx(value, abs=1e-9), metric
+    notes = read_run(tmp_path).prompts.notes["staicc-bias_normal_sst5"]
+    assert any(note.startswith("of the filters knn_centroid-paper, ") for note in notes)
 
 
 def test_hashes_are_those_of_the_harness(results, samples):
