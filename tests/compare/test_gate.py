@@ -175,6 +175,15 @@ def test_one_bad_dataset_is_a_no_go_and_is_named(tmp_path, base):
     assert "1 of 2 checks are NO-GO" in found["reason"]
 
 
+def test_a_mean_over_a_single_dataset_is_no_second_test_of_it(tmp_path):
+    run(tmp_path, "old", mid=100)
+    run(tmp_path, "new", mid=132)  # p = 0.03, and two tests would make it 0.06
+    found = decided(tmp_path, tmp_path / "old", 1, 'margin = 0.05\ndatasets = ["mean", "mid"]')
+    assert [check["dataset"] for check in found["checks"]] == ["mean", "mid"]
+    for check in found["checks"]:
+        assert check["p_intolerable_holm"] == check["p_intolerable"] == found["checks"][0]["p_intolerable"]
+
+
 def test_a_real_loss_can_be_tolerable(tmp_path, base):
     run(tmp_path, "new", mid=108, odd=108)
     found = decided(tmp_path, base, 0, "margin = 0.1")
