@@ -66,7 +66,7 @@ def summarise(n: float, chance: float | ChoiceCounts, tries: float, correct: flo
 
     Raises BaselineError for arguments that max_random does not accept.
     """
-    standard, max_random = np.asarray(max_random_accuracy(n, chance, [1, tries])).tolist()
+    standard, max_random = (float(max_random_accuracy(n, chance, of)) for of in (1, tries))
     summary = Summary(n=int(n), tries=int(tries), chance=standard, max_random=max_random, result=None)
     if correct is None:
         return summary
@@ -95,8 +95,9 @@ def summary_text(summary: Summary) -> str:
     rows = [["", "accuracy"], ["chance", f"{summary.chance:.5f}"], [_best_of(summary), f"{summary.max_random:.5f}"]]
     if result is not None:
         rows[0] += [f"P(>= {result.correct:,} right)", "log10 P"]
-        rows[1] += [_probability(result.standard_tail, result.log10_standard_tail), f"{result.log10_standard_tail:.4f}"]
-        rows[2] += [_probability(result.max_tail, result.log10_max_tail), f"{result.log10_max_tail:.4f}"]
+        tails = (result.standard_tail, result.log10_standard_tail), (result.max_tail, result.log10_max_tail)
+        for row, (tail, log10_tail) in zip(rows[1:], tails, strict=True):
+            row += [_probability(tail, log10_tail), f"{log10_tail:z.4f}"]
         rows.append([f"{result.correct:,} of {summary.n:,} right", f"{result.accuracy:.5f}"])
     widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]

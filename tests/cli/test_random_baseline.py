@@ -56,6 +56,7 @@ def test_a_figure_is_written_and_a_table_beside_it_stays_json(tmp_path: Path) ->
         (["--n", "many", "--chance", "0.5"], "--n takes numbers with commas between them, received 'many'"),
         (["--n", "9", "--chance", "1/0"], "received '1/0'"),
         (["--chance", "0.5", "--choices", "2:5"], "give one of them"),
+        (["--n", "9", "--chance", "0.5", "--tries", "0"], "from 1 to 1,000,000,000,000,000; received 0.\n"),
         (["--choices", "2-5"], "pairs such as 2:50,4:50, received '2-5'"),
         (["--n", "7", "--choices", "2:5"], "add up to 5 examples, but n is 7"),
         (["--n", "100", "--chance", "0.5", "--correct", "57.5"], "57 (accuracy 0.57) and 58 (accuracy 0.58)"),

@@ -77,6 +77,11 @@ def test_the_text_shows_baselines_tails_and_result() -> None:
     assert lines[3].split() == ["58", "of", "100", "right", "0.58000"]
 
 
+def test_a_logarithm_that_rounds_to_zero_has_no_sign() -> None:
+    lines = summary_text(summarise(100, 0.5, 10, 1)).splitlines()  # P = 1 - 2^-100, whose logarithm is below 0
+    assert [line.split()[-1] for line in lines[1:3]] == ["0.0000", "0.0000"]
+
+
 def test_without_a_result_the_text_is_the_two_baselines() -> None:
     assert [line.split()[-1] for line in summary_text(summarise(100, 0.5, 1)).splitlines()] == [
         "accuracy",
