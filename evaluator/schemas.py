@@ -287,7 +287,7 @@ COVERAGE = declare(  # how well the largest label probability separates right fr
     calibration_error=pl.Float64(),  # expected calibration error with ten bins
     calibration_floor=pl.Float64(),  # expected value of this error for a calibrated model on as many answers
     calibration_p=pl.Float64(),  # probability that a calibrated model has this error or a larger one
-    **_with_ends("temperature"),  # above 1: overconfident; the interval is null if answers do not determine it
+    **_with_ends("temperature"),  # above 1: overconfident; ends are null if not determined, 0 or infinite if unbounded
     set_min_probability=pl.Float64(),  # sets of all labels with this probability contain the true label with 90%
     **_numbers("set_coverage_low", "set_coverage_high"),  # 95% range of the true coverage of these sets
     set_coverage=pl.Float64(),  # coverage of these sets on these answers

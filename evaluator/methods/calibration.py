@@ -248,7 +248,7 @@ class Temperature(NamedTuple):
 
     value: float
     ci_low: float | None  # None if answers do not determine the interval: all right, all wrong, or a single group
-    ci_high: float | None
+    ci_high: float | None  # an end beyond the limits below is 0 or infinite
 
 
 MIN_SCALE, MAX_SCALE = 0.01, 100.0
@@ -311,7 +311,8 @@ def fit_temperature(label_probs: pl.Series, gold: pl.Series, groups: Ints | None
     if math.isinf(reach) or curvature <= 0:
         return Temperature(1 / scale, None, None)
     factor = math.exp(min(reach / curvature / scale, 700.0))
-    return Temperature(1 / scale, 1 / scale / factor, factor / scale)
+    low, high = 1 / scale / factor, factor / scale
+    return Temperature(1 / scale, low if low * MAX_SCALE >= 1 else 0.0, high if high * MIN_SCALE <= 1 else math.inf)
 
 
 def tempered_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:

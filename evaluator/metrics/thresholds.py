@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
+from scipy.special import stdtr, stdtrit
 
 from evaluator.arrays import Bools, Ints
 from evaluator.config import ThresholdMeasure, ThresholdOptions, ThresholdPer
@@ -345,13 +346,23 @@ def coverage(rows: pl.DataFrame) -> dict[str, Any]:
 def by_question(rows: pl.DataFrame, *, by_slice: bool = False) -> pl.DataFrame:
     """Return `question`, `slice` and the columns of `coverage`, one row for each question, or for each slice of it.
 
-    `calibration_p_holm` is the p-value of the calibration test, corrected over all rows.
+    `calibration_p_holm` and `temperature_p_holm` are the p-values of the calibration test, and of the test that the
+    temperature is 1, corrected over all rows. The latter is at most 0.05 without a correction where the interval of the
+    temperature excludes 1.
     """
     scopes = _scopes(rows, "question", by_slice=by_slice)
     found = [{"question": rule.question, "slice": rule.slice} | coverage(part) for rule, part in scopes]
     numbers = {name: dtype for name, dtype in COVERAGE.items() if name not in COVERAGE_KEY}
     table = pl.DataFrame(found, schema={"question": pl.String(), "slice": pl.String(), **numbers})
-    return table.with_columns(calibration_p_holm=holm(pl.col("calibration_p")))
+    # The interval is Student's for log T; of an unbounded end the other one has the half-width.
+    value, low, high = (table[name].to_numpy() for name in ("temperature", "temperature_low", "temperature_high"))
+    freedom = table["n_groups"].to_numpy() - 1
+    with np.errstate(divide="ignore"):
+        reach = np.minimum(np.log(high / value), np.log(value / low))
+    p = 2 * stdtr(freedom, -stdtrit(freedom, 0.975) * np.abs(np.log(value)) / reach)
+    return table.with_columns(
+        calibration_p_holm=holm(pl.col("calibration_p")), temperature_p_holm=holm(pl.lit(p).fill_nan(None))
+    )
 
 
 def curve(rows: pl.DataFrame) -> pl.DataFrame:

@@ -45,14 +45,14 @@ def _coverage_lines(row: Row) -> Iterator[str]:
         for name in ("aurc", "excess_aurc", "temperature")
     )
     yield f"  area under the risk-coverage curve {area}, {excess} above the best order"
-    p, low, high = row["calibration_p_holm"], row["temperature_low"], row["temperature_high"]
+    p, temperature_p = row["calibration_p_holm"], row["temperature_p_holm"]
     told = "not calibrated" if p <= 0.05 else f"miscalibration is not shown by {count(row['n'])} answers"
     error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
     yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
     shown = "over- or underconfidence is not shown"
-    if low is not None and high is not None and not low <= 1 <= high:
-        shown = "overconfident" if low > 1 else "underconfident"
-    yield f"  temperature {temperature}: {shown}"
+    if temperature_p is not None and temperature_p <= 0.05:
+        shown = "overconfident" if row["temperature"] > 1 else "underconfident"
+    yield f"  temperature {temperature}: {shown} (p {p_text(temperature_p)})"
     least, coverage = row["set_min_probability"], interval(row["set_coverage_low"], row["set_coverage_high"])
     size = f"{number(row['set_size'], 2)} options each"
     yield f"  sets that hold the true option in 90% of new answers ({coverage}): all from {least:.3g} on, {size}"

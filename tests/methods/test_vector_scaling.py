@@ -124,6 +124,13 @@ def test_always_certain_answers_that_are_sometimes_wrong_are_overconfident():
     assert found.ci_low > 1
 
 
+def test_an_end_of_the_interval_beyond_all_temperatures_that_are_tried_is_unbounded():
+    probs = pl.Series([[0.6, 0.4], [0.45, 0.55], [0.51, 0.49]])
+    found = fit_temperature(probs, pl.Series([0, 0, 1]))
+    assert 0.01 < found.value < 100
+    assert (found.ci_low, found.ci_high) == (0.0, math.inf)
+
+
 def test_temperature_scaling_keeps_predictions_and_never_sees_the_own_label():
     log_probs, gold = drawn(2.7, 100)
     queries = table("normal", log_probs.tolist()).with_columns(gold=pl.Series(gold), query_id=pl.int_range(pl.len()))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, t
 
 import evaluator
 from evaluator.errors import ConfigError, StoreError
@@ -190,6 +190,27 @@ def test_groups_and_slices_are_columns_of_the_table_that_was_imported(folder):
     assert slices["queue", "en"]["n_groups"] == rows["user"].n_unique()
     assert all(row["calibration_p_holm"] >= row["calibration_p"] for row in given["coverage"])
     assert all(each["alpha"] == pytest.approx(0.05 / 4) for each in given["file"]["thresholds"])
+
+
+def test_overconfidence_is_corrected_for_the_number_of_questions_and_slices(tmp_path):
+    rows = table(21, 200, sharp=0.5).drop("user")
+    rows.write_parquet(tmp_path / "a.parquet")
+    words = ("threshold", tmp_path / "a.parquet", "--slice-column", "language")
+    coverage = answered(*words[1:])["coverage"]
+    # Student's test of log T, whose interval has the half-width log(high / T); then Holm's correction by hand.
+    p_values = []
+    for row in coverage:
+        freedom, value = row["n_groups"] - 1, row["temperature"]
+        error = math.log(row["temperature_high"] / value) / t.ppf(0.975, freedom)
+        p_values.append(2 * t.sf(abs(math.log(value)) / error, freedom))
+    expected, highest = dict[int, float](), 0.0
+    for rank, place in enumerate(np.argsort(p_values)):
+        highest = expected[int(place)] = max(highest, min(1.0, p_values[place] * (len(p_values) - rank)))
+    assert [row["temperature_p_holm"] for row in coverage] == pytest.approx([expected[n] for n in range(4)])
+    lines = [line for line in command(*words).splitlines() if line.startswith("  temperature")]
+    told = {(row["question"], row["slice"]): line for row, line in zip(coverage, lines, strict=True)}
+    assert "1.453 (1.057–1.996): over- or underconfidence is not shown (p 0.065)" in told["urgent", "de"]
+    assert "0.594 (0.398–0.886): underconfident (p 0.046)" in told["urgent", "en"]
 
 
 def test_rows_without_a_group_or_slice_are_alone_and_together(tmp_path):
