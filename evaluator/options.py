@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import reduce
+from numbers import Integral
 from operator import or_
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -59,11 +61,13 @@ class Options:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for entry in [each for each in fields(self) if each.metadata]:
-            value, kind, name = getattr(self, entry.name), _without_none(hints[entry.name]), flag(option_name(entry))
+            hint, value, name = hints[entry.name], getattr(self, entry.name), flag(option_name(entry))
+            kind = _without_none(hint)
             if get_origin(kind) is Literal and value not in (None, *get_args(kind)):
                 raise ConfigError(f"{name} is {' or '.join(get_args(kind))}, got {value!r}.")
-            if kind is int and isinstance(value, float | str):
-                raise ConfigError(f"{name} is a whole number, got {value!r}.")
+            wanted, what = {int: (Integral, "a whole number"), str: (str | Path, "a text")}.get(kind, (object, ""))
+            if not isinstance(value, wanted) and (value is not None or kind is hint):
+                raise ConfigError(f"{name} is {what}, got {value!r}.")
             if not isinstance(value, int | float):
                 continue
             least = entry.metadata["minimum"]

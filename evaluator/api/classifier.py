@@ -32,7 +32,7 @@ from evaluator.datasets.labelled_table import TableText, table_template
 from evaluator.datasets.tables import cell_text
 from evaluator.engine import find_source, with_devices
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import ConfigError, InputError
+from evaluator.errors import ConfigError, InputError, shown
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
 from evaluator.options import from_options
@@ -83,6 +83,16 @@ def answers_folder() -> Path:
 (_SUITE,) = SUITE_GROUPS["classify"]
 _PART = next(iter(SUITES[_SUITE].parts))
 _IN_MEMORY = DataOptions(paths=(Path("X"),))  # stands for the argument X of fit; no file is read
+
+
+_TAKEN: Mapping[str, tuple[Any, str]] = {
+    "model": (str | Path, 'a folder, a hub name or "embedded"'),
+    "method": (str, "the name of a method, as `evaluator methods` lists them"),
+    "label_names": (Mapping | None, "a dictionary of class -> text, or None"),
+    "template": (MetaTemplate | None, "a MetaTemplate (evaluator.templates.template), or None"),
+    "instruction": (str | None, "a text, or None"),
+}
+"""Parameter -> type and description of its values. Other parameters are options of a run, which checks them."""
 
 
 @dataclass(eq=False, repr=False)
@@ -231,6 +241,9 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
+        for name, (kind, what) in _TAKEN.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise ConfigError(f"{name} is {what}, got {shown(value)}.")
         if not isinstance(self.n_sets, Integral) or self.n_sets < 1:
             raise ConfigError(f"n_sets must be 1 or more, got {self.n_sets}.")
         if self.template is not None and self.instruction is not None:
@@ -257,9 +270,10 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = self.classes_.tolist()
         own = {label: _text(label) if isinstance(label, float) else str(label) for label in classes}
         names = own if self.label_names is None else self.label_names
-        unnamed = [label for label in classes if label not in names]
-        if unnamed:
-            raise ConfigError(f"label_names has no name for the class {unnamed[0]!r}. Name each class.")
+        for label in classes:
+            if not isinstance(name := names.get(label), str):
+                found = f"a text is needed, got {shown(name)}"
+                raise ConfigError(f"label_names has no name for the class {label!r}: {found}. Name each class.")
         verbalizer = Verbalizer(label_names=tuple(names[label] for label in classes))
         template = self.template or table_template(TableText(), self.instruction, fields, "label")
         template.require_fields(fields)

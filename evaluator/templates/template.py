@@ -6,12 +6,12 @@ instructions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import polars as pl
 
-from evaluator.errors import TemplateError
+from evaluator.errors import TemplateError, shown
 from evaluator.redaction import name_fault
 
 
@@ -55,6 +55,12 @@ class MetaTemplate:
     query_prefix: str = ""
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value, is_several = getattr(self, entry.name), entry.name.startswith("input_")
+            texts = value if is_several else [value]
+            if not isinstance(texts, tuple | list) or not all(isinstance(text, str) for text in texts):
+                kind = "a tuple of texts, one for each text field" if is_several else "a text"
+                raise TemplateError(f"{entry.name} of a template is {kind}, got {shown(value)}.")
         if not self.input_prefixes or len(self.input_prefixes) != len(self.input_affixes):
             raise TemplateError(
                 f"A template needs one input prefix and one input affix a text field, got the prefixes "

@@ -229,9 +229,20 @@ def by_hand(demonstrations: pl.DataFrame, query: str, labels: list[str]) -> np.n
         ({"shots": 2.5}, "--shots is a whole number, got 2.5"),
         ({"shots": "4"}, "--shots is a whole number, got '4'"),
         ({"n_sets": 1.5}, "n_sets must be 1 or more, got 1.5"),
+        ({"shots": None}, "--shots is a whole number, got None"),
+        ({"engine": 3}, "--engine is a text, got 3"),
+        ({"model": None}, 'model is a folder, a hub name or "embedded", got None'),
+        ({"method": None}, "method is the name of a method, as `evaluator methods` lists them, got None"),
+        ({"instruction": 3}, "instruction is a text, or None, got 3"),
+        ({"template": "{text}"}, "template is a MetaTemplate .*, or None, got '{text}'"),
+        (
+            {"label_names": ["bad", "good"]},
+            "label_names is a dictionary of class -> text, or None, got .'bad', 'good'.",
+        ),
+        ({"label_names": {"bad": 3}}, "no name for the class 'bad': a text is needed, got 3. Name each class"),
     ],
 )
 def test_a_value_that_a_parameter_does_not_take_is_refused(parameters, said):
     with pytest.raises(ConfigError, match=said):
-        evaluator.InContextClassifier(**FAKE, **parameters).fit(TEXTS, LABELS)
+        evaluator.InContextClassifier(**FAKE | parameters).fit(TEXTS, LABELS)
     evaluator.InContextClassifier(**FAKE, shots=np.int64(2), n_sets=np.int64(2)).fit(TEXTS, LABELS)
