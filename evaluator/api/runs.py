@@ -7,6 +7,7 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from shutil import rmtree
@@ -24,7 +25,7 @@ from evaluator.cli.options import as_typed, model_configs, run_config
 from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
-from evaluator.errors import ConfigError, StoreError, require_known
+from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
@@ -170,10 +171,10 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
     >>> evaluate("classify", model="embedded", data=frame, input_column="body", gold_column="stars")  # doctest: +SKIP
     """
     folder, kept = _folder(out)
-    for name in {"data", "training_data"} & options.keys():
-        options[name] = _written(options[name], folder)
-    given, words = _given(run_command, suites, folder, options)
-    with started_as(["run", *words]):
+    tables = {name: _written(options[name], folder) for name in {"data", "training_data"} & options.keys()}
+    frames = {path: name for name, path in tables.items() if path is not options[name]}
+    given, words = _given(run_command, suites, folder, options | tables)
+    with started_as(["run", *words]), _named(frames):
         config, (model, *others) = run_config(given), model_configs(given)
         if others:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
@@ -224,6 +225,23 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
     return folder, keeper
 
 
+@contextmanager
+def _named(frames: Mapping[str, str]) -> Iterator[None]:
+    """Name frames in errors as the arguments that they are, not by the files that they were written to.
+
+    Args:
+        frames: path of the file -> name of the argument.
+    """
+    try:
+        yield
+    except EvaluatorError as error:
+        text = str(error)
+        for path, name in frames.items():
+            text = text.replace(path, name)
+        error.args = (text,)
+        raise
+
+
 def _written(data: Any, folder: Path) -> Any:
     """Write a table of Python to FOLDER/data/DIGEST/table.parquet and return this path; return paths unchanged."""
     first = data[0] if isinstance(data, list | tuple) and data else data  # a list may hold paths or rows
@@ -250,6 +268,10 @@ def _parquet(data: Any) -> bytes:
             table = data.with_format("arrow")[:].replace_schema_metadata(data.features.arrow_schema.metadata)
         else:
             table = pa.Table.from_pylist(list(data)) if isinstance(data, list | tuple) else pa.table(data)
+        for place, field in enumerate(table.schema):
+            if getattr(field.type, "extension_name", "") == "pandas.period":  # Parquet would keep the ordinals alone
+                texts = table.column(place).to_pandas().astype("string")
+                table = table.set_column(place, field.name, pa.array(texts))
         pq.write_table(table, content)
         return content.getvalue()
     except (pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:

@@ -263,5 +263,20 @@ def test_a_base_may_be_the_result_of_a_run(run):
 
 
 def test_no_rows_are_no_data_that_were_left_out():
-    with pytest.raises(EvaluatorError, match=r"table\.parquet"):
+    with pytest.raises(EvaluatorError, match=r"^data has no column 'label'"):
         evaluator.evaluate("classify", data=[], **FAKE)
+
+
+@pytest.mark.parametrize("name", ["data", "training_data"])
+def test_a_fault_in_a_frame_names_the_argument_and_not_a_file_that_was_never_given(name):
+    good = {"text": [f"review {number}" for number in range(60)], "label": ["bad", "good"] * 30}
+    frames = {"data": good, "training_data": good} | {name: good | {"text": ["a", " "] * 30}}
+    with pytest.raises(EvaluatorError, match=rf"^{name}, row 1 \(from 0\): text is missing"):
+        evaluator.evaluate("classify", **frames, **FAKE)
+
+
+def test_pandas_periods_are_the_texts_that_pandas_shows_and_not_their_ordinals():
+    months = pd.Series(pd.PeriodIndex(["2026-01", "2026-02"] * 30, freq="M"))
+    frame = pd.DataFrame({"text": [f"review {number}" for number in range(60)], "label": months})
+    run = evaluator.evaluate("classify", data=frame, **FAKE)
+    assert set(run.predictions["label_names"].list.join(",")) == {"2026-01,2026-02"}
