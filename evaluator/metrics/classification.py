@@ -412,6 +412,9 @@ def classification_metrics(label_probs: Any, gold: Any, definition: Definition =
 def _array(values: Any, rule: str, dtype: npt.DTypeLike = None) -> npt.NDArray[Any]:
     """Return values as an array; raise MetricError, whose message begins with `rule`, where this is impossible."""
     try:
-        return np.asarray(values.to_list() if isinstance(values, pl.Series) else values, dtype)
+        array = np.asarray(values.to_list() if isinstance(values, pl.Series) else values)
+        if np.iscomplexobj(array):  # NumPy would drop the imaginary parts
+            raise ValueError("complex numbers are none")
+        return array if dtype is None else array.astype(dtype, copy=False)
     except (TypeError, ValueError) as error:
         raise MetricError(f"{rule}: {error}.") from error

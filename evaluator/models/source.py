@@ -308,6 +308,10 @@ def find_model(
     text_part = description.get("text_config") or description  # multimodal models describe their text part separately
     if not isinstance(text_part, dict):
         raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {shown(text_part)}.")
+    quantization = description.get("quantization_config") or text_part.get("quantization_config")
+    if not isinstance(quantization, dict | None):
+        stated = f"quantization_config must be an object, got {shown(quantization)}"
+        raise ModelError(f"{folder / 'config.json'}: {stated}.")
     architecture = _text_architecture(config, description, generates_text)
     sizes = _read_sizes(folder / "config.json", text_part)
     files = weight_files(folder)
@@ -329,7 +333,7 @@ def find_model(
         has_alibi=bool(text_part.get("alibi")),
         short_context=_short_context(text_part),
         dtype=dtype if dtype in _DTYPES else "float32",
-        quantization=description.get("quantization_config") or text_part.get("quantization_config"),
+        quantization=quantization,
         trust_remote_code=config.trust_remote_code,
         add_bos=config.add_bos,
     )

@@ -166,6 +166,7 @@ def test_the_keys_are_the_registered_metrics() -> None:
         ([[0.5, 0.5]], [0.0], "integers.*float64"),
         ([[0.5, 0.5]], [[0]], r"shape \[n\].*\[1, 1\]"),
         ([[0.5, 0.5], [0.5, 0.5]], [[0], [0, 1]], "one label index a row"),
+        (np.array([[0.5 + 0.5j, 0.5]]), [0], "must be numbers .*complex numbers are none"),
     ],
 )
 def test_input_that_cannot_be_measured_is_refused_with_its_place(probs: Any, gold: Any, message: str) -> None:

@@ -122,6 +122,10 @@ def test_a_damaged_configuration_is_refused(copied):
     (copied / "config.json").write_text("{")
     with pytest.raises(ModelError, match="is damaged or not JSON"):
         found(copied)
+    described = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "quantization_config": "fp8"}
+    (copied / "config.json").write_text(json.dumps(described))
+    with pytest.raises(ModelError, match=r"config\.json: quantization_config must be an object, got 'fp8'"):
+        found(copied)
 
 
 @pytest.mark.parametrize(
@@ -370,6 +374,7 @@ ENTRIES = (
     "head_dim",
     "max_position_embeddings",
     "text_config",
+    "quantization_config",
     "architectures",
     "model_type",
     "torch_dtype",
