@@ -1,6 +1,6 @@
 """The registry of engines. An engine is imported on first use, so listing names imports neither torch nor vllm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.embedded import shipped_model
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
-from evaluator.models.weights import find_adapter, weight_files
+from evaluator.models.weights import Adapter, find_adapter, weight_files
 from evaluator.redaction import without_secrets
 
 
@@ -32,7 +32,8 @@ class EngineKind:
     """
 
     load: Callable[[ModelSource, ModelConfig], Engine]
-    versions: Callable[[], dict[str, str]] = dict  # returns package -> version, of the packages that affect scores
+    versions: Callable[[Sequence[Adapter]], dict[str, str]] = dict
+    """Returns package -> version, of the packages that affect scores with these adapters."""
     identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
     """Returns the settings that affect scores; None: engine_identity takes them from this process and its devices."""
 
@@ -167,13 +168,13 @@ def engine_identity(source: ModelSource, config: ModelConfig) -> EngineIdentity:
     name = engine_name(config)
     kind = ENGINES[name]
     if not kind.runs_a_model:
-        return EngineIdentity(name=name, versions=kind.versions())
+        return EngineIdentity(name=name, versions=kind.versions(()))
     if kind.identity:
         return kind.identity(source, config)
     machine = find_machine(config)
     return EngineIdentity(
         name=name,
-        versions=kind.versions(),
+        versions=kind.versions(source.adapters),
         device=machine.name,
         dtype=scoring_dtype(source, config),
         head_dtype=head_dtype(source, config, machine.kind),

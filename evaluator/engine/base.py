@@ -185,12 +185,18 @@ def way_out(error: BaseException, dtype: str) -> str:
     return f"Try {'--dtype bfloat16, or ' if wants_bfloat16 else ''}--engine transformers."
 
 
-def versions_for_transformers() -> dict[str, str]:
-    """Return the versions of the packages that the transformers engine computes with: package -> version."""
-    return {package: version(package) for package in ("torch", "transformers")}
+def versions_for_transformers(adapters: Sequence[Adapter] = ()) -> dict[str, str]:
+    """Return the versions of the packages that the transformers engine computes with: package -> version.
+
+    The layers that PEFT puts in place of those of the model compute the adapters, in its order and dtypes.
+    """
+    versions = {package: version(package) for package in ("torch", "transformers")}
+    with suppress(PackageNotFoundError):  # loading the adapters will say that PEFT is missing
+        versions |= {"peft": version("peft")} if adapters else {}
+    return versions
 
 
-def versions_for_vllm() -> dict[str, str]:
+def versions_for_vllm(_adapters: Sequence[Adapter] = ()) -> dict[str, str]:
     """Return the versions of the packages that the vllm engine computes with: package -> version."""
     return {"vllm": vllm_version()} | versions_for_transformers()
 

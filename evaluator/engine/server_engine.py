@@ -70,7 +70,6 @@ class ServerEngine:
             device=f"{self._served.name} at {', '.join(server.url for server in servers)}",
             dtype=served_dtype(config),
             prefix_block_tokens=None,  # servers do not report it
-            has_hidden_states=False,
             tokens_per_step=_TOKENS_PER_STEP,
             counts_cached_tokens=self._served.protocol.tells_cached_tokens,
         )

@@ -62,7 +62,7 @@ class TransformersEngine:
         self._keeps_logits = "logits_to_keep" in accepted
         self.facts = EngineRecord(
             name="transformers",
-            versions=versions_for_transformers(),
+            versions=versions_for_transformers(source.adapters),
             device=this_machine().name,
             dtype=dtype,
             head_dtype=logits_dtype,

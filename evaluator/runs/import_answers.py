@@ -36,7 +36,6 @@ ENGINE = EngineRecord(
     device="unknown",
     dtype="unknown",
     prefix_block_tokens=None,
-    has_hidden_states=False,
     tokens_per_step=1,
 )
 

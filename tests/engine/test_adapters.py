@@ -4,6 +4,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from evaluator.config import DevicesConfig, ModelConfig
-from evaluator.engine import find_source, load_engine
+from evaluator.engine import engine_identity, find_source, load_engine
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.ray_cluster import ReplicaActor, ReplicaSettings, found_here
 from evaluator.errors import ConfigError, ModelError
@@ -210,6 +211,15 @@ def test_the_digest_of_a_model_has_its_adapter(
     assert len(fingerprints) == 3
     assert isinstance(sources["small"].adapter, Adapter)
     assert sources["small"].title == f"{tiny_source.name} + {folders['small']}"
+
+
+def test_scores_with_adapters_hang_on_the_version_of_peft_where_it_computes_them(
+    sources: dict[str, ModelSource], tiny_source: ModelSource
+) -> None:
+    cases = (sources["small"], "transformers"), (tiny_source, "transformers"), (sources["small"], "vllm")
+    for (source, engine), has_peft in zip(cases, (True, False, False), strict=True):
+        found = engine_identity(source, ModelConfig(model=source.name, engine=engine)).versions
+        assert found.get("peft") == (version("peft") if has_peft else None)
 
 
 def test_without_peft_the_reference_says_what_to_install(

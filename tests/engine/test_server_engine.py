@@ -13,7 +13,7 @@ import urllib3
 
 import evaluator
 from evaluator.config import ModelConfig, ServerConfig
-from evaluator.engine import load_engine
+from evaluator.engine import ENGINES, load_engine
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine
 from evaluator.errors import ModelError
 from evaluator.models.fake_source import WordTokenizer
@@ -56,7 +56,7 @@ def model_engine(url: str, tiny_model: Path, tiny_source: ModelSource) -> Engine
 def test_facts_name_the_served_model_and_its_version_of_vllm(model_engine: Engine, url: str) -> None:
     assert model_engine.facts.device == f"served at {url}"
     assert model_engine.facts.versions["vllm"][0].isdigit()
-    assert not model_engine.facts.has_hidden_states
+    assert not ENGINES["server"].has_hidden_states
 
 
 def test_a_model_with_another_tokenizer_than_the_served_one_is_refused(

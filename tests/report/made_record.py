@@ -58,7 +58,6 @@ RUN = RunRecord(
         device="cpu",
         dtype="float32",
         prefix_block_tokens=32,
-        has_hidden_states=True,
         tokens_per_step=2048,
     ),
     scores=ScoresRecord(
