@@ -32,7 +32,7 @@ class EngineKind:
     """
 
     load: Callable[[ModelSource, ModelConfig], Engine]
-    versions: Callable[[Sequence[Adapter]], dict[str, str]] = dict
+    versions: Callable[[Sequence[Adapter]], dict[str, str]] = lambda _adapters: {}
     """Returns package -> version, of the packages that affect scores with these adapters."""
     identity: Callable[[ModelSource, ModelConfig], EngineIdentity] | None = None
     """Returns the settings that affect scores; None: engine_identity takes them from this process and its devices."""

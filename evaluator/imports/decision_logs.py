@@ -30,6 +30,9 @@ from evaluator.imports.answers import IMPORTED, WITH_REFUSALS, ImportedDataset, 
 
 logger = logging.getLogger(__name__)
 
+ASKED_TABLE = "asked_table"
+"""Key of a log of `evaluator ask`: path of the table whose row numbers are the ids. Thresholds find columns in it."""
+
 
 class Answered(NamedTuple):
     """The answer to one question about one input."""

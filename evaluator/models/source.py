@@ -310,8 +310,7 @@ def find_model(
         raise ModelError(f"{folder / 'config.json'}: text_config must be an object, got {shown(text_part)}.")
     quantization = description.get("quantization_config") or text_part.get("quantization_config")
     if not isinstance(quantization, dict | None):
-        stated = f"quantization_config must be an object, got {shown(quantization)}"
-        raise ModelError(f"{folder / 'config.json'}: {stated}.")
+        raise ModelError(f"{folder}/config.json: quantization_config must be an object, got {shown(quantization)}.")
     architecture = _text_architecture(config, description, generates_text)
     sizes = _read_sizes(folder / "config.json", text_part)
     files = weight_files(folder)

@@ -32,6 +32,7 @@ from evaluator.errors import ConfigError, DatasetError, ModelError, plural
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json
 from evaluator.files.whole import replacing, writing_to
+from evaluator.imports.decision_logs import ASKED_TABLE
 from evaluator.progress import Progress, Stage
 from evaluator.run.folders import read_run_if_intact
 from evaluator.run.pipeline import Finished
@@ -78,6 +79,7 @@ class Plan:
     """All that a command will ask, known before anything is sent."""
 
     options: EndpointOptions
+    table: Path
     fields: tuple[str, ...]  # columns that are sent
     rows: tuple[Row, ...]
     out: Path
@@ -138,7 +140,7 @@ def plan(data: Path, inputs: tuple[str, ...] | None, questions: Path, options: E
             f"--parts {','.join(sorted(missing))}: no question of {questions} can be asked so. Wording needs "
             "`wordings`, negation `negated`, order a choice, among several questions."
         )
-    return Plan(options, inputs or (TEXT,), (*rows.values(), *again), folder)
+    return Plan(options, data.absolute(), inputs or (TEXT,), (*rows.values(), *again), folder)
 
 
 def _gold(example: Mapping[str, Any]) -> Any:
@@ -415,7 +417,7 @@ class _Asking:
         with replacing(out / LOG) as file:
             for row, call in self._calls():
                 golds = {question.name: row.golds[question.name] for question in call.questions}
-                about = {"id": row.number, "gold": golds}
+                about = {"id": row.number, "gold": golds, ASKED_TABLE: str(self.what.table)}
                 changed = {"part": row.part, "template": row.template} if row.part else {}
                 lines = [stored | about | changed] if (stored := self.answers.get(call.key)) else []
                 if not row.part and (earlier := first.get(json.dumps(call.body))):

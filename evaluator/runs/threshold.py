@@ -9,11 +9,12 @@ import polars as pl
 from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
-from evaluator.datasets.tables import read_rows
+from evaluator.datasets.tables import JSON_LINES, column_names, ending, read_rows
 from evaluator.errors import ConfigError, MetricError, StoreError, require_known
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import csv_text, write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
+from evaluator.imports.decision_logs import ASKED_TABLE
 from evaluator.imports.files import read_files
 from evaluator.methods.base import softmax
 from evaluator.metrics import thresholds
@@ -210,8 +211,9 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
 
 def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.DataFrame:
     """Add columns of a table of answers to its answers, which within a dataset are in the order of the table."""
-    cells = _cells(path, named).drop("row")
-    if rows["dataset"].n_unique() > 1:
+    is_asked = ending(path) == JSON_LINES and ASKED_TABLE in column_names(path)
+    cells = _asked_cells(rows, path, named) if is_asked else _cells(path, named).drop("row")
+    if rows["dataset"].n_unique() > 1 and not is_asked:
         hint = "By it the rows of several datasets are told apart, so that logs of several questions have no columns."
         own = [str(name) for _, (name,) in read_rows(path, ["dataset"], hint)]
         if {*own} != {*rows["dataset"]}:  # the run was imported with another --dataset-column
@@ -223,6 +225,16 @@ def _with_cells(rows: pl.DataFrame, path: Path, named: dict[str, str]) -> pl.Dat
             "answers. Remove rows without an answer, such as refusals; if it has changed since, import it again."
         )
     return rows.sort("dataset", "position").hstack(cells)
+
+
+def _asked_cells(rows: pl.DataFrame, log: Path, named: dict[str, str]) -> pl.DataFrame:
+    """Return columns of the table of `evaluator ask` for answers in its log, in the order of dataset and position."""
+    asked = read_files([log], ImportColumns(), needs_gold=not rows["gold"].null_count())
+    of_part = (each for each in asked if each.part == rows["part"][0])
+    ids = pl.concat(each.rows.select(dataset=pl.lit(each.name), row=pl.col("query").cast(pl.Int64)) for each in of_part)
+    _, (table,) = next(read_rows(log, [ASKED_TABLE], ""))
+    cells = ids.join(_cells(Path(table), named), on="row", how="left", maintain_order="left")
+    return cells.sort("dataset", maintain_order=True).drop("dataset", "row")
 
 
 def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from evaluator.cli import stages
 from evaluator.engine import server_client
-from tests.command_line import command
+from tests.command_line import command, command_outputs
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
 
@@ -125,6 +125,21 @@ def test_levels_and_distributions_are_scored_as_those_of_a_model(serve, ask, tmp
     probs /= probs.sum(axis=1, keepdims=True)
     true = np.array(weights) / np.sum(weights, axis=1, keepdims=True)
     assert value["queue", "brier_score"] == pytest.approx(((probs - true) ** 2).sum(axis=1).mean())
+
+
+def test_rows_of_a_group_of_the_table_are_dependent_in_thresholds(serve, ask, tmp_path):
+    # Two rows a user; the last row has no true team.
+    rows = [row | {"user": f"u{n // 2}", "team": row["team"] if n < N - 1 else None} for n, row in enumerate(ROWS)]
+    pl.DataFrame(rows).write_csv(tmp_path / "tickets.csv")
+    ask(serve("systemone").url)
+    words = ("threshold", tmp_path / "run", "--group-column", "user", "--json")
+    coverage = {row["question"]: row for row in json.loads(command_outputs(*words).out)["coverage"]}
+    assert {name: (row["n"], row["n_groups"]) for name, row in coverage.items()} == {
+        "queue": (N - 1, N // 2), "refund": (N, N // 2), "anger": (N, N // 2)
+    }  # fmt: skip
+    command("threshold", tmp_path / "run", "--slice-column", "user", "--apply", tmp_path / "run", tmp_path / "t.csv")
+    applied = pl.read_csv(tmp_path / "t.csv").filter(dataset="queue")
+    assert applied["slice"].to_list() == [row["user"] for row in rows][: N - 1]
 
 
 def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_path):
