@@ -430,7 +430,7 @@ def require_inputs(record: MeasuredRecord, where: str) -> None:
     if record.model.kind == "imported" and not record.prompts.inputs and len(record.prompts.datasets) > 1:
         raise StoreError(
             f"{where} was imported by an earlier version, which did not record the datasets that ask about the same "
-            f"inputs. Import it again: {record.commands.get('build', 'evaluator import')} --force"
+            f"inputs. Import it again: {record.commands.get('build', 'evaluator import')}"
         )
 
 
