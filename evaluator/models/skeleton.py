@@ -6,7 +6,8 @@ number of operations for a token, the tensor that is the LM head, and whether th
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,8 +127,8 @@ def require_whole(source: ModelSource) -> None:
     untied model uninitialised, and both ignore layers beyond the number in config.json. Only the names, shapes and
     dtypes of tensors are read.
 
-    Quantised files use other tensor names and shapes, so only the presence of their LM head is checked. A model that
-    transformers cannot build is not checked, with a warning.
+    Quantised files use other tensor names and shapes: only their LM head is looked for, and what one layer lacks
+    (_absent_from_a_layer). A model that transformers cannot build is not checked, with a warning.
     """
     from transformers.modeling_utils import load_state_dict
 
@@ -150,6 +151,8 @@ def require_whole(source: ModelSource) -> None:
         is_there = any(f".{head}." in f".{tensor}" for tensor in tensors)
         if f"{head}.weight" in missing and not is_there:
             raise _not_whole(source, f"{head}.weight", "is in none of the weight files")
+        if absent := _absent_from_a_layer(tensors):
+            raise _not_whole(source, absent, "is in none of the weight files, and other layers have theirs")
         return
     for name, tensor in tensors.items():
         if name.endswith("weight") and (not tensor.is_floating_point() or tensor.itemsize == 1):
@@ -244,6 +247,26 @@ def _unexpected(names: Iterable[str], model: Any) -> str | None:
     """Return the first of these tensors, by name, that lies in the model's stacks of layers; None if there is none."""
     layers = {_layer(name) for name, _ in model.named_parameters()} - {None}
     return min((name for name in names if _layer(name) in layers and not _BUFFER.search(name)), default=None)
+
+
+def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """Return the first tensor, by name, that one layer of quantised files lacks; None if there is none.
+
+    Layers can differ by design, as in mixed precision, with experts, or with a cache that layers share. So a layer
+    lacks a tensor only if all of its tensors are in most layers, which have more, and no other layer is like it.
+    """
+    stacks: dict[str, dict[str, dict[str, torch.dtype]]] = defaultdict(lambda: defaultdict(dict))
+    for name, tensor in tensors.items():
+        if match := re.match(r"(.*?)\.(\d+)\.(.*)", name):
+            stack, number, part = match.groups()
+            stacks[stack][number][part] = tensor.dtype
+    for stack, layers in stacks.items():
+        kinds = Counter(frozenset(parts.items()) for parts in layers.values())
+        (usual, n_usual), *_ = kinds.most_common(1)
+        for number, parts in layers.items():
+            if n_usual > 1 and parts.items() < usual and kinds[frozenset(parts.items())] == 1:
+                return f"{stack}.{number}.{min(dict(usual).keys() - parts.keys())}"
+    return None
 
 
 def _layer(name: str) -> str | None:

@@ -58,6 +58,29 @@ def quantised_without_a_head(_weights, config):
     config |= {"tie_word_embeddings": False, "quantization_config": {"quant_method": "fp8"}}
 
 
+def quantised(weights, config):
+    """Five layers: plain matrices in the first, packed ones with scales in the others."""
+    config |= {"num_hidden_layers": 5, "quantization_config": {"quant_method": "compressed-tensors"}}
+    for name in [name for name in weights if ".layers.1." in name]:
+        tensor, parts = weights.pop(name), {name: torch.bfloat16}
+        if "proj" in name:
+            parts = {f"{name}_packed": torch.int32, f"{name}_scale": torch.bfloat16}
+        for part, dtype in parts.items():
+            weights |= {
+                part.replace("layers.1", f"layers.{layer}"): tensor.to(dtype, copy=True) for layer in range(1, 5)
+            }
+
+
+def quantised_without_a_matrix(weights, config):
+    quantised(weights, config)
+    del weights["model.layers.3.mlp.up_proj.weight_packed"]
+
+
+def quantised_without_a_norm(weights, config):
+    quantised(weights, config)
+    del weights["model.layers.3.input_layernorm.weight"]
+
+
 DAMAGES = {
     renamed: r"down_proj\.weight is in none of the weight files",
     without_a_layer: r"layers\.1\.\S+ is in none of the weight files, nor are \d+ others",
@@ -69,6 +92,8 @@ DAMAGES = {
     of_fp8: r"down_proj\.weight holds float8_e4m3fn, with no quantization_config",
     with_a_bias_too_many: r"down_proj\.bias is in the weight files, and has no place",
     quantised_without_a_head: r"the tensor lm_head\.weight is in none of the weight files",
+    quantised_without_a_matrix: r"layers\.3\.mlp\.up_proj\.weight_packed is in none of the weight files",
+    quantised_without_a_norm: r"layers\.3\.input_layernorm\.weight is in none of the weight files",
 }
 
 
@@ -96,5 +121,6 @@ def test_both_engines_refuse_an_untied_model_without_a_head(tiny_model, tmp_path
         load_engine(find_source(config), config)
 
 
-def test_a_whole_model_is_accepted(tiny_source):
+def test_a_whole_model_is_accepted(tiny_source, tiny_model, tmp_path):
     require_whole(tiny_source)
+    require_whole(find_model(ModelConfig(model=str(damaged(tiny_model, tmp_path / "model", quantised)))))
