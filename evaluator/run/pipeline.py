@@ -14,7 +14,7 @@ import polars as pl
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import find_machine
 from evaluator.engine.replicas import EngineLoader
-from evaluator.errors import require_known
+from evaluator.errors import ConfigError, require_known
 from evaluator.files.whole import scan_parquet, table_path, writing_to
 from evaluator.preflight.devices import Assumptions
 from evaluator.preflight.findings import FINDINGS, require_accepted, warn
@@ -137,6 +137,11 @@ def run(
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
     """Resolve the models of a run, and check that it replaces no finished run, before anything is built."""
+    if config.until.goal and len(configs) > 1:
+        raise ConfigError(
+            "--until stops each model after queries of its own, and runs that stop early are not compared. Name one "
+            "model, one --adapter and one --chat-template, and run once for each, with its own --out."
+        )
     resolved = resolve_models(config, configs)
     below = [out / MODELS / name for name in model_folders(resolved)] if len(configs) > 1 else []
     stage_records.check_comparison(out, below, force=force)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar, cast
 import polars as pl
 
 from evaluator.config import NO_TEMPLATE, OWN_TEMPLATE, ChatConfig, Definition, LabelBoundary, ModelConfig, RunConfig
-from evaluator.engine import ENGINES, engine_name, find_source, with_devices
+from evaluator.engine import ENGINES, engine_identity, engine_name, find_source, with_devices
 from evaluator.errors import ConfigError, LabelError, PromptTooLongError
 from evaluator.files.digests import fingerprint
 from evaluator.files.whole import read_bytes, reason
@@ -190,6 +190,7 @@ def resolve_models(config: RunConfig, models: Sequence[ModelConfig]) -> list[Res
     """
     kept = with_forms([resolve_model(config, model) for model in models])
     for first, second in combinations(kept, 2):
+        _require_own_server(first, second)
         # Hashing takes long the first time: only models with weights of the same size are compared by hashes.
         if first.source.weight_bytes == second.source.weight_bytes and _identity(first) == _identity(second):
             raise ConfigError(
@@ -218,6 +219,18 @@ def with_forms(resolved: Sequence[ResolvedModel]) -> list[ResolvedModel]:
             "Leave --chat-template out, or name a file."
         )
     return kept
+
+
+def _require_own_server(first: ResolvedModel, second: ResolvedModel) -> None:
+    """Raise ConfigError if servers would score two different models by one served model."""
+    if engine_name(first.config) != "server" or first.source.folder == second.source.folder:
+        return
+    served, other = (engine_identity(one.source, one.config).served_name for one in (first, second))
+    if served == other:
+        raise ConfigError(
+            f"The servers would score both {first.title} and {second.title} by the model that they serve as {served}. "
+            "Serve each by the name that --model has, or run once for each model."
+        )
 
 
 def _identity(one: ResolvedModel) -> tuple[object, ...]:
