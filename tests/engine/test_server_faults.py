@@ -501,11 +501,11 @@ def test_a_name_that_is_not_served_is_refused_with_those_that_are(serve):
         load_engine(fake_model_source(), ModelConfig(model="x", engine="server", server=server))
 
 
-def test_two_models_that_one_served_model_would_score_are_refused(serve, tmp_path):
-    words = ["run", "staicc-normal", "--model", "embedded", "--model", "random", "--datasets", "sst5"]
+def test_two_models_that_one_served_model_would_score_are_refused(serve, tiny_model, tmp_path):
+    words = ["run", "staicc-normal", "--model", "embedded", "--model", tiny_model, "--datasets", "sst5"]
     words += ["--engine", "server", "--server-url", serve().url, "--out", tmp_path]
     said = command(*words, exits=2)
-    assert "would score both embedded and random by the model that they serve as small" in said
+    assert f"would score both embedded and {tiny_model} by the model that they serve as small" in said
     assert not (tmp_path / "store").exists()
 
 
