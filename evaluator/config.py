@@ -395,15 +395,12 @@ class ModelConfig(Options):
             raise ConfigError("--engine server needs the address of a server: --server-url http://HOST:PORT.")
         if self.engine != "server" and self.server != ServerConfig():
             raise ConfigError("--server-url, --server-kind, --served-name and --concurrency belong to --engine server.")
-        if self.engine == "server" and self.devices != DevicesConfig():
+        loads_here = self.devices != DevicesConfig() or self.head_dtype != "auto" or self.kv_cache_gib is not None
+        if self.engine == "server" and loads_here:
             raise ConfigError(
-                "--devices, --tensor-parallel, --pipeline-parallel and --ray-address load a model here, and --engine "
-                "server asks one that is loaded elsewhere: drop them, or name several servers with --server-url."
-            )
-        if self.engine == "server" and (self.head_dtype != "auto" or self.kv_cache_gib is not None):
-            raise ConfigError(
-                "--head-dtype and --kv-cache-gib load a model here, and a server has loaded its own: start the server "
-                "with its own options for them, and drop these."
+                "--devices, --tensor-parallel, --pipeline-parallel, --ray-address, --head-dtype and --kv-cache-gib are "
+                "for a model that is loaded here, and --engine server asks one that is loaded elsewhere: drop them. "
+                "Several servers have each its --server-url, and their own options for logits and cache."
             )
 
 

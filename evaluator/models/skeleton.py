@@ -7,7 +7,7 @@ number of operations for a token, the tensor that is the LM head, and whether th
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -164,8 +164,11 @@ def require_whole(source: ModelSource) -> None:
     if missing:
         more = f", nor are {len(missing) - 1} others" if len(missing) > 1 else ""
         raise _not_whole(source, missing[0], f"is in none of the weight files{more}")
-    if unexpected := _unexpected(info["unexpected_keys"], model):
-        raise _not_whole(source, unexpected, "is in the weight files, and has no place in the model of config.json")
+    stacks = {_layer(name) for name, _ in model.named_parameters()} - {None}
+    unexpected = [name for name in info["unexpected_keys"] if _layer(name) in stacks and not _BUFFER.search(name)]
+    if unexpected:
+        what = "is in the weight files, and has no place in the model of config.json"
+        raise _not_whole(source, min(unexpected), what)
 
 
 def load_lm_head(source: ModelSource, methods: str = "methods that compare next-token distributions") -> torch.Tensor:
@@ -243,29 +246,23 @@ def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tup
     return loaded
 
 
-def _unexpected(names: Iterable[str], model: Any) -> str | None:
-    """Return the first of these tensors, by name, that lies in the model's stacks of layers; None if there is none."""
-    layers = {_layer(name) for name, _ in model.named_parameters()} - {None}
-    return min((name for name in names if _layer(name) in layers and not _BUFFER.search(name)), default=None)
-
-
 def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor]) -> str | None:
     """Return the first tensor, by name, that one layer of quantised files lacks; None if there is none.
 
     Layers can differ by design, as in mixed precision, with experts, or with a cache that layers share. So a layer
     lacks a tensor only if all of its tensors are in most layers, which have more, and no other layer is like it.
     """
-    stacks: dict[str, dict[str, dict[str, torch.dtype]]] = defaultdict(lambda: defaultdict(dict))
+    # Stack of layers -> number of a layer -> its tensors: their names within the layer, and their dtypes.
+    stacks: dict[str, dict[str, set[tuple[str, torch.dtype]]]] = defaultdict(lambda: defaultdict(set))
     for name, tensor in tensors.items():
         if match := re.match(r"(.*?)\.(\d+)\.(.*)", name):
-            stack, number, part = match.groups()
-            stacks[stack][number][part] = tensor.dtype
+            stacks[match[1]][match[2]].add((match[3], tensor.dtype))
     for stack, layers in stacks.items():
-        kinds = Counter(frozenset(parts.items()) for parts in layers.values())
+        kinds = Counter(map(frozenset, layers.values()))
         (usual, n_usual), *_ = kinds.most_common(1)
         for number, parts in layers.items():
-            if n_usual > 1 and parts.items() < usual and kinds[frozenset(parts.items())] == 1:
-                return f"{stack}.{number}.{min(dict(usual).keys() - parts.keys())}"
+            if n_usual > 1 and parts < usual and kinds[frozenset(parts)] == 1:
+                return f"{stack}.{number}.{min(part for part, _ in usual - parts)}"
     return None
 
 

@@ -158,6 +158,7 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
     poor = accuracies.filter(pl.col("dataset") != MEAN_OVER_DATASETS, pl.col("value") <= pl.col("majority"))
     has_questions = (run.record.prompts.config.get("data") or {}).get("questions") is not None
     texts = _TEXTS_OF_QUESTIONS if has_questions else _TEXTS_OF_TABLES
+    chat = "--chat-template none,auto; " if run.record.model.has_chat_template else ""
     has_parts = accuracies["part"].n_unique() > 1
     for row in poor.sort("suite", "part", "dataset").iter_rows(named=True):
         key = {name: row[name] for name in ("suite", "part", "dataset")}
@@ -172,12 +173,12 @@ def majority_warnings(run: MeasuredRun) -> Iterator[str]:
         yield (
             f"{row['dataset']}{', ' + row['part'] if has_parts else ''}: accuracy {row['value']:.3f} is not above "
             f"{row['majority']:.3f}, which always answering the most frequent label reaches{'' if is_made_up else most}"
-            f". Try {_ELSEWHERE if is_imported else _OPTIONS.format(texts)}."
+            f". Try {_ELSEWHERE if is_imported else _OPTIONS.format(chat, texts)}."
         )
 
 
 _OPTIONS = (
-    "--methods vanilla,batch_calibration, which corrects a preference without more calls; --chat-template none,auto; "
+    "--methods vanilla,batch_calibration, which corrects a preference without more calls; {}"
     "more --shots; {}; or a larger model"
 )
 _TEXTS_OF_TABLES = "an --instruction; clearer label names (--labels)"

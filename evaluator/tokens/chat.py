@@ -18,7 +18,7 @@ from typing import Any
 import polars as pl
 from jinja2 import TemplateSyntaxError, UndefinedError
 
-from evaluator.config import ChatDemonstrations
+from evaluator.config import OWN_TEMPLATE, ChatDemonstrations
 from evaluator.errors import LabelError, ModelError, shown
 from evaluator.files.digests import fingerprint
 from evaluator.process import run_limited
@@ -62,7 +62,7 @@ TEMPLATE_S = 10
 class ChatForm:
     """A model's chat template, and the settings that turn prompts into conversations."""
 
-    model: str  # name of the model, for error messages
+    model: str  # name of the model, for error messages about its own template
     tokenizer: Any  # tokenizer of transformers, whose apply_chat_template renders the template
     template: str  # Jinja source
     source: str  # "auto" for the model's own template, or the path of the template file
@@ -193,8 +193,12 @@ class ChatForm:
         except ValueError as error:
             raise self._fault(f"does not end: for a short conversation {error}. {TRY_ANOTHER}") from error
 
+    @property
+    def _title(self) -> str:
+        return f"of {self.model}" if self.source == OWN_TEMPLATE else self.source
+
     def _fault(self, what: str) -> ModelError:
-        return ModelError(f"The chat template of {self.model} {what}")
+        return ModelError(f"The chat template {self._title} {what}")
 
     def unwritten_thought(self) -> str | None:
         """Return text by which the context of a label differs from what the model expects before an answer, or None.
@@ -220,7 +224,7 @@ class ChatForm:
         for label in new:
             if asked + label.rstrip() not in self.text([*question, _message("assistant", label)]):
                 raise LabelError(
-                    f"The chat template of {self.model} changes the answer {label!r}, so that it cannot be scored. "
+                    f"The chat template {self._title} changes the answer {label!r}, so that it cannot be scored. "
                     "Choose other label names, or another --chat-template.",
                     [label],
                 )

@@ -48,5 +48,5 @@ def test_a_size_of_the_cache_that_is_no_number_of_bytes_is_refused(size):
 @pytest.mark.parametrize("loads_a_model", [{"head_dtype": "float32"}, {"kv_cache_gib": 1.0}])
 def test_an_option_of_a_model_that_is_loaded_here_is_refused_for_a_server(loads_a_model):
     server = ServerConfig(urls=("http://localhost:8000",))
-    with pytest.raises(ConfigError, match="--head-dtype and --kv-cache-gib load a model here"):
+    with pytest.raises(ConfigError, match="--head-dtype and --kv-cache-gib are for a model that is loaded here"):
         ModelConfig(model="m", engine="server", server=server, **loads_a_model)

@@ -82,6 +82,10 @@ def test_own_data_on_which_vanilla_is_not_above_the_majority_label_have_a_warnin
     said = list(majority_warnings(run))
     assert [sentence.partition(":")[0] for sentence in said] == warned
     assert all("the model answers “no” to 100% of the prompts" in sentence for sentence in said)
+    assert not any("--chat-template" in sentence for sentence in said)
+    template = replace(run.record, model=replace(run.record.model, has_chat_template=True))
+    said = list(majority_warnings(replace(run, record=template)))
+    assert all("--chat-template none,auto" in sentence for sentence in said)
     twice = run.tables["metrics"].with_columns(part=pl.lit("q"), value=pl.lit(0.9))
     both = replace(run, tables={**run.tables, "metrics": pl.concat([run.tables["metrics"], twice])})
     assert [sentence.partition(":")[0] for sentence in majority_warnings(both)] == [f"{name}, p" for name in warned]
