@@ -16,7 +16,7 @@ exceeds its memory budget (`POLARS_OOC_MEMORY_BUDGET_MB` and `POLARS_OOC_SPILL_D
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,13 +59,15 @@ def kept(
         try:
             file = stack.enter_context(TemporaryFile(dir=folder))
             if isinstance(rows, pl.LazyFrame):
-                with system_errors():
+                with system_errors(file):
                     rows.sink_parquet(file, compression="lz4", row_group_size=rows_per_group, engine="streaming")
             else:
                 assert schema is not None, "frames have a schema"
                 _write_frames(file, rows, schema, rows_per_group)
             file.flush()
         except OSError as error:
+            with suppress(OSError):  # closing the file writes what it could not write before
+                stack.close()
             raise WriteError(
                 f"Rows cannot be kept in {folder} for the next step: {reason(error)}. Make room there, and run the "
                 "same command again."

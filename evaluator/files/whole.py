@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with partial.open("xb") as file:
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(file, fcntl.LOCK_EX)
-            with system_errors():
+            with system_errors(file):
                 yield file
             file.flush()
             os.fsync(file.fileno())
@@ -65,19 +65,20 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def system_errors() -> Iterator[None]:
+def system_errors(file: IO[bytes]) -> Iterator[None]:
     """Turn an error of Polars' Parquet writer that a system error caused into this OSError.
 
-    Polars states the error number only in the text.
+    Polars states the error number only in the text, or not at all if the footer cannot be written.
     """
     try:
         yield
     except Exception as error:
-        stated = re.search(r"underlying IO error: .*\(os error (\d+)\)", str(error))
-        if stated is None:
-            raise
-        code = int(stated[1])
-        raise OSError(code, os.strerror(code)) from error
+        if stated := re.search(r"underlying IO error: .*\(os error (\d+)\)", str(error)):
+            raise OSError(int(stated[1]), os.strerror(int(stated[1]))) from error
+        if "transport error" in str(error):  # write to the unfinished file once more: the system then says why it fails
+            file.write(bytes(2**16))
+            file.flush()
+        raise
 
 
 _UNABLE = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
