@@ -220,11 +220,12 @@ def reproduce(name: str, data: Path | None, out: Path) -> None:
     Where files are missing, an error says which columns they must have and where they were released.
     """
     from evaluator.reproductions import base
-    from evaluator.run.folders import RUN_FILE
+    from evaluator.run.folders import COMPARISON_FILE, RUN_FILE
 
-    if (out / RUN_FILE).exists():
-        raise ConfigError(f"{out} holds a run, whose page this would replace. Choose another --out.")
-    reproduction = REPRODUCTIONS[name]()
+    reproduction, page = REPRODUCTIONS[name](), out / base.PAGE
+    is_other = page.is_file() and reproduction.heading not in page.read_text("utf-8", "replace")
+    if is_other or any((out / held).exists() for held in (RUN_FILE, COMPARISON_FILE)):
+        raise ConfigError(f"{out} holds other results, whose page or tables this would replace. Choose another --out.")
     recomputed = draw(base.reproduce(reproduction, data, out))
     lines = reproduction.summary_lines(recomputed)
     echo(*lines, f"Tables: {out / 'tables'}", f"Report: {out / base.PAGE}")

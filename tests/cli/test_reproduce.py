@@ -1,5 +1,7 @@
 """`evaluator reproduce` as a user types it; what each paper's tables are is tested under tests/reproductions."""
 
+from pathlib import Path
+
 import pytest
 
 from evaluator.reproductions import REPRODUCTIONS
@@ -31,8 +33,11 @@ def test_a_folder_without_the_files_leaves_no_output(name: str, tmp_path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_the_page_of_a_run_is_not_replaced(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "run.json").write_text("{}")
+@pytest.mark.parametrize("name", ["run.json", "compare.json", "report.html"])
+def test_a_run_a_comparison_and_another_papers_page_are_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(REPRODUCTIONS["lu-2023"]().heading)
     said = command_outputs("reproduce", "cho-inoue-2025", "--out", tmp_path, exits=2).err
-    assert "holds a run, whose page this would replace. Choose another --out." in " ".join(said.split())
-    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert "holds other results, whose page or tables this would replace. Choose another --out." in " ".join(
+        said.split()
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [name]
