@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,10 +29,10 @@ from evaluator.decisions.endpoint import API_KEY_VARIABLE, EndpointOptions, cost
 from evaluator.decisions.questions import AMONG, REPEAT, Option, Question, read_questions
 from evaluator.decisions.requests import PROTOCOLS, limit_fault, questions_limit, require_fit
 from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
-from evaluator.errors import ConfigError, DatasetError, ModelError, plural
+from evaluator.errors import ConfigError, DatasetError, EvaluatorError, ModelError, WriteError, plural
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import parse_json
-from evaluator.files.whole import replacing, writing_to
+from evaluator.files.whole import reason, replacing, writing_to
 from evaluator.imports.decision_logs import ASKED_TABLE
 from evaluator.progress import Progress, Stage
 from evaluator.run.folders import read_run_if_intact
@@ -337,7 +338,7 @@ class _Asking:
             self.is_accepted = True
             place = self._store(call, reply, time.monotonic() - began)
             self._check(call, reply, f"{self._path}, row {place} (from 0), of the table's row {call.row}")
-        except (ModelError, DatasetError) as error:
+        except EvaluatorError as error:
             self.stopped = self.stopped or str(error)
             raise
         finally:
@@ -371,16 +372,20 @@ class _Asking:
         cost = cost_of(reply, self._price)
         row = {"key": call.key, "id": call.row, "request": call.body, "response": reply}
         row |= {"latency_s": round(latency_s, 4), "cost": cost}
-        with self._lock:
-            place = len(self.answers)
-            self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            self._file.flush()
-            self._learn(row)
-        with self._sync_lock:  # one call of fsync covers all rows written before it
-            if self._n_synced <= place:
-                n_written = len(self.answers)
-                os.fsync(self._file.fileno())
-                self._n_synced = n_written
+        try:
+            with self._lock:
+                place = len(self.answers)
+                self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+                self._file.flush()
+                self._learn(row)
+            with self._sync_lock:  # one call of fsync covers all rows written before it
+                if self._n_synced <= place:
+                    n_written = len(self.answers)
+                    os.fsync(self._file.fileno())
+                    self._n_synced = n_written
+        except OSError as error:
+            hint = "Make room for it, and run the same command again: only what is not stored is asked again."
+            raise WriteError(f"{self._path} cannot be written: {reason(error)}. {hint}") from error
         if cost is None and self.what.options.max_cost is not None and "error" not in reply:
             raise ModelError("--max-cost needs a cost: the service tells none. Add --price-per-million or --prices.")
         return place
@@ -404,7 +409,7 @@ class _Asking:
         while self.in_flight and time.monotonic() < latest:
             time.sleep(0.01)
         self._client.close()
-        with self._lock:
+        with self._lock, suppress(OSError):  # an answer that could not be written, which has raised its error
             self._file.close()
 
     def write_log(self) -> int:

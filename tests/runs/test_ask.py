@@ -16,6 +16,7 @@ from evaluator.engine import server_client
 from tests.command_line import command, command_outputs
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
+from tests.files.test_whole import file_size_limit
 
 pytestmark = pytest.mark.usefixtures("without_pages")
 
@@ -155,6 +156,19 @@ def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_pa
     assert len(server.bodies) == N == len({json.dumps(body) for body in server.bodies})
     ask(server.url, "--repeat", 2)
     assert len(server.bodies) == 2 * N == N + len(stored(tmp_path, "run-repeat-2"))
+
+
+def test_a_disk_that_takes_no_further_answer_is_one_sentence_and_the_same_command_goes_on(serve, ask, tmp_path):
+    server = serve()
+    with file_size_limit(4000):
+        shown = ask(server.url, "--concurrency", 2, exits=2)
+    assert "answers.jsonl cannot be written: File too large" in shown
+    n_stored = (tmp_path / "run" / "answers.jsonl").read_bytes().count(b"\n")
+    assert 0 < n_stored < N
+    n_sent = len(server.bodies)
+    ask(server.url)
+    assert len(server.bodies) - n_sent == N - n_stored
+    assert len(stored(tmp_path)) == N
 
 
 def measured(tmp_path, part, question, out="run"):
