@@ -37,7 +37,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Raises WriteError if the file cannot be written: no space, no permission, a folder of the same name.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    short = os.fsdecode(os.fsencode(path.name)[:237])  # the whole name may have 255 bytes
+    partial = path.with_name(f".{short}.{uuid.uuid4().hex[:8]}{PARTIAL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("xb") as file:

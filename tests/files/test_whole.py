@@ -138,13 +138,14 @@ def test_a_folder_in_the_way_of_a_file_is_one_sentence_and_stays(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["file", "plain"]
 
 
-def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path):
-    path = tmp_path / "file"
+@pytest.mark.parametrize("name", ["file", "é" * 127 + "x"])  # the second has 255 bytes, the most of a name
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path, name):
+    path = tmp_path / name
     with whole.replacing(path) as first, whole.replacing(path) as second:
         first.write(b"first")
         second.write(b"second")
     assert path.read_bytes() == b"first"  # whose writer ended last
-    assert os.listdir(tmp_path) == ["file"]
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_is_being_written_is_not(tmp_path):
