@@ -161,8 +161,7 @@ def import_vllm() -> None:
         _log.warning("%s Compare some scores with --engine transformers.", version_note())
     require_parts(missing)
     if not step_settings().compiled:
-        # vLLM compiles a helper of its sampler even in eager mode. On a CPU that needs a C++ compiler, which may be
-        # missing, and takes some seconds in the first run with each vocabulary size.
+        # Else vLLM compiles a helper of its sampler: that takes seconds, and a C++ compiler, which may be missing.
         torch.compiler.set_stance("force_eager")
 
 

@@ -92,10 +92,7 @@ def run(
     TemplateError, ModelError and ScoreError as the stages do.
     """
     configs, data = [models] if isinstance(models, ModelConfig) else models, data or out
-    check_config(config)
-    require_known("--accept: there is no finding", accept, FINDINGS)
-    for model in configs:
-        check_capabilities(config, model)
+    _check_options(config, configs, accept)
     with writing_to(out), ExitStack() as stack:
         runs = _model_runs(config, configs, out, force=force)
         begin_hashing([each.model for each in runs])
@@ -127,8 +124,23 @@ def run(
             for load, each in [(one, each) for one in loads for each in one.runs]:
                 with _writing_below(out, each.folder):
                     finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-    if len(runs) == 1:
-        return finished[0]
+    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
+
+
+def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
+    check_config(config)
+    require_known("--accept: there is no finding", accept, FINDINGS)
+    if config.until.goal and len(configs) > 1:
+        raise ConfigError(
+            "--until stops each model after queries of its own, and runs that stop early are not compared. Name one "
+            "model, one --adapter and one --chat-template, and run once for each, with its own --out."
+        )
+    for model in configs:
+        check_capabilities(config, model)
+
+
+def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
+    """Compare the runs of several models, in the order of `runs`."""
     from evaluator.run.compare import compare  # here, because SciPy is slow to import
 
     compared = yield from compare([each.folder for each in runs], out)
@@ -137,11 +149,6 @@ def run(
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
     """Resolve the models of a run, and check that it replaces no finished run, before anything is built."""
-    if config.until.goal and len(configs) > 1:
-        raise ConfigError(
-            "--until stops each model after queries of its own, and runs that stop early are not compared. Name one "
-            "model, one --adapter and one --chat-template, and run once for each, with its own --out."
-        )
     resolved = resolve_models(config, configs)
     below = [out / MODELS / name for name in model_folders(resolved)] if len(configs) > 1 else []
     stage_records.check_comparison(out, below, force=force)

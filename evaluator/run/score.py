@@ -45,6 +45,7 @@ from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, distances_fi
 from evaluator.store import PromptStore, id_numbers, kept, kept_requests, open_intact_store, write_shard, write_store
 from evaluator.suites import chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
+from evaluator.tokens.table import TokenTable
 
 if TYPE_CHECKING:
     import torch
@@ -253,9 +254,7 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    adapter, flop_per_token = resolved.source.adapter, resolved.record.flop_per_token
-    peak = partial(peak_of_replicas, saved_quantization=resolved.record.quantization)
-    arithmetic = Arithmetic(flop_per_token, peak) if flop_per_token else None
+    adapter, arithmetic = resolved.source.adapter, _arithmetic(resolved)
     run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         for is_first in (True, False):
@@ -264,16 +263,12 @@ def score_run(
                 break
             if tokenised is None or not is_first:
                 tokenised = yield from tokenise_scorable(run, store, resolved)
-            tokens, errors, elapsed_s = tokenised
-            if tokens is None:
-                raise next(iter(errors.values()))
-            refused, counts = reasons_of(errors), tokens.manifest.counts
+            tokens, refused = _scorable(tokenised)
+            counts, tokenised_s = tokens.manifest.counts, tokenised_s + tokenised.elapsed_s
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
-            tokenised_s += elapsed_s
             run, left_out = run.without(refused), left_out | refused
             folder, after_shard = scores_of_model / tokens.fingerprint, None
-            lock = yield from lock_folder(folder)
-            with lock:
+            with (yield from lock_folder(folder)):
                 stores.append(ScoredStore(store.without(left_out), tokens, open_scores(folder)))
                 plans = _plans(stores[-1])
                 if is_first:
@@ -291,6 +286,20 @@ def score_run(
         stores[0] = yield from write_distances(run, stores[0], head, loader)
     took_s = {"tokenise": round(tokenised_s, 3), "load": round(loader.take_waited_s(), 3)}
     return Scored(run, stores, left_out, _engine_facts(stores), took_s)
+
+
+def _arithmetic(resolved: ResolvedModel) -> Arithmetic | None:
+    """Return the operations of a token and the peak of devices; None if the operations are unknown."""
+    flop_per_token = resolved.record.flop_per_token
+    peak = partial(peak_of_replicas, saved_quantization=resolved.record.quantization)
+    return Arithmetic(flop_per_token, peak) if flop_per_token else None
+
+
+def _scorable(tokenised: Tokenised) -> tuple[TokenTable, dict[str, str]]:
+    """Return the tokens, and dataset that is left out -> reason. Raises its error if no dataset can be scored."""
+    if tokenised.table is None:
+        raise next(iter(tokenised.refused.values()))
+    return tokenised.table, reasons_of(tokenised.refused)
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:

@@ -174,7 +174,7 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
 
     Raises DatasetError for too few examples, ConfigError if `n_queries` leaves too few demonstrations.
     """
-    n_examples, max_shots = dataset.examples.height, max(search.shots)
+    n_examples, n_shown, max_shots = dataset.examples.height, dataset.shown.height, max(search.shots)
     order = np.array(random.Random(f"queries, seed {search.seed}").sample(range(n_examples), n_examples))
     # All examples can be queries if demonstrations are in a separate file, or if none are shown.
     is_separate = dataset.demonstrations is not None or max_shots == 0
@@ -182,7 +182,6 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
     default = min(MAX_QUERIES, n_examples - n_reserved)
     max_queries = n_examples if is_separate else n_examples - max_shots
     n_queries = default if n_queries is None else n_queries
-    n_shown = dataset.shown.height
     if n_queries < 1 or max_shots > n_shown:
         raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {max_shots} shots and any query.")
     if n_queries > max_queries:
