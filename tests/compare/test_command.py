@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 from evaluator.cli.runs import compare
 from evaluator.compare import schema as schemas
-from evaluator.compare.differences import _ESTIMATE, _estimate
+from evaluator.compare.differences import _estimate
 from evaluator.compare.results import _needed_text
 from evaluator.errors import ConfigError
 from evaluator.runs.export import export
@@ -95,7 +95,7 @@ def test_no_number_of_queries_is_named_where_the_sets_of_all_queries_vary():
     cells = np.stack([np.random.default_rng(0).permutation(d) for d in of_sets], axis=1)
     detectable = []
     for n_times in (1, 10):
-        found = dict(zip(_ESTIMATE, _estimate(np.tile(cells, (n_times, 1))), strict=True))
+        found = _estimate(np.tile(cells, (n_times, 1)))
         errors = [found[name] for name in ("standard_error", "adjusted_error", "adjusted_freedom")]
         spread = Spread(*errors, 200 * n_times, found["mean_size"], found["mean_square"])
         detectable.append(detectable_difference(spread, TWO_WAY))

@@ -119,7 +119,7 @@ def test_the_dataset_is_row_for_row_that_of_the_local_file_and_the_record_says_s
     assert compared == f"its {own.test.height:,} rows are the published ones, text for text and label for label"
     lost = [f"{table.height - own.test.height} of 10,000 rows of {split} are left out: no label, or no text"]
     # Notes on repeated texts are those of any table.
-    assert [note for note in left_out if " texts " not in note] == (lost if config == "plain_text" else [])
+    assert [note for note in left_out if "texts " not in note] == (lost if config == "plain_text" else [])
 
 
 def test_one_changed_text_or_label_or_row_is_reported(hub):
