@@ -160,7 +160,8 @@ def test_the_page_has_a_figure_a_dataset_and_every_number_of_the_table(finished)
     for value in curve["value"]:
         assert f'data-value="{value!r}"' in page
     # sst5, trec and the mean, under three definitions, with a band for each number of demonstrations.
-    assert page.count(" demonstrations: accuracy ") == 3 * 3 * (N_SHOTS + 1)
+    assert page.count(" demonstrations: accuracy ") == 3 * 3 * N_SHOTS
+    assert page.count(" 1 demonstration: accuracy ") == 3 * 3
 
 
 def test_the_labels_of_ones_own_data_are_asked_in_turn_which_the_page_says(tmp_path):
