@@ -29,7 +29,6 @@ OURS = (
     "cold",
     "there already",
     "measure",
-    "public",
     "sort",
     "token floor",
     "blocks of",

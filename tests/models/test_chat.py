@@ -134,7 +134,9 @@ ENDLESS = {
 def test_a_template_that_does_not_end_or_takes_all_memory_is_refused(source, tmp_path, monkeypatch, template):
     monkeypatch.setattr("evaluator.tokens.chat.TEMPLATE_S", 1)
     (tmp_path / "endless.jinja").write_text(template)
-    with pytest.raises(ModelError, match=r"endless.jinja does not end: for a short conversation it takes more than .* none"):
+    with pytest.raises(
+        ModelError, match=r"endless.jinja does not end: for a short conversation it takes more than .* none"
+    ):
         chat_form(source, ChatConfig(template=str(tmp_path / "endless.jinja")))
 
 
