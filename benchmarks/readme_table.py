@@ -29,6 +29,7 @@ OURS = (
     "cold",
     "there already",
     "measure",
+    "public (tiled)",
     "sort",
     "token floor",
     "blocks of",
