@@ -75,7 +75,7 @@ def throughput_table(path: Path) -> str:
         rates = dict(of_case.select("contestant", "prompts_per_s").iter_rows())
         whole = dict(of_case.select("contestant", "whole_s").iter_rows())
         cells = [_short(rates[tool]) if tool in rates else "" for tool in tools]
-        cells += [f"{_short(whole[tool])} s" if tool in whole else "" for tool in ("evaluator", PLAIN)]
+        cells += [f"{_short(whole[tool])} s" if whole.get(tool) else "" for tool in ("evaluator", PLAIN)]
         lines.append(f"| {case} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Commit {rows['commit'][-1]}; {rows['device'][-1]}.", ""])
 
@@ -98,6 +98,8 @@ def throughput_lines(path: Path) -> str:
 
 def _throughput_cells(row: dict[str, Any]) -> list[str]:
     def spread(prefix: str, median: str) -> str:
+        if row[median] is None:
+            return ""
         return f"{_short(row[median])} ({_short(row[f'{prefix}q1_s'])}-{_short(row[f'{prefix}q3_s'])})"
 
     return [

@@ -9,6 +9,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -44,10 +45,8 @@ class Contestant:
 def evaluator(job: Job) -> Score:
     """Load this project's engine; score as a run does: planned, in shards that are checked and written."""
     tune_process()
-    config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype), devices=DevicesConfig(n=1))
+    loader = _loaded_engine(engine_config(job))
     folder = Path(tempfile.mkdtemp(prefix="evaluator-"))
-    loader = EngineLoader(find_model(config), config, folder / "logs")
-    finish(loader.replicas())
     rows = requests(job).select(TOKENS.names())
     calls = map(str, count())
 
@@ -65,9 +64,27 @@ def evaluator(job: Job) -> Score:
     return score
 
 
+def engine_config(job: Job) -> ModelConfig:
+    """Return the configuration of this project's engine for a job."""
+    return ModelConfig(
+        model=str(job.model),
+        engine="vllm",
+        dtype=cast(Dtype, job.dtype),
+        kv_cache_gib=job.kv_cache_gib,
+        devices=DevicesConfig(n=1),
+    )
+
+
+@lru_cache(maxsize=1)  # one engine for all jobs with the same model
+def _loaded_engine(config: ModelConfig) -> EngineLoader:
+    loader = EngineLoader(find_model(config), config, Path(tempfile.mkdtemp(prefix="evaluator-")) / "logs")
+    finish(loader.replicas())
+    return loader
+
+
 def plain_vllm(job: Job) -> Score:
     """Score with `LLM.generate`: `logprob_token_ids` for labels of one token, else `prompt_logprobs` per choice."""
-    llm = start_vllm(job)
+    llm = _loaded_vllm(engine_config(job))
     from vllm import SamplingParams
 
     rows = requests(job)
@@ -97,19 +114,19 @@ def plain_vllm(job: Job) -> Score:
     return score
 
 
-def start_vllm(job: Job) -> Any:
+@lru_cache(maxsize=1)
+def _loaded_vllm(config: ModelConfig) -> Any:
     """Start a `vllm.LLM` as a script would."""
     prepare_vllm()
     from vllm import LLM
 
-    return LLM(model=str(job.model), dtype=job.dtype, skip_tokenizer_init=True, **vllm_settings(job))
+    return LLM(model=config.model, dtype=config.dtype, skip_tokenizer_init=True, **vllm_settings(config))
 
 
-def vllm_settings(job: Job) -> dict[str, Any]:
+def vllm_settings(config: ModelConfig) -> dict[str, Any]:
     """Return the settings of vLLM for other contestants: the same step size, block size and cache as this project."""
     from evaluator.engine import vllm_settings
 
-    config = ModelConfig(model=str(job.model), engine="vllm", dtype=cast(Dtype, job.dtype))
     source = find_model(config)
     step = vllm_settings.step_settings()
     settings = {
@@ -122,6 +139,7 @@ def vllm_settings(job: Job) -> dict[str, Any]:
         "max_model_len": 4096,
         "disable_log_stats": True,
         "kv_cache_memory_bytes": vllm_settings.kv_cache_bytes(source, config),
+        "gpu_memory_utilization": vllm_settings.device_share(config),
     }
     return {name: value for name, value in settings.items() if value is not None}  # None: vLLM chooses
 
@@ -144,7 +162,7 @@ def lm_eval_vllm(job: Job) -> Score:
     _report_vllm_version()
     from lm_eval.models.vllm_causallms import VLLM
 
-    settings = vllm_settings(job)
+    settings = vllm_settings(engine_config(job))
     harness = VLLM(pretrained=str(job.model), dtype=cast(Any, job.dtype), batch_size="auto", **settings)
 
     def score() -> Scores:

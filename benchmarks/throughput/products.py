@@ -37,7 +37,7 @@ Product = Callable[[torch.Tensor], torch.Tensor]
 def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory() as folder:
-        prepared = prepare(arguments.workload, arguments.shape, Path(folder))
+        [prepared] = prepare([arguments.workload], arguments.shape, Path(folder), [None])
         job = part(prepared.job._replace(dtype=arguments.dtype), CONTESTANTS[TOOLKIT])
         prompt_s = float(np.median([turn(TOOLKIT, job).score_s / len(job.rows) for _ in range(3)]))
     token_s = seconds_a_token(SHAPES[arguments.shape], getattr(torch, arguments.dtype))

@@ -1,27 +1,33 @@
 """Race this project against other tools over whole workloads, with random Llamas of several sizes or real models.
 
     python -m benchmarks.throughput.race [--workload NAME] [--shape 28M] [--dtype float32] [--queries N] [--runs N]
+    python -m benchmarks.throughput.race --loaded-once --kv-cache-gib 12 --contestant evaluator "plain vLLM" ...
 
 In every round the contestants run one after the other, each in a new process that loads, scores twice and ends. Two
 times are measured: the second scoring, after warm-up, and the time from the start of the process to the first scores.
 For this project, the latter is the time of the whole command: prompts, tokens, loading, scores, metrics and the page.
 Outputs are compared after the first round; if they differ, no time is reported. Slow tools score only blocks of
 adjacent prompts, so rates are compared and not times.
+
+With `--loaded-once`, every contestant is loaded once for all workloads, and all are loaded at the same time. They take
+turns in the order A B B A, so that a slow moment of the machine meets all of them. Only scoring is measured. For
+machines where loading takes minutes, and where times differ much from turn to turn.
 """
 
 import argparse
 import tempfile
 import time
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count, product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.harness import Target, append_rows, print_targets
+from benchmarks.harness import Target, append_rows, peak_memory, print_targets
 from benchmarks.throughput.contestants import CONTESTANTS, Contestant
-from benchmarks.throughput.processes import Turn, turn
+from benchmarks.throughput.processes import Turn, loaded, turn
 from benchmarks.throughput.workloads import (
     REAL_MODELS,
     SHAPES,
@@ -60,14 +66,17 @@ class Result(NamedTuple):
 
 def main() -> None:
     arguments = _arguments()
-    for shape in arguments.shape:
-        for name in arguments.workload:
-            with tempfile.TemporaryDirectory() as folder:
-                prepared = prepare(name, shape, Path(folder), queries=arguments.queries)
-                for dtype in arguments.dtype:
-                    results = race(prepared, dtype, arguments, Path(folder))
-                    report(prepared, f"{name}, {shape}, {dtype}", results, append=not arguments.trial)
-                    print_targets(*targets(prepared, dtype, results))
+    names = arguments.workload
+    n_queries = arguments.queries if len(arguments.queries) == len(names) else arguments.queries * len(names)
+    queries = dict(zip(names, n_queries, strict=True))
+    groups = [names] if arguments.loaded_once else [[name] for name in names]
+    for shape, group in product(arguments.shape, groups):
+        with tempfile.TemporaryDirectory() as folder:
+            prepared = prepare(group, shape, Path(folder), [queries[name] for name in group])
+            for dtype in arguments.dtype:
+                for one, results in _races(prepared, dtype, arguments, Path(folder)):
+                    report(one, f"{one.name}, {shape}, {dtype}", results, append=not arguments.trial)
+                    print_targets(*targets(one, dtype, results))
 
 
 def _arguments() -> argparse.Namespace:
@@ -78,28 +87,51 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--dtype", nargs="+", choices=TOLERANCE, default=[*TOLERANCE])
     parser.add_argument("--contestant", nargs="+", choices=CONTESTANTS, default=[*CONTESTANTS])
-    parser.add_argument("--queries", type=int, help="of each dataset")
+    parser.add_argument(
+        "--queries", type=int, nargs="+", default=[None], help="of each dataset; one, or one a workload"
+    )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--slow-runs", type=int, help="of tools that score a part of the prompts; as many if left out")
+    parser.add_argument("--loaded-once", action="store_true", help="keep all contestants loaded; measure only scoring")
+    parser.add_argument("--kv-cache-gib", type=float, help="of each contestant that uses vLLM, if all are loaded")
     parser.add_argument("--trial", action="store_true", help="append no rows to results/throughput.csv")
     return parser.parse_args()
 
 
-def race(prepared: Prepared, dtype: str, options: argparse.Namespace, folder: Path) -> dict[str, Result]:
+Results = Mapping[str, Result]  # by name of contestant
+
+
+def _races(
+    prepared: Sequence[Prepared], dtype: str, options: argparse.Namespace, folder: Path
+) -> Iterator[tuple[Prepared, Results]]:
+    """Yield each workload with its results."""
+    if options.loaded_once:
+        yield from race_loaded(prepared, dtype, options)
+    else:
+        for one in prepared:
+            yield one, race(one, dtype, options, folder)
+
+
+def _jobs(prepared: Prepared, dtype: str, options: argparse.Namespace) -> dict[str, Job]:
+    """Return the jobs of the contestants that support a workload, by name."""
+    able = [name for name in options.contestant if CONTESTANTS[name].has_states or "state" not in
+            requests(prepared.job)["ask"]]  # fmt: skip
+    whole = prepared.job._replace(dtype=dtype, kv_cache_gib=options.kv_cache_gib)
+    return {name: part(whole, CONTESTANTS[name]) for name in able}
+
+
+def race(prepared: Prepared, dtype: str, options: argparse.Namespace, folder: Path) -> Results:
     """Let the contestants that support a workload take turns. Raises SystemExit if their outputs differ."""
-    names, runs = options.contestant, options.runs
+    runs = options.runs
     slow_runs = runs if options.slow_runs is None else options.slow_runs
-    frame = requests(prepared.job)
-    wants_states = "state" in frame["ask"]
-    able = [name for name in names if CONTESTANTS[name].has_states or not wants_states]
-    jobs = {name: part(prepared.job._replace(dtype=dtype), CONTESTANTS[name]) for name in able}
-    results = {name: Result(len(jobs[name].rows), []) for name in able}
+    jobs = _jobs(prepared, dtype, options)
+    results = {name: Result(len(job.rows), []) for name, job in jobs.items()}
     folders = (folder / f"run-{dtype}-{number}" for number in count())
     for number in range(runs):
-        for name in able:
+        for name, job in jobs.items():
             if number >= slow_runs and CONTESTANTS[name].max_rows is not None:
                 continue
-            one = turn(name, jobs[name])
+            one = turn(name, job)
             if name == OURS:
                 one = one._replace(whole_s=command(prepared, dtype, next(folders)))
             print(f"  {name}: {results[name].items / one.score_s:.1f} prompts/s, whole {one.whole_s:.1f} s", flush=True)
@@ -107,6 +139,32 @@ def race(prepared: Prepared, dtype: str, options: argparse.Namespace, folder: Pa
         if number == 0:
             require_equal(prepared.job, jobs, {name: result.turns[0].scores for name, result in results.items()}, dtype)
     return results
+
+
+def race_loaded(
+    prepared: Sequence[Prepared], dtype: str, options: argparse.Namespace
+) -> Iterator[tuple[Prepared, Results]]:
+    """Load every contestant once, one after the other; let them take turns. Raises SystemExit if outputs differ."""
+    jobs = [_jobs(one, dtype, options) for one in prepared]
+    names = [name for name in options.contestant if all(name in of_one for of_one in jobs)]
+    with ExitStack() as stack:
+        score, peaks = {}, {}
+        for name in names:
+            with peak_memory() as memory:
+                score[name] = stack.enter_context(loaded(name, [of_one[name] for of_one in jobs]))
+                score[name](0)  # until it is loaded: vLLM measures the free memory of a device meanwhile
+            peaks[name] = memory.peak_mib - memory.start_mib
+            print(f"  {name}: loaded", flush=True)
+        for number, (one, of_one) in enumerate(zip(prepared, jobs, strict=True)):
+            first = {name: score[name](number)[0] for name in names}
+            require_equal(one.job, of_one, first, dtype)
+            results = {name: Result(len(of_one[name].rows), []) for name in names}
+            for run in range(options.runs):
+                for name in names if run % 2 == 0 else names[::-1]:
+                    scores, seconds = score[name](number)
+                    print(f"  {one.name}, {name}: {results[name].items / seconds:.1f} prompts/s", flush=True)
+                    results[name].turns.append(Turn(scores, seconds, None, peaks[name]))
+            yield one, results
 
 
 def part(job: Job, contestant: Contestant) -> Job:
@@ -161,7 +219,7 @@ def _by_row(job: Job, scores: Scores) -> dict[int, Scores]:
     return {row: part for row, part, size in zip(job.rows, parts, sizes, strict=True) if size}
 
 
-def report(prepared: Prepared, case: str, results: Mapping[str, Result], *, append: bool) -> None:
+def report(prepared: Prepared, case: str, results: Results, *, append: bool) -> None:
     """Print the rates, and append one row per contestant to results/throughput.csv."""
     rows = [_row(prepared, name, result, results) for name, result in results.items()]
     if append:
@@ -169,14 +227,15 @@ def report(prepared: Prepared, case: str, results: Mapping[str, Result], *, appe
     print(f"\n{case}: {len(prepared.job.rows):,} distinct prompts for {prepared.n_requests:,} requests")
     for row in rows:
         print(f"{row['contestant']:32}{row['prompts_per_s']:>10} prompts/s{row['median_s']:>10} s of scoring "
-              f"({row['q1_s']}-{row['q3_s']}), {row['whole_s']} s whole, {row['peak_mib']:,} MiB, "
+              f"({row['q1_s']}-{row['q3_s']}), {row['whole_s'] or '-'} s whole, {row['peak_mib']:,} MiB, "
               f"x{row['evaluator_times']}")  # fmt: skip
 
 
-def _row(prepared: Prepared, name: str, result: Result, results: Mapping[str, Result]) -> dict[str, object]:
+def _row(prepared: Prepared, name: str, result: Result, results: Results) -> dict[str, object]:
     seconds = [one.score_s for one in result.turns]
     q1, median, q3 = np.quantile(seconds, [0.25, 0.5, 0.75]).round(3).tolist()
-    whole = np.quantile([one.whole_s for one in result.turns], [0.25, 0.5, 0.75]).round(2).tolist()
+    times = [one.whole_s for one in result.turns if one.whole_s is not None]
+    whole = np.quantile(times, [0.25, 0.5, 0.75]).round(2).tolist() if times else [None] * 3
     return {
         "contestant": name,
         "requests": prepared.n_requests,
@@ -198,7 +257,7 @@ def _row(prepared: Prepared, name: str, result: Result, results: Mapping[str, Re
     }
 
 
-def targets(prepared: Prepared, dtype: str, results: Mapping[str, Result]) -> list[Target]:
+def targets(prepared: Prepared, dtype: str, results: Results) -> list[Target]:
     """Return the targets for which the results have both contestants."""
     ours = results.get(OURS)
     found = []

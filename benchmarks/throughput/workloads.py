@@ -17,9 +17,11 @@ import polars as pl
 from benchmarks.harness import ROOT, SHARED_DATA, SHARED_MODELS
 from evaluator.config import ModelConfig
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
-from evaluator.models.source import find_model
+from evaluator.models.source import ModelSource, find_model
 from evaluator.progress import finish
+from evaluator.run.build import Built
 from evaluator.run.folder import BuiltFolder
+from evaluator.store import PromptStore
 from evaluator.suites import default_label_boundary
 from evaluator.tokens.table import TokenTable, tokenise_store
 
@@ -78,6 +80,7 @@ class Job(NamedTuple):
     tokens: Path  # folder of the token table
     requests: Path  # Parquet file with the result of request_rows for this table
     rows: list[int]  # row numbers in that file which the contestant scores
+    kv_cache_gib: float | None = None  # size of vLLM's KV cache; None: as this project chooses
 
 
 Scores = npt.NDArray[np.float64]
@@ -95,42 +98,58 @@ class Prepared(NamedTuple):
     floor_tokens: int  # number of tokens to compute if shared prefixes are computed once
 
 
-def prepare(name: str, shape: str, folder: Path, *, queries: int | None = None) -> Prepared:
-    """Build the prompts of a workload, the model (unless it is a real model), and the tokens of the prompts.
+def prepare(names: Sequence[str], shape: str, folder: Path, queries: Sequence[int | None]) -> list[Prepared]:
+    """Build the prompts of workloads, a model for all of them (unless it is a real model), and the prompts' tokens.
 
     Args:
-        name: key of WORKLOADS.
+        names: keys of WORKLOADS.
         shape: key of SHAPES or REAL_MODELS.
         folder: folder for all files.
-        queries: number of queries per dataset; None: the default of the workload.
+        queries: number of queries per dataset, for each workload; None: the default of the workload.
 
     Raises SystemExit if data or a model that are not in the repository are missing.
     """
-    workload = WORKLOADS[name]
     if shape in REAL_MODELS and not (path := SHARED_MODELS / REAL_MODELS[shape]).is_dir():
         raise SystemExit(f"{shape}: {path} is absent; EVALUATOR_SHARED_MODELS names the folder that holds it.")
-    words = [*workload.words, "--queries", str(queries or workload.queries), "--definition", "paper"]
-    if workload.data is not None:
-        path = SHARED_DATA / workload.data
-        if not path.exists():
-            raise SystemExit(f"{name}: {path} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
-        words += ["--data", str(path)]
-    evaluator("build", *words, "--out", str(folder / "built"))
-    built = BuiltFolder(folder / "built").built
-    prompts = built.store.prompts().collect()
-    labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
-    texts = [*prompts["prompt"].unique(maintain_order=True), *labels * workload.label_repeats]
+    words = {name: _words(name, n) for name, n in zip(names, queries, strict=True)}
+    for name in names:
+        evaluator("build", *words[name], "--out", str(folder / name / "built"))
+    built = {name: BuiltFolder(folder / name / "built").built for name in names}
+    texts = [text for name in names for text in _training_texts(built[name].store, WORKLOADS[name].label_repeats)]
     model = SHARED_MODELS / REAL_MODELS[shape] if shape in REAL_MODELS else random_model(folder / "model", shape, texts)
     source = find_model(ModelConfig(model=str(model)))
-    boundary = default_label_boundary(built.config.suites)
-    table = finish(
-        tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, built.config.definitions)
-    )
-    rows = request_rows(table, prompts)
+    options = ["--model", str(model), "--engine", "vllm", "--chat-template", "none"]
+    return [Prepared(name, [*words[name], *options], *_tokenised(built[name], source, folder / name))
+            for name in names]  # fmt: skip
+
+
+def _words(name: str, queries: int | None) -> list[str]:
+    """Return the arguments of `evaluator build` and `evaluator run` for a workload, without model and folder."""
+    workload = WORKLOADS[name]
+    words = [*workload.words, "--queries", str(queries or workload.queries), "--definition", "paper"]
+    if workload.data is None:
+        return words
+    path = SHARED_DATA / workload.data
+    if not path.exists():
+        raise SystemExit(f"{name}: {path} is absent; EVALUATOR_SHARED_DATA names the folder that holds it.")
+    return [*words, "--data", str(path)]
+
+
+def _training_texts(store: PromptStore, label_repeats: int) -> list[str]:
+    prompts = store.prompts().select("prompt", "continuations").collect()
+    labels = prompts["continuations"].explode().drop_nulls().unique(maintain_order=True).to_list()
+    return [*prompts["prompt"].unique(maintain_order=True), *labels * label_repeats]
+
+
+def _tokenised(built: Built, source: ModelSource, folder: Path) -> tuple[Job, int, int]:
+    """Tokenise a workload's prompts; write requests to the folder, and return the last three fields of `Prepared`."""
+    store, config = built.store, built.config
+    boundary = default_label_boundary(config.suites)
+    table = finish(tokenise_store(store, source.tokenizer, source.tokenizer_fingerprint, boundary, config.definitions))
+    rows = request_rows(table, store.prompts().collect())
     rows.write_parquet(folder / "requests.parquet")
-    job = Job(model, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
-    command = [*words, "--model", str(model), "--engine", "vllm", "--chat-template", "none"]
-    return Prepared(name, command, job, built.store.manifest.n_requests, table.manifest.counts.floor_tokens)
+    job = Job(source.folder, "float32", table.folder, folder / "requests.parquet", list(range(rows.height)))
+    return job, store.manifest.n_requests, table.manifest.counts.floor_tokens
 
 
 def random_model(folder: Path, shape: str, texts: Iterable[str]) -> Path:

@@ -53,7 +53,7 @@ def test_a_slow_tool_gets_blocks_of_neighbours_from_everywhere(tmp_path: Path) -
 def test_a_real_model_that_is_absent_is_named_before_anything_is_built(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(workloads, "SHARED_MODELS", tmp_path)
     with pytest.raises(SystemExit, match=r"Gemma-3-270M: .*gemma-3-270m is absent; EVALUATOR_SHARED_MODELS names"):
-        workloads.prepare("one dataset", "Gemma-3-270M", tmp_path)
+        workloads.prepare(["one dataset"], "Gemma-3-270M", tmp_path, [None])
 
 
 def test_other_outputs_end_the_race(tmp_path: Path) -> None:
