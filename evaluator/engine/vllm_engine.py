@@ -297,12 +297,11 @@ class VllmEngine:
         """
         engine, waiting = self._llm.llm_engine, iter(prompts)
         max_waiting = _STEPS_WAITING * (self.facts.sequences_per_step or 1)
-        first = _FIRST_ON_GPU if device_kind() == "cuda" else max_waiting
+        n_new = _FIRST_ON_GPU if device_kind() == "cuda" else max_waiting
         running: dict[str, _Key] = {}
         try:
             while True:
-                # Double the number of queued requests, so that steps are soon full.
-                for key, tokens, params in islice(waiting, min(max(first, len(running)), max_waiting - len(running))):
+                for key, tokens, params in islice(waiting, min(n_new, max_waiting - len(running))):
                     request_id = next(self._request_ids)
                     running[request_id] = key
                     prompt = {"type": "token", "prompt_token_ids": tokens}
@@ -310,6 +309,9 @@ class VllmEngine:
                         engine.add_request(request_id, prompt, params, lora_request=self._lora_request)
                 if not running:
                     return
+                # Add twice as many before the next step, even if this step answers all that are queued: so steps are
+                # soon full.
+                n_new *= 2
                 with self._refusals():
                     outputs = engine.step()
                 for output in outputs:

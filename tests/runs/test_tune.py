@@ -23,7 +23,8 @@ EMBEDDED = ModelConfig(model="embedded", engine="vllm")
 def paced(monkeypatch):
     """Have engines take 1 ms a prompt, and half of that with steps of 1,024 tokens, by a clock of their own.
 
-    With steps of 4,096 tokens the first dataset takes 1 ms a prompt, and the others take .1 ms.
+    With steps of 4,096 tokens the first dataset takes 1 ms a prompt, and the others take .1 ms. The first prompts that
+    an engine scores take a second each.
     """
     clock = SimpleNamespace(now=0.0)
 
@@ -31,7 +32,7 @@ def paced(monkeypatch):
         def __init__(self, config: ModelConfig) -> None:
             super().__init__()
             later = {1024: 5e-4, 4096: 1e-4}.get(config.steps.max_tokens, 1e-3)
-            self.seconds = chain([5e-4 if config.steps.max_tokens == 1024 else 1e-3], repeat(later))
+            self.seconds = chain([1, 5e-4 if config.steps.max_tokens == 1024 else 1e-3], repeat(later))
 
         def log_likelihoods(self, requests):
             clock.now += next(self.seconds) * len(requests)
@@ -49,6 +50,16 @@ def test_the_faster_setting_is_kept_and_a_run_takes_it_from_the_file(tmp_path):
     assert "1,000.0 prompts/s" in lines[1]
     assert "2,000.0 prompts/s (2,000.0 to 2,000.0 by dataset), 2.00 x as fast, at most 0 nats apart" in lines[2]
     assert tomllib.loads((tmp_path / "best.toml").read_text()) == {"step_tokens": 1024}
+
+
+@pytest.mark.parametrize(("n_rounds", "kept"), [(1, {}), (2, {"step_tokens": 4096})])
+@pytest.mark.usefixtures("paced")
+def test_the_fastest_round_of_a_dataset_counts(n_rounds, kept, monkeypatch, tmp_path):
+    """With steps of 4,096 tokens only the first dataset of the first round is slow."""
+    monkeypatch.setattr(tune, "_ROUNDS", {"cpu": n_rounds})
+    monkeypatch.setattr(tune, "candidates", lambda *_: iter([{"step_tokens": 4096}]))
+    finish(tune.tune(EMBEDDED, tmp_path / "best.toml"))
+    assert tomllib.loads((tmp_path / "best.toml").read_text()) == kept
 
 
 def test_a_settings_file_gives_defaults_of_options(tmp_path):
