@@ -265,9 +265,9 @@ SETTINGS: dict[DeviceKind, StepSettings] = {
     # a step took 1.02 to 1.19 times as long (benchmarks/results/engine_settings.csv). Not compiled, because a compiler
     # may be missing, and a CPU has no kernel launches to save.
     "cpu": StepSettings(block_tokens=32, max_tokens=2048, max_sequences=256, compiled=False),
-    # Other settings were not measured yet. By default, vLLM 0.32 uses 16 tokens a block and 16,384 tokens a step on an
-    # H100 or H200, 8,192 on other GPUs, and compiles. Its default of 256 sequences a step on other GPUs leaves steps
-    # half empty if requests share prefixes.
+    # Other settings were measured with one small model only (docs/devices.md). By default, vLLM 0.32 uses 16 tokens a
+    # block and 16,384 tokens a step on an H100 or H200, 8,192 on other GPUs, and compiles. Its default of 256 sequences
+    # a step on other GPUs leaves steps half empty if requests share prefixes.
     "cuda": StepSettings(block_tokens=None, max_tokens=None, max_sequences=1024, compiled=True),
 }
 
