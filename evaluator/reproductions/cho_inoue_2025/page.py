@@ -14,7 +14,7 @@ from evaluator.reproductions.cells import section, table_blocks
 from evaluator.reproductions.cho_inoue_2025 import recompute
 from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED
 from evaluator.suites.staicc.published import METHODS, METRICS, printed_tables
-from evaluator.suites.staicc.published_sections import KEYS, TITLES, size_panel
+from evaluator.suites.staicc.standing import KEYS, TITLES, size_panel
 
 TEXTS = texts("evaluator.reproductions.cho_inoue_2025")
 

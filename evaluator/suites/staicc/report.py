@@ -30,9 +30,8 @@ from evaluator.report.table import (
 from evaluator.report.total_error import total_error_sections
 from evaluator.suites.base import classification_page
 from evaluator.suites.staicc.diagnostics import AS_PRINTED, DIAGNOSTIC_PARTS, HEADLINES
-from evaluator.suites.staicc.published_sections import TITLES, published_sections
 from evaluator.suites.staicc.robustness import VARIABLES
-from evaluator.suites.staicc.standing import standing_lines
+from evaluator.suites.staicc.standing import TITLES, published_sections, standing_lines
 
 TEXTS = texts("evaluator.suites.staicc")
 

@@ -25,9 +25,8 @@ from evaluator.suites.staicc.diagnostics import DIAGNOSTICS, METRIC_TEXTS, diagn
 from evaluator.suites.staicc.label_bias import absent_labels, bias_requests
 from evaluator.suites.staicc.learning_curve import PART, learning_curve, learning_curve_requests
 from evaluator.suites.staicc.published import published_results
-from evaluator.suites.staicc.published_sections import published_comparison
 from evaluator.suites.staicc.report import staicc_sections
-from evaluator.suites.staicc.standing import standing_lines
+from evaluator.suites.staicc.standing import published_comparison, standing_lines
 
 INFERENCE_METHODS = (
     "vanilla",

@@ -14,8 +14,13 @@ from evaluator.record import ChatRecord, MeasuredRecord, measured_record
 from evaluator.report.section import List
 from evaluator.schemas import METRICS
 from evaluator.suites.staicc.published import figure_points, published_results
-from evaluator.suites.staicc.published_sections import published_sections
-from evaluator.suites.staicc.standing import differing_settings, neighbours, standing_lines, standings
+from evaluator.suites.staicc.standing import (
+    differing_settings,
+    neighbours,
+    published_sections,
+    standing_lines,
+    standings,
+)
 from tests.report.made_record import run_record
 from tests.report.made_run import MadeRun
 
