@@ -24,7 +24,7 @@ from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.process import end_process, tune_process
 from evaluator.prompts.rows import normal_requests
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from tests.compare.run_folders import four_runs
 from tests.shared_data import absent
 from tests.shared_engines import LOADED, close_engines
@@ -224,14 +224,14 @@ def without_pages() -> Iterator[None]:
         return path
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evaluator.run.report.write_run_page", empty)
+        patch.setattr("evaluator.run.pipeline.write_run_page", empty)
         yield
 
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test that reads a page, in a module of others that read none."""
-    monkeypatch.setattr("evaluator.run.report.write_run_page", write_run_page)
+    monkeypatch.setattr("evaluator.run.pipeline.write_run_page", write_run_page)
 
 
 @pytest.fixture

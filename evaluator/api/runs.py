@@ -37,7 +37,7 @@ from evaluator.run.compare import Compared
 from evaluator.run.compare import compare as compare_folders
 from evaluator.run.folder import BuiltFolder, MeasuredFolder
 from evaluator.run.folders import PAGE
-from evaluator.run.report import summary_lines
+from evaluator.run.pipeline import summary_lines
 from evaluator.run_log import started_as
 from evaluator.schemas import MEAN_OVER_DATASETS
 

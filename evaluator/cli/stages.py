@@ -64,7 +64,7 @@ new_folder = click.option("--out", required=True, type=FOLDER, help="Output fold
 def run(**given: Any) -> None:
     """Build the prompts of SUITE..., score them, measure, and write a report."""
     from evaluator.run import pipeline
-    from evaluator.run.report import summary_lines
+    from evaluator.run.pipeline import summary_lines
 
     config, models = run_config(given), model_configs(given)
     out, data, accept, force = given["out"], given["store"], given["accept"], given["force"]
@@ -161,7 +161,7 @@ def ask(data: Path, input_column: tuple[str, ...] | None, questions: Path, out: 
 
     Answers are stored as they arrive, and the same command goes on where it stopped: none is paid for twice.
     """
-    from evaluator.run.report import summary_lines
+    from evaluator.run.pipeline import summary_lines
     from evaluator.runs import ask as asking
 
     options = from_options(EndpointOptions, given)
@@ -195,7 +195,7 @@ def import_answers(files: tuple[Path, ...], out: Path, model: str | None, force:
     their replies, or the records of jev-eval, decguard, sys1bench or promptfoo. Of predicted labels
     without probabilities, only accuracy and macro-F1 are measured.
     """
-    from evaluator.run.report import summary_lines
+    from evaluator.run.pipeline import summary_lines
     from evaluator.runs.import_answers import import_answers as import_files
 
     columns = from_options(ImportColumns, given)

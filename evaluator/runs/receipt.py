@@ -29,7 +29,7 @@ from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
 from evaluator.run.folder import MeasuredFolder, open_scored, opened_run, read_table
 from evaluator.run.folders import with_stage, write_run
 from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
-from evaluator.run.report import report_run
+from evaluator.run.pipeline import report_run
 from evaluator.run.score import LOGS
 from evaluator.run.until import rounds_of
 from evaluator.run_log import now, seconds_since

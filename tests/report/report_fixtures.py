@@ -8,7 +8,7 @@ import pytest
 from selenium import webdriver
 
 from evaluator.compare.schema import DIFFERENCES
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from evaluator.schemas import ABSENT_LABELS, DESIGN_STUDY, GROUP_METRICS, TOTAL_ERROR, VARIANCE_COMPONENTS
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun

@@ -10,7 +10,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from evaluator.schemas import METRICS, TEST_OF_GUESSING
 from tests.report.made_record import made_record
 from tests.report.made_run import MadeRun

@@ -17,7 +17,7 @@ import evaluator
 from evaluator.api.runs import Run
 from evaluator.report import query_rows
 from evaluator.report.query_rows import packed, query_section
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from evaluator.schemas import QUERIES
 from evaluator.suites import families_of
 from tests.report.reading import open_fresh

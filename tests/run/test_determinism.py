@@ -20,7 +20,7 @@ NAMES = ("second round", "halving", "pvi")
 PROGRAM = """
 import json, sys
 from evaluator.cli.main import main
-from evaluator.run import report
+from evaluator.run import pipeline
 
 report.write_run_page = lambda _run, path: path.touch() or path
 for words in json.loads(sys.argv[1]):

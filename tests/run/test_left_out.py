@@ -13,7 +13,7 @@ from evaluator.progress import finish
 from evaluator.record import MeasuredRecord
 from evaluator.run import pipeline, resolved_models
 from evaluator.run.folder import MeasuredFolder, read_requests, read_scores
-from evaluator.run.report import summary_lines
+from evaluator.run.pipeline import summary_lines
 
 MODEL = ModelConfig(model="fake", engine="fake")
 

@@ -16,7 +16,7 @@ from evaluator.report import query_rows
 from evaluator.report.query_rows import MAX_CHARACTERS
 from evaluator.report.section import Group
 from evaluator.report.table import Table
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from evaluator.schemas import LABEL_SPACES, METRICS, PREDICTIONS, QUERIES
 from evaluator.suites.in_context_pvi.report import pvi_sections
 from evaluator.suites.in_context_pvi.schema import PVI_CHOSEN, PVI_QUERIES, PVI_RUN, PVI_SUMMARY

@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from evaluator.compare.schema import DIFFERENCES
 from evaluator.report.section import Group
 from evaluator.report.table import Table
-from evaluator.run.report import write_run_page
+from evaluator.run.pipeline import write_run_page
 from evaluator.suites.staicc.report import absent_label_notes, diagnostics_sections
 from tests.report.made_run import MadeRun
 from tests.report.reading import diagnostics_shown, mean_differences_shown, methods_shown, open_fresh, unfold
