@@ -22,7 +22,7 @@ from evaluator.run.folders import read_run
 from evaluator.run.resolved_models import model_folders, resolve_model, resolve_models
 from evaluator.runs.state import run_state
 from evaluator.runs.verify import verify
-from evaluator.suites.staicc import completed
+from evaluator.suites.staicc import suite
 from tests.chat_models import ANY_ROLE
 from tests.command_line import command, command_outputs
 from tests.end_to_end.processes import INTERRUPTED
@@ -273,7 +273,7 @@ def test_a_page_of_earlier_numbers_does_not_stay_beside_new_tables(tmp_path):
 
 def test_queries_of_a_table_of_ones_own_can_become_more_than_without_the_option_and_not_fewer(tmp_path, monkeypatch):
     """Without --queries, a table has at most so many."""
-    monkeypatch.setattr(completed, "MAX_OWN_QUERIES", 10)
+    monkeypatch.setattr(suite, "MAX_OWN_QUERIES", 10)
     pl.DataFrame({"text": [f"text {n}" for n in range(60)], "label": ["no", "yes"] * 30}).write_csv(tmp_path / "t.csv")
     words = ("run", "classify", "--data", tmp_path / "t.csv", "--model", "fake", "--engine", "fake")
     words = (*words, "--out", tmp_path / "out")

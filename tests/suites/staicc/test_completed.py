@@ -10,7 +10,7 @@ from evaluator.config import DataOptions, RunConfig
 from evaluator.datasets.base import OwnDemonstrations
 from evaluator.datasets.sources import load_datasets
 from evaluator.datasets.staicc import load_staicc
-from evaluator.suites.staicc.completed import completed as completed_in
+from evaluator.suites.staicc.suite import completed as completed_in
 
 
 def loaded(folder, n_rows, **data):
