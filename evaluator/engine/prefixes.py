@@ -122,24 +122,31 @@ def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[S
     """
     # Number of tokens that each context shares with the next one, in whole units.
     lengths = [n_shared(one, other) // unit * unit for one, other in pairwise(contexts)]
-    levels = defaultdict[int, list[Sequence[int]]](list)
-    # Groups to visit, the next one last: first context, index after the last, tokens that the group around it shares,
-    # and number of prompts around it.
-    groups = [(0, len(contexts), 0, 0)]
-    while groups:
-        first, end, shared_around, level = groups.pop()
-        if end - first < 2:
-            continue
-        shared = min(lengths[first : end - 1])
-        if (end - first - 1) * (shared - shared_around) >= _MIN_SAVED_TOKENS:
-            # In prefix order the last of the contexts is certainly longer than their shared prefix.
-            levels[level].append(contexts[end - 1][: shared + 1])
-            level += 1
-        # Split the group where neighbours share no more than the whole group does.
-        cuts = [place + 1 for place in range(first, end - 1) if lengths[place] == shared]
-        inner = [(start, stop, shared, level) for start, stop in pairwise([first, *cuts, end])]
-        groups.extend(reversed(inner))
-    return [*levels.values()]
+    # Groups that have a prompt: first context, index after the last, number of shared tokens.
+    groups: list[tuple[int, int, int]] = []
+    # Groups around the current pair of neighbours, the innermost last: number of shared tokens, first context.
+    around = [(0, 0)]
+    for end, shared in enumerate([*lengths, 0], start=1):
+        first = end - 1
+        while (group_shared := around[-1][0]) > shared:  # this group ends before the context `end`
+            first = around.pop()[1]
+            saved = (end - first - 1) * (group_shared - max(shared, around[-1][0]))
+            if saved >= _MIN_SAVED_TOKENS:
+                groups.append((first, end, group_shared))
+        if shared > around[-1][0]:
+            around.append((shared, first))
+
+    levels: list[list[Sequence[int]]] = []
+    ends: list[int] = []  # ends of the groups around a group, which come before it in this order
+    for first, end, shared in sorted(groups, key=lambda group: (group[0], -group[1])):
+        while ends and ends[-1] <= first:
+            ends.pop()
+        if len(ends) == len(levels):
+            levels.append([])
+        # In prefix order the last of the contexts is certainly longer than their shared prefix.
+        levels[len(ends)].append(contexts[end - 1][: shared + 1])
+        ends.append(end)
+    return levels
 
 
 MAX_IDS = 128  # vLLM's maximum number of tokens whose log-probabilities one request can return
