@@ -54,8 +54,8 @@ def _coverage_lines(row: Row) -> Iterator[str]:
         shown = "overconfident" if row["temperature"] > 1 else "underconfident"
     yield f"  temperature {temperature}: {shown} (p {p_text(temperature_p)})"
     least, coverage = row["set_min_probability"], interval(row["set_coverage_low"], row["set_coverage_high"])
-    size = f"{number(row['set_size'], 2)} options each"
-    yield f"  sets that hold the true option in 90% of new answers ({coverage}): all from {least:.3g} on, {size}"
+    size, new = f"{number(row['set_size'], 2)} options each", "groups, one answer of each" if groups else "answers"
+    yield f"  sets that hold the true option in 90% of new {new} ({coverage}): all from {least:.3g} on, {size}"
 
 
 def _scope(threshold: Threshold) -> str:

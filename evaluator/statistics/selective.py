@@ -94,6 +94,11 @@ def _design_effect(hits: Bools, groups: Ints | None) -> float:
     return 1.0 if groups is None or not len(hits) else float(_design_effects(groups, hits.astype(np.int64))[-1])
 
 
+def _rarer(hits: Bools) -> Bools:
+    """Return the hits, or the misses if these are fewer: the design effect of rare rows is estimated with caution."""
+    return hits if 2 * hits.sum() <= len(hits) else ~hits
+
+
 def tail(n_wrong: Floats | Ints | float, n: Floats | Ints | float, rate: Floats | float) -> Floats:
     """Return the binomial probability of `n_wrong` or fewer errors among n rows with error probability `rate`.
 
@@ -263,8 +268,7 @@ def proportion_interval(hits: ArrayLike, n: ArrayLike, error: ArrayLike = 0.025)
 
 def share_interval(hits: Bools, groups: Ints | None = None) -> tuple[float, float]:
     """Return the ends of the 95% interval of a share of rows; with groups, for the effective number of rows."""
-    rare = hits if 2 * hits.sum() <= len(hits) else ~hits
-    design = _design_effect(rare, groups)
+    design = _design_effect(_rarer(hits), groups)
     low, high = proportion_interval(float(hits.sum()) / design, len(hits) / design)
     return float(low), float(high)
 
@@ -366,10 +370,8 @@ def calibration_test(
 ) -> CalibrationTest:
     """Test that answers are right as often as their confidence says, by simulation of the calibration error.
 
-    Without groups, right answers are drawn with the confidence as their probability. With groups, all gaps (correct -
-    confidence) of a group are multiplied by the same random normal number, which preserves the dependence between its
-    rows (wild cluster bootstrap, Cameron, Gelbach & Miller 2008); the sums over groups are then normal. The seed is
-    fixed.
+    Right answers are drawn with the confidence as their probability. With groups, simulated errors are multiplied by
+    the root of the design effect of the rarer of right and wrong answers. The seed is fixed.
 
     Args:
         confidence: [n], the probability of the predicted option.
@@ -379,22 +381,15 @@ def calibration_test(
         n_draws: number of simulated samples.
     """
     rng, n = np.random.default_rng(0), len(confidence)
-    gaps = correct - confidence
-    error = float(np.abs(np.bincount(bins, gaps)).sum()) / n
-    if groups is None:
-        # Rows of a bin whose confidences are equal, or differ by less than 0.001, are drawn together.
-        rounded = np.rint(confidence * 1_000).astype(np.int64)
-        (bin_of_cell, _), cell = np.unique(np.stack([bins, rounded]), axis=1, return_inverse=True)
-        counts = np.bincount(cell)
-        means = np.bincount(cell, confidence) / counts
-        of_bin = np.eye(int(bins.max()) + 1)[bin_of_cell]
-        sums = (rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means) @ of_bin
-    else:
-        _, group = np.unique(groups, return_inverse=True)
-        of_bin = np.zeros((int(group.max()) + 1, int(bins.max()) + 1))
-        np.add.at(of_bin, (group, bins), gaps)
-        sums = rng.multivariate_normal(np.zeros(of_bin.shape[1]), of_bin.T @ of_bin, n_draws)
-    simulated = np.abs(sums).sum(axis=1) / n
+    error = float(np.abs(np.bincount(bins, correct - confidence)).sum()) / n
+    # Rows of a bin whose confidences are equal, or differ by less than 0.001, are drawn together.
+    rounded = np.rint(confidence * 1_000).astype(np.int64)
+    (bin_of_cell, _), cell = np.unique(np.stack([bins, rounded]), axis=1, return_inverse=True)
+    counts = np.bincount(cell)
+    means = np.bincount(cell, confidence) / counts
+    of_bin = np.eye(int(bins.max()) + 1)[bin_of_cell]
+    sums = (rng.binomial(counts, np.clip(means, 0, 1), (n_draws, len(counts))) - counts * means) @ of_bin
+    simulated = np.abs(sums).sum(axis=1) / n * math.sqrt(_design_effect(_rarer(correct), groups))
     p_value = (1 + int((simulated >= error - 1e-12).sum())) / (1 + n_draws)
     return CalibrationTest(error, float(simulated.mean()), p_value)
 
@@ -411,7 +406,7 @@ def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None)
     """Return the rule whose sets contain the true option of a new row with probability 1 - alpha or more.
 
     This is split conformal prediction with all rows for calibration. One row of each group is used, drawn with a fixed
-    seed.
+    seed: the new row is then one of a new group, and large groups count no more than small ones.
 
     Args:
         gold_probs: [n], the probability of the true option.
@@ -428,8 +423,12 @@ def conformal_sets(gold_probs: Floats, alpha: float, groups: Ints | None = None)
     n_missed = math.floor((n + 1) * alpha + 1e-9)
     if not n_missed:
         return Sets(0.0, 1.0, 1.0)
-    low, high = betaincinv(n + 1 - n_missed, n_missed, [0.025, 0.975])
-    return Sets(float(np.sort(gold_probs)[n_missed - 1]), float(low), float(high))
+    least = np.sort(gold_probs)[n_missed - 1]
+    # Rows that tie with the least probability are not missed: the coverage may be that of missing only those below it.
+    n_fewest = n_missed if (gold_probs == least).sum() == 1 else int((gold_probs < least).sum())
+    low = betaincinv(n + 1 - n_missed, n_missed, 0.025)
+    high = betaincinv(n + 1 - n_fewest, n_fewest, 0.975) if n_fewest else 1.0
+    return Sets(float(least), float(low), float(high))
 
 
 class Routing(NamedTuple):

@@ -348,6 +348,12 @@ def test_a_calibrated_model_is_refuted_in_five_percent_of_samples_and_an_overcon
     assert calibration_test(confidence, wrong, bins_of(confidence), groups).p_value < 0.01
 
 
+def test_few_groups_that_agree_do_not_refute_a_calibrated_model() -> None:
+    # Of five groups with ten equal answers each, all are right in 0.9^5 = 59% of samples.
+    confidence, groups = np.full(50, 0.9), np.repeat(np.arange(5), 10)
+    assert calibration_test(confidence, np.full(50, True), bins_of(confidence), groups).p_value > 0.1
+
+
 @pytest.mark.parametrize("decimals", [2, 9])
 def test_conformal_sets_are_mapies(decimals: int) -> None:
     with warnings.catch_warnings():
@@ -393,6 +399,9 @@ def test_the_range_of_coverages_is_their_distribution_and_a_group_counts_once() 
     alone, copies = conformal_sets(np.arange(20) / 20, 0.1), np.repeat(np.arange(20), 3)
     assert conformal_sets(copies / 20, 0.1, copies) == alone
     assert conformal_sets(rng.random(8), 0.1).min_probability == 0  # 9 x 0.1 < 1: every option
+    # All options from 0.8 on miss only the 5% with 0.2, so that the coverage is about 0.95.
+    tied = conformal_sets(np.repeat([0.2, 0.8, 1.0], [25, 225, 250]), 0.1)
+    assert (tied.min_probability, tied.coverage_high) == (0.8, pytest.approx(beta(476, 25).ppf(0.975)))
     # 100 x 0.29 = 29 options are missed, though the product of floats is below 29: the 29th smallest of 0, 1, ..., 98.
     assert conformal_sets(np.arange(99.0), 0.29).min_probability == 28
 
