@@ -121,7 +121,7 @@ def examine(config: ModelConfig) -> Stage[DoctorRecord]:
     whole = with_devices(source, config)
     devices = replace(whole.devices, n=whole.devices.per_replica, engines_per_device=1, ray_address=None)
     chat = config.chat or (ChatConfig(template=OWN_TEMPLATE) if source.has_chat_template else ChatConfig())
-    rows = doctor_prompts(source, chat)
+    rows = doctor_prompts(source, chat, config.label_boundary or "separate")
     patient = _Patient(source, replace(whole, devices=devices), rows, {})
     absent = {CHAT: not rows["prompt_id"].str.starts_with(CHAT).any(), "adapter": source.adapter is None}
     checks = [_check(kind, None, "the model has none, or none is given") for kind, is_so in absent.items() if is_so]

@@ -8,7 +8,7 @@ from itertools import chain
 
 import polars as pl
 
-from evaluator.config import ChatConfig
+from evaluator.config import ChatConfig, LabelBoundary
 from evaluator.datasets.staicc import load_staicc
 from evaluator.models.source import ModelSource
 from evaluator.prompts.rows import normal_requests
@@ -30,17 +30,18 @@ Prompt = tuple[Sequence[int], Sequence[Sequence[int]]]
 """Token ids of a context, and of the continuations after it."""
 
 
-def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame:
+def doctor_prompts(source: ModelSource, chat: ChatConfig | None, boundary: LabelBoundary = "separate") -> pl.DataFrame:
     """Return schemas.TOKENS of the 64 prompts, whose ids begin with their kind.
 
     Args:
         source: the model, whose tokenizer is used.
         chat: its chat template; without a template, there are more prompts of the first kind.
+        boundary: where the labels of datasets begin.
 
     Raises DatasetError if StaICC's datasets are not installed.
     """
     prompts = pl.concat(staicc_prompts(name, n_shots=1, n_queries=3).head(6) for name in _DATASETS)
-    plain = tokenise(source.tokenizer, prompts, "separate")
+    plain = tokenise(source.tokenizer, prompts, boundary)
     contexts, labels = plain["context"].to_list(), plain["continuations"].to_list()
     form = chat_form(source, chat)
     n_plain = 12 if form else 12 + _N_CHAT
@@ -49,7 +50,7 @@ def doctor_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame
         **_cache_kinds([*chain.from_iterable(contexts)], _first_tokens(labels[0])),
     }
     if form:
-        spoken = tokenise(source.tokenizer, prompts.head(_N_CHAT), "separate", form)
+        spoken = tokenise(source.tokenizer, prompts.head(_N_CHAT), boundary, form)
         kinds[CHAT] = spoken.select("context", "continuations").rows()
     kinds[STATES] = [(context, []) for context in contexts[-_N_STATES:]]
     rows = [

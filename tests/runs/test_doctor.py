@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 import torch
 
-from evaluator.config import ChatConfig, DevicesConfig, ModelConfig, cache_folder
+from evaluator.config import DevicesConfig, ModelConfig, cache_folder
 from evaluator.engine import ENGINES, EngineKind, find_source
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, versions_for_transformers
 from evaluator.engine.transformers_engine import TransformersEngine
@@ -191,9 +191,9 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_adapter(folder, Path(EMBEDDED), ["q_proj", "v_proj"], rank=4, seed=1))
 
 
-def few_prompts(source: ModelSource, chat: ChatConfig | None) -> pl.DataFrame:
+def few_prompts(source: ModelSource, *options: Any) -> pl.DataFrame:
     kind, number = (pl.col("prompt_id").str.split("/").list.get(place) for place in (0, 1))
-    return doctor_prompts(source, chat).filter(number.cast(int) < kind.replace_strict(FEW, default=64))
+    return doctor_prompts(source, *options).filter(number.cast(int) < kind.replace_strict(FEW, default=64))
 
 
 @pytest.fixture
@@ -396,6 +396,22 @@ def iter_of(record: DoctorRecord) -> Iterator[Any]:
 def test_an_engine_that_loads_no_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="loads no model here"):
         finish(doctor.examine(ModelConfig(model="embedded", engine="fake")))
+
+
+def test_labels_begin_where_the_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = find_source(ModelConfig(model="fake", engine="fake"))
+    separate, merged = (doctor_prompts(source, None, where)["context"][0] for where in ("separate", "merged"))
+    assert [*merged] == [*separate][:-1]  # the space before the label is a token of its own, or part of the label
+
+    class AskedError(Exception):
+        """Ends the examination; its argument is the boundary."""
+
+    def asked(_source: ModelSource, _chat: object, boundary: str) -> None:
+        raise AskedError(boundary)
+
+    monkeypatch.setattr(doctor, "doctor_prompts", asked)
+    with pytest.raises(AskedError, match="merged"):
+        finish(doctor.examine(ModelConfig(model=EMBEDDED, engine="transformers", label_boundary="merged")))
 
 
 def test_the_prompts_are_64_of_every_kind() -> None:
