@@ -65,7 +65,7 @@ def check_base(config: RunConfig, prompts: PromptsRecord) -> None:
     known, base = _base(config.until).prompts.query_fingerprints, config.until.against
     for name, digest in prompts.query_fingerprints.items():
         if known.get(name) != digest:
-            raise ConfigError(f"{base} did not answer the queries of {name}. Run it on the same --data.")
+            raise ConfigError(f"{base} did not answer the queries of {name}. Give both the same --data and --queries.")
 
 
 def _base(until: UntilOptions) -> MeasuredRecord:

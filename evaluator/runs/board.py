@@ -29,13 +29,13 @@ from evaluator.progress import Progress, Stage
 from evaluator.record import require_inputs
 from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import PAGE, RUN_FILE, model_runs
+from evaluator.run.folders import BOARD_PAGE, PAGE, RUN_FILE, model_runs
 from evaluator.runs.export import exported_run
 from evaluator.runs.state import find_runs
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.suites import families_of, shared_sets
 
-BOARD_PAGE, BOARD_JSON, BOARD_CSV = "index.html", "board.json", "board.csv"
+BOARD_JSON, BOARD_CSV = "board.json", "board.csv"
 ENTRY = ["suite", "part", "method", "definition"]
 """Columns that identify an entry of a run. Runs with the same prompts are ranked entry by entry."""
 

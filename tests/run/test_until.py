@@ -147,7 +147,7 @@ def test_what_cannot_stop_early_is_refused_before_anything_is_scored(folder, tmp
     assert "leave out --methods" in refused(*until, "--methods", "vanilla,batch_calibration")
     assert "runs that stop early are not compared" in refused(*until, "--model", "other")
     other = written([(n, f"other {n}", "ab"[n % 2]) for n in range(N_ROWS)], tmp_path / "t.csv")
-    assert "did not answer the queries of t" in refused(*until, path=other)
+    assert "did not answer the queries of t. Give both the same --data and --queries" in refused(*until, path=other)
     words = ("run", "prompt-search", "--data", folder / "t.csv", "--model", "fake", "--engine", "fake", *until)
     assert "takes one suite of classification" in command(*words, "--out", tmp_path / "s", exits=2)
     assert not (tmp_path / "out" / "scores").exists()

@@ -159,6 +159,12 @@ def test_a_board_among_the_runs_is_finished_and_left_out_of_itself(runs: Path) -
     state = run_state(runs / "board")
     assert (state.state, state.stages) == ("finished", [])
     assert state.finished
+    (runs / "compared").mkdir()
+    (runs / "compared" / "compare.html").touch()
+    for folder, name in ((runs / "board", "verify"), (runs / "compared", "report")):
+        said = command_outputs(name, folder, exits=2).err
+        assert f"{folder} holds no run, but a page about other runs" in said
+        assert "evaluator.log" in said
 
 
 def test_the_files_of_a_board_are_those_of_its_runs(runs: Path, tmp_path: Path) -> None:
