@@ -7,7 +7,7 @@ number of operations for a token, the tensor that is the LM head, and whether th
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 _BUFFER = re.compile(r"\.(inv_freq|masked_bias|attn\.bias|attention\.bias|position_ids)$")
 """Pattern for tensors of constants that older checkpoints contain, and that models compute themselves today."""
+
+_IN_LAYER = re.compile(r"(.*?)\.(\d+)\.(.*)")
+"""Pattern for the name of a tensor: its stack of layers, the number of the layer, and the name within the layer."""
 
 _N_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _EXPERTS_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token")
@@ -151,7 +154,7 @@ def require_whole(source: ModelSource) -> None:
         is_there = any(f".{head}." in f".{tensor}" for tensor in tensors)
         if f"{head}.weight" in missing and not is_there:
             raise _not_whole(source, f"{head}.weight", "is in none of the weight files")
-        if absent := _absent_from_a_layer(tensors):
+        if absent := _absent_from_a_layer(tensors, missing):
             raise _not_whole(source, absent, "is in none of the weight files, and other layers have theirs")
         return
     for name, tensor in tensors.items():
@@ -246,17 +249,29 @@ def _loaded_without_numbers(model: Any, tensors: dict[str, torch.Tensor]) -> tup
     return loaded
 
 
-def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor]) -> str | None:
-    """Return the first tensor, by name, that one layer of quantised files lacks; None if there is none.
+def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor], missing: Sequence[str]) -> str | None:
+    """Return a tensor that one layer of quantised files lacks; None if there is none.
 
-    Layers can differ by design, as in mixed precision, with experts, or with a cache that layers share. So a layer
-    lacks a tensor only if all of its tensors are in most layers, which have more, and no other layer is like it.
+    A layer lacks a parameter of the model if the files have tensors of its module in other layers, and none in this
+    one. Of a module's own tensors, such as scales, layers can differ by design, as in mixed precision. So a layer lacks
+    one only if all of its tensors are in most layers, which have more, and no other layer is like it.
+
+    Args:
+        tensors: tensors in the files.
+        missing: parameters of the model that have no tensor of their name.
     """
     # Stack of layers -> number of a layer -> its tensors: their names within the layer, and their dtypes.
     stacks: dict[str, dict[str, set[tuple[str, torch.dtype]]]] = defaultdict(lambda: defaultdict(set))
+    layers_with: dict[tuple[str, str], set[str]] = defaultdict(set)  # stack and module -> numbers of layers
     for name, tensor in tensors.items():
-        if match := re.match(r"(.*?)\.(\d+)\.(.*)", name):
+        if match := _IN_LAYER.match(name):
             stacks[match[1]][match[2]].add((match[3], tensor.dtype))
+            layers_with[match[1], match[3].rpartition(".")[0]].add(match[2])
+    for name in missing:
+        if match := _IN_LAYER.match(name):
+            layers = layers_with[match[1], match[3].rpartition(".")[0]]
+            if layers and match[2] not in layers:
+                return name
     for stack, layers in stacks.items():
         kinds = Counter(map(frozenset, layers.values()))
         (usual, n_usual), *_ = kinds.most_common(1)
@@ -268,5 +283,5 @@ def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor]) -> str | None:
 
 def _layer(name: str) -> str | None:
     """Return the name of a tensor before its layer number: "model.layers" of "model.layers.0.mlp.up_proj.weight"."""
-    match = re.match(r"(.*?)\.\d+\.", name)
+    match = _IN_LAYER.match(name)
     return match[1] if match else None

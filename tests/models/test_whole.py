@@ -81,6 +81,17 @@ def quantised_without_a_norm(weights, config):
     del weights["model.layers.3.input_layernorm.weight"]
 
 
+def quantised_without_a_layer(weights, config):
+    quantised(weights, config)
+    for name in [name for name in weights if ".layers.4." in name]:
+        del weights[name]
+
+
+def quantised_of_two_layers_without_a_norm(weights, config):
+    config["quantization_config"] = {"quant_method": "fp8"}
+    del weights["model.layers.1.input_layernorm.weight"]
+
+
 DAMAGES = {
     renamed: r"down_proj\.weight is in none of the weight files",
     without_a_layer: r"layers\.1\.\S+ is in none of the weight files, nor are \d+ others",
@@ -94,6 +105,8 @@ DAMAGES = {
     quantised_without_a_head: r"the tensor lm_head\.weight is in none of the weight files",
     quantised_without_a_matrix: r"layers\.3\.mlp\.up_proj\.weight_packed is in none of the weight files",
     quantised_without_a_norm: r"layers\.3\.input_layernorm\.weight is in none of the weight files",
+    quantised_without_a_layer: r"layers\.4\.input_layernorm\.weight is in none of the weight files",
+    quantised_of_two_layers_without_a_norm: r"layers\.1\.input_layernorm\.weight is in none of the weight files",
 }
 
 
