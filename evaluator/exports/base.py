@@ -120,8 +120,12 @@ def sha256(text: str) -> str:
 
 
 def file_name(name: str) -> str:
-    """Return a name that every system allows as a file name: forbidden characters, or a name of dots, become "__"."""
-    return re.sub(r'[\x00-\x1f"<>:/|\\?*\[\]]+|^\.+$', "__", name)
+    """Return a name that every system allows as a file name: forbidden characters, or a name of dots, become "__".
+
+    It has 200 bytes at most, because formats add to it, and file systems allow 255.
+    """
+    allowed = re.sub(r'[\x00-\x1f"<>:/|\\?*\[\]]+|^\.+$', "__", name)
+    return allowed.encode()[:200].decode(errors="ignore")
 
 
 def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: pl.DataFrame) -> Iterator[AnsweredGroup]:
