@@ -365,6 +365,8 @@ def _require_fit(name: str, base: str, shapes: _Shapes, tensors: Iterable[Tensor
             of_base.setdefault(_in_layers(tensor.name.removesuffix(".weight")), set()).add(tuple(sorted(tensor.shape)))
     if not of_base:
         return
+    if embeddings := of_base.get("embed_tokens"):
+        of_base.setdefault("lm_head", embeddings)  # a tied LM head has no tensor of its own
     kinds = {_any_layer(module) for module in of_base}
     is_foreign = kinds.isdisjoint(_any_layer(_in_layers(module)) for module in shapes)
     for module, (_, n_in, n_out) in shapes.items():

@@ -187,7 +187,8 @@ class _Search:
         except filelock.Timeout:
             return True
         except OSError as error:
-            raise WriteError(f"{out} cannot be locked: {error}. Choose a folder that you can write to.") from error
+            made = "Its lock is a file: make the folder writable, or remove another file if the disk takes none"
+            raise WriteError(f"{out} cannot be locked: {reason(error)}. {made}.") from error
         return False
 
     def cleaning(self, cache: bool) -> Cleaning:

@@ -151,6 +151,18 @@ def test_a_rank_larger_than_vllm_takes_is_refused(adapter: Path, tiny_model: Pat
         found(adapter, tiny_model)
 
 
+def test_an_lm_head_that_is_tied_to_the_embeddings_takes_an_adapter(adapter: Path, tiny_model: Path) -> None:
+    with_settings(adapter, target_modules=["lm_head"])
+    for hidden_size in (64, 32):
+        shapes = {"lora_A": (4, hidden_size), "lora_B": (1024, 4)}
+        tensors = {f"base_model.model.lm_head.{name}.weight": torch.ones(shape) for name, shape in shapes.items()}
+        save_file(tensors, adapter / "adapter_model.safetensors")
+        if hidden_size == 64:
+            assert found(adapter, tiny_model).modules == {"lm_head"}
+    with pytest.raises(ModelError, match="its lm_head has 32 inputs and 1024 outputs, and the base's is 64 by 1024"):
+        found(adapter, tiny_model)
+
+
 @pytest.mark.parametrize("other", [{"hidden_size": 32}, {"n_layers": 1}], ids=["narrower", "fewer layers"])
 def test_an_adapter_of_another_base_is_refused(adapter: Path, tmp_path: Path, other: dict[str, int]) -> None:
     base = make_random_llama(tmp_path / "base", texts=["a b c"], size=LlamaSize(vocab_size=300, **other))
