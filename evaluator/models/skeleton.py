@@ -269,8 +269,8 @@ def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor], missing: Sequence[
             layers_with[match[1], match[3].rpartition(".")[0]].add(match[2])
     for name in missing:
         if match := _IN_LAYER.match(name):
-            layers = layers_with[match[1], match[3].rpartition(".")[0]]
-            if layers and match[2] not in layers:
+            others = layers_with[match[1], match[3].rpartition(".")[0]]
+            if others and match[2] not in others:
                 return name
     for stack, layers in stacks.items():
         kinds = Counter(map(frozenset, layers.values()))
