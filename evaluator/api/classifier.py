@@ -91,6 +91,7 @@ _TAKEN: Mapping[str, tuple[Any, str]] = {
     "label_names": (Mapping | None, "a dictionary of class -> text, or None"),
     "template": (MetaTemplate | None, "a MetaTemplate (evaluator.templates.template), or None"),
     "instruction": (str | None, "a text, or None"),
+    "random_state": (Integral | np.random.RandomState | None, "a whole number, a RandomState of NumPy, or None"),
     "progress": (bool | np.bool_, "True or False"),
 }
 """Parameter -> type and description of its values. Other parameters are options of a run, which checks them."""
@@ -294,17 +295,13 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.shots > len(gold):
             asked = f"{self.shots} shots were asked for, and n_samples={len(gold)} can be demonstrations"
             raise InputError(f"{asked}. Choose shots from 0 to {len(gold)}.")
-        try:
-            seed = check_random_state(self.random_state).randint(2**31)
-        except ValueError as error:
-            raise ConfigError(f"random_state: {error}.") from error
         return own_demonstrations(
             "balanced",
             gold.to_numpy(),
             n_shots=self.shots,
             n_queries=1,
             n_demonstration_sets=self.n_sets,
-            seed=seed,
+            seed=check_random_state(self.random_state).randint(2**31),
         )[:, 0]
 
     def _answers(self, dataset: ClassificationDataset, rows: pl.DataFrame) -> pl.DataFrame:

@@ -136,17 +136,15 @@ def shared_prefixes(contexts: Sequence[Sequence[int]], unit: int) -> list[list[S
         if shared > around[-1][0]:
             around.append((shared, first))
 
-    levels: list[list[Sequence[int]]] = []
+    levels = defaultdict[int, list[Sequence[int]]](list)
     ends: list[int] = []  # ends of the groups around a group, which come before it in this order
     for first, end, shared in sorted(groups, key=lambda group: (group[0], -group[1])):
         while ends and ends[-1] <= first:
             ends.pop()
-        if len(ends) == len(levels):
-            levels.append([])
         # In prefix order the last of the contexts is certainly longer than their shared prefix.
         levels[len(ends)].append(contexts[end - 1][: shared + 1])
         ends.append(end)
-    return levels
+    return [*levels.values()]
 
 
 MAX_IDS = 128  # vLLM's maximum number of tokens whose log-probabilities one request can return

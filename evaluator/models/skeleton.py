@@ -267,11 +267,10 @@ def _absent_from_a_layer(tensors: Mapping[str, torch.Tensor], missing: Sequence[
         if match := _IN_LAYER.match(name):
             stacks[match[1]][match[2]].add((match[3], tensor.dtype))
             layers_with[match[1], match[3].rpartition(".")[0]].add(match[2])
-    for name in missing:
-        if match := _IN_LAYER.match(name):
-            others = layers_with[match[1], match[3].rpartition(".")[0]]
-            if others and match[2] not in others:
-                return name
+    for match in filter(None, map(_IN_LAYER.match, missing)):
+        others = layers_with[match[1], match[3].rpartition(".")[0]]
+        if others and match[2] not in others:
+            return match.string
     for stack, layers in stacks.items():
         kinds = Counter(map(frozenset, layers.values()))
         (usual, n_usual), *_ = kinds.most_common(1)

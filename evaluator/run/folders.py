@@ -57,14 +57,11 @@ def read_run_if_intact(out: Path) -> RunRecord | None:
 
 def require_run(out: Path) -> None:
     """Raise StoreError if a folder holds no run."""
-    if (out / RUN_FILE).is_file():
-        return
-    if any((out / page).is_file() for page in (COMPARISON_PAGE, BOARD_PAGE)):
-        raise StoreError(
-            f"{out} holds no run, but a page about other runs. To write the page again, repeat its command, which is "
-            f"in {out / LOG_FILE}; to work on a run, name the folder of that run."
-        )
-    raise StoreError(f"{out} holds no run. Make one with `evaluator build SUITE --out {out}` or `evaluator run`.")
+    if not (out / RUN_FILE).is_file():
+        about = f", but a page about other runs: name one of these. The command of the page is in {out / LOG_FILE}."
+        is_page = any((out / page).is_file() for page in (COMPARISON_PAGE, BOARD_PAGE))
+        none = f". Make one with `evaluator build SUITE --out {out}` or `evaluator run`."
+        raise StoreError(f"{out} holds no run{about if is_page else none}")
 
 
 def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:

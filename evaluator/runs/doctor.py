@@ -134,8 +134,8 @@ def examine(config: ModelConfig) -> Stage[DoctorRecord]:
         "other model runner": lambda: _other_runner(patient),
         "replicas": lambda: _replicas(patient, whole),
     }
-    for title, examination in examinations.items():
-        yield Progress(stage=f"Examining: {title}", done=len(checks), total=len(checks) + 1, unit="checks")
+    for done, (title, examination) in enumerate(examinations.items()):
+        yield Progress(stage=f"Examining: {title}", done=done, total=len(examinations), unit="examinations")
         try:
             checks.extend(examination())
         except (_SkippedError, PromptTooLongError) as error:
@@ -177,12 +177,13 @@ def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
     }
     for engine in engines:
         versions = ", ".join(f"{package} {number}" for package, number in engine.versions.items())
+        cache = f"{engine.cache_tokens or 0:,} tokens in the cache, shared in units of {engine.prefix_block_tokens}"
         facts |= {
             "engine": f"{engine.name} ({'--engine' if config.engine else 'the default here'}): {versions}",
             "dtype": f"{engine.dtypes} ({'that of the weights' if config.dtype == 'auto' else '--dtype'})",
             "steps": f"{engine.tokens_per_step:,} tokens, {'compiled' if engine.compiled else 'eager'}; "
-            f"{engine.cache_tokens or 0:,} tokens in the cache, shared in units of {engine.prefix_block_tokens}",
-            "replicas": f"{n_replicas(config.devices)}, {config.devices.per_replica} devices each",
+            f"{cache if engine.prefix_block_tokens else 'no prefix cache'}",
+            "replicas": f"{n_replicas(config.devices)}, {plural(config.devices.per_replica, 'device')} each",
         }
     return facts
 
@@ -318,7 +319,7 @@ def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
     rows = answers.scored.scores.filter(one_token)["label_log_likelihoods"].to_list()
     steps = np.concatenate([np.diff(row) for row in rows]) * 256
     share = float((np.abs(steps - np.round(steps)) < 256 * 1e-5).mean())
-    text = f"{share:.0%} of differences between labels are multiples of 1/256 nat, as of logits in 16 bits"
+    text = f"{share:.0%} of differences between labels are multiples of 1/256 nat; all would be with 16 bits"
     return _check("dtype of the logits", share < 0.5, text, "--head-dtype float32")
 
 
@@ -327,7 +328,7 @@ def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) 
     worst = _worst(drifts(again.scored, first.scores, "again"))
     is_new = again.computed_tokens == first.computed_tokens
     text = f"{'the same bits' if worst == 0 else f'at most {worst:.2g} nats apart'}, {again.computed_tokens:,} tokens "
-    text += f"computed where {first.computed_tokens:,} were: {'nothing' if is_new else 'SOME'} from the earlier call"
+    text += f"computed, {first.computed_tokens:,} before: {'nothing' if is_new else 'SOME'} from the earlier call"
     yield _check("repeated", is_new and worst <= MAX_NATS, text, patient.way_out("float32"))
     shuffled = finish(score_shuffled(patient.asked, own, patient.asked.height, seed=0))
     found = drifts(shuffled, first.scores, "shuffled")

@@ -230,7 +230,7 @@ def by_hand(demonstrations: pl.DataFrame, query: str, labels: list[str]) -> np.n
         ({"shots": "4"}, "--shots is a whole number, got '4'"),
         ({"n_sets": 1.5}, "n_sets must be 1 or more, got 1.5"),
         ({"progress": "yes"}, "progress is True or False, got 'yes'"),
-        ({"random_state": "x"}, "random_state: 'x' cannot be used to seed"),
+        ({"random_state": "x"}, "random_state is a whole number, a RandomState of NumPy, or None, got 'x'"),
         ({"shots": None}, "--shots is a whole number, got None"),
         ({"engine": 3}, "--engine is a text, got 3"),
         ({"model": None}, 'model is a folder, a hub name or "embedded", got None'),

@@ -21,7 +21,7 @@ from evaluator.engine.transformers_engine import TransformersEngine
 from evaluator.errors import ConfigError
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import ModelSource
-from evaluator.progress import finish
+from evaluator.progress import Progress, finish
 from evaluator.record import DoctorRecord
 from evaluator.run.stage_records import last_verdict
 from evaluator.runs import doctor
@@ -217,7 +217,10 @@ def examined(monkeypatch: pytest.MonkeyPatch, adapter: str) -> Callable[..., Doc
         kind = EngineKind(summary="", load=engine, versions=versions_for_transformers, takes_adapters=True)
         monkeypatch.setitem(ENGINES, "wrapped", kind)
         config = ModelConfig(model=EMBEDDED, engine="wrapped", adapter=adapter if is_adapted else None, **options)
-        return finish(doctor.examine(config))
+        shown: list[Progress] = []
+        record = finish(doctor.examine(config), shown.append)
+        assert [each.done for each in shown] == [*range(shown[0].total)]
+        return record
 
     return examine
 
@@ -242,6 +245,8 @@ def test_a_right_engine_agrees_and_what_was_skipped_is_said(examined, is_adapted
     assert skipped <= {*record.names("skipped")}
     assert ("adapter" in record.names("skipped")) != is_adapted
     assert record.verdict.startswith(f"the {len(names)} checks that ran agree. Skipped: chat; ")
+    assert record.facts["steps"].endswith("eager; no prefix cache")
+    assert record.facts["replicas"] == "1, 1 device each"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
