@@ -233,10 +233,10 @@ def coherence(out: Path | None, **given: Any) -> None:
     from evaluator.runs.coherence import coherence as measure
 
     report = draw(measure(one_model(given, "coherence measures"), from_options(CoherenceOptions, given)))
+    echo(*report.table().splitlines())  # before the file, which a full disk may refuse
     if out:
         with TemporaryDirectory() as folder:
             write_bytes(out, report.save(Path(folder) / out.name).read_bytes())
-    echo(*report.table().splitlines())
 
 
 @click.command()

@@ -20,7 +20,7 @@ import polars as pl
 from evaluator.arrays import Floats, arrow_lists
 from evaluator.engine.base import ContinuationRequest, Engine, adapted
 from evaluator.engine.replicas import EngineLoader, Job
-from evaluator.errors import ScoreError, StoreError
+from evaluator.errors import EvaluatorError, ScoreError, StoreError
 from evaluator.files.digests import list_fingerprint
 from evaluator.files.json_files import read_json, write_json
 from evaluator.models.weights import Adapter
@@ -43,7 +43,7 @@ TIMES_BETWEEN_MANIFESTS = 20  # beyond it: pause between manifests, as a multipl
 SECONDS_BETWEEN_REPORTS = 0.5  # limits the number of progress messages between processes
 
 SECONDS_BETWEEN_KEPT = 60.0
-"""Interval at which answers of an unfinished shard are saved: a stopped run loses at most the work of this time."""
+"""Interval at which answers of an unfinished shard are saved: a killed run loses at most the work of this time."""
 
 
 Kept = Mapping[str, Any]
@@ -93,17 +93,25 @@ def _score_shard(
     answers: dict[int, list[list[float]]] = dict(kept.get("answers", ()))
     left = [index for index in range(len(requests)) if index not in answers]
     reported, written = 0.0, time.monotonic()
-    for answer in engine.log_likelihoods([requests[index] for index in left]):
-        if (index := left[answer.index]) in answers:
-            raise ScoreError(f"The engine answered request {index} of {name} twice.")
-        answers[index] = answer.token_log_probs
-        now = time.monotonic()
-        if now - written > SECONDS_BETWEEN_KEPT:
-            written = now
-            yield meter.update(len(answers), kept={"rows": identity, "answers": [*answers.items()]})
-        elif now - reported > SECONDS_BETWEEN_REPORTS:
-            reported = now
-            yield meter.update(len(answers))
+
+    def saved() -> ShardUpdate:
+        return meter.update(len(answers), kept={"rows": identity, "answers": [*answers.items()]})
+
+    try:
+        for answer in engine.log_likelihoods([requests[index] for index in left]):
+            if (index := left[answer.index]) in answers:
+                raise ScoreError(f"The engine answered request {index} of {name} twice.")
+            answers[index] = answer.token_log_probs
+            now = time.monotonic()
+            if now - written > SECONDS_BETWEEN_KEPT:
+                written = now
+                yield saved()
+            elif now - reported > SECONDS_BETWEEN_REPORTS:
+                reported = now
+                yield meter.update(len(answers))
+    except (EvaluatorError, KeyboardInterrupt):  # such as a server that no longer answers, or Ctrl-C
+        yield saved()
+        raise
     if len(answers) < len(requests):
         raise ScoreError(f"The engine answered {len(answers)} of {len(requests)} requests of {name}.")
     frame = score_frame(rows, [answers[index] for index in range(len(requests))])

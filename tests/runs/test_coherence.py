@@ -67,11 +67,13 @@ def test_answers_are_those_of_transformers_asked_one_at_a_time(tiny_source: Mode
     assert deviations[0] == pytest.approx(deviations[1], abs=1e-4)
 
 
-def test_the_command_prints_scores_and_writes_the_report(tmp_path: Path) -> None:
+def test_the_command_prints_scores_and_then_writes_the_report(tmp_path: Path) -> None:
     options = ("--model", "fake", "--engine", "fake", "--suite", "examples", "--form", "names")
     output = command("coherence", *options, "--out", tmp_path / "report.json")
     assert "Probability measure coherence" in output
     assert json.loads((tmp_path / "report.json").read_text())["name"] == "fake"
+    unwritten = command("coherence", *options, "--out", tmp_path / "report.json" / "no-folder.json", exits=2)
+    assert "Probability measure coherence" in unwritten
     assert "coherence measures one model" in command("coherence", *options, "--model", "fake-b", exits=2)
 
 

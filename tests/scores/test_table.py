@@ -26,19 +26,19 @@ from evaluator.tokens.table import with_last_tokens, with_token_ids
 class CountingEngine:
     """Answers the negative sum of the context's tokens for each token; can be told to die after some requests."""
 
-    def __init__(self, dies_after: int | None = None) -> None:
+    def __init__(self, dies_after: int | None = None, dies_of: type[BaseException] = KeyboardInterrupt) -> None:
         self.facts = EngineRecord(
             name="counting", versions={}, device="none", dtype="float64", prefix_block_tokens=None, tokens_per_step=1
         )
         self.counts = TokenCounts()
         self.asked = 0
-        self.dies_after = dies_after
+        self.dies_after, self.dies_of = dies_after, dies_of
 
     def log_likelihoods(self, requests: Sequence[ContinuationRequest]) -> Iterator[ContinuationScores]:
         # Backwards, because answers may come in any order.
         for index in reversed(range(len(requests))):
             if self.asked == self.dies_after:
-                raise KeyboardInterrupt
+                raise self.dies_of
             self.asked += 1
             context, continuations = requests[index]
             self.counts.prompt_tokens += len(context)
