@@ -70,7 +70,8 @@ def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str,
         names: names of the questions.
         reply: the service's reply to one request.
 
-    Raises DatasetError for a list of another length, and for answers that are neither a list nor an object.
+    Raises DatasetError for answers that are neither a list nor an object, and for a list of another length or with an
+    answer that states the name of another question.
     """
     answers = reply.get("answers")
     if not answers:
@@ -79,6 +80,9 @@ def answers_by_name(names: Sequence[str], reply: Mapping[str, Any]) -> dict[str,
         return {name: answers.get(name) for name in names}
     if not isinstance(answers, list) or len(answers) != len(names):
         raise DatasetError(f"question {names[0]!r}: {len(names)} answers were expected, found {shown(answers)}")
+    for name, answer in zip(names, answers, strict=True):
+        if isinstance(answer, Mapping) and (stated := answer.get("name")) != name and stated in names:
+            raise DatasetError(f"question {name!r}: the answer at its place is to the question {stated!r}")
     return dict(zip(names, answers, strict=True))
 
 

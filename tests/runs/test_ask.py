@@ -255,6 +255,14 @@ def test_malformed_answers_are_refused_by_file_row_and_question_after_all_are_st
     assert len(server.bodies) == 4
 
 
+def test_an_answer_with_the_name_of_another_question_is_refused(serve, ask, tmp_path):
+    text = 'type = "yes-no"\ninstructions = "Is it so?"\ngold = "refund"\n'
+    (tmp_path / "questions.toml").write_text(f"[first]\n{text}[second]\n{text}")
+    server = serve("decisions", change=spoiled(list.reverse))
+    shown = ask(server.url, "--concurrency", 1, protocol="decisions", exits=2)
+    assert "of the table's row 3, question 'first': the answer at its place is to the question 'second'" in shown
+
+
 @pytest.mark.parametrize("content", [b"<html>gateway</html>", b"", b"[" * 10_000, b'"text"'])
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
