@@ -126,7 +126,7 @@ def _row_options(path: Path, question: Question) -> list[tuple[Option, ...]]:
         if not is_text or not are_different([option.name for option in options]):
             raise DatasetError(
                 f"{path}, row {number} (from 0), column {column}: two options or more are needed, all different texts "
-                f'and none blank, as a|b or ["a", "b"]; found {shown(cell)}.'
+                f'and none blank, as a|b or ["a", "b"]; found {shown(cell)}. Case and white space make no difference.'
             )
         rows.append(tuple(options))
     return rows

@@ -128,7 +128,8 @@ def _options(where: str, read: _Stated, none: str | None) -> tuple[Option, ...]:
     names = [option.name for option in options]
     if read.options_column is None and not are_different(names):
         raise DatasetError(
-            f"{where}: `{OF_TYPE[read.type][0]}` are two or more, all different and none blank; found {shown(names)}."
+            f"{where}: `{OF_TYPE[read.type][0]}` are two or more, all different and none blank; found {shown(names)}. "
+            "Case and white space make no difference."
         )
     return tuple(options)
 
