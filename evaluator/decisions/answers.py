@@ -54,8 +54,7 @@ def typed_answer(answer: object) -> TypedAnswer | None:
     else:
         raise DatasetError(f"an answer has `probabilities`, `noul` or `probability`; found {', '.join(answer)}")
     if len(pairs) < 2 or len(dict(pairs)) < len(pairs):
-        options = [option for option, _ in pairs]
-        raise DatasetError(f"an answer has two options or more, each once; found {shown(options)}")
+        raise DatasetError(f"an answer has two options or more, each once; found {shown([name for name, _ in pairs])}")
     says_score = "score" in answer or answer.get("type") == "score"
     is_score = says_score and all(option.isdecimal() for option, _ in pairs)
     names, values = zip(*sorted(pairs, key=lambda pair: int(pair[0])) if is_score else pairs, strict=True)

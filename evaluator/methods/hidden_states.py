@@ -39,7 +39,7 @@ from evaluator.methods.base import (
 from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.method_prompts import N_SAMPLES, training_draws, training_requests
 from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, asks_labels, requests
-from evaluator.schemas import LABEL_DISTANCES, MISSING_CLASSES, MISSING_CLASSES_KEY
+from evaluator.schemas import LABEL_DISTANCES, MISSING_CLASSES_KEY
 
 if TYPE_CHECKING:
     import torch
@@ -77,9 +77,8 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
 
 def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield requests for the hidden states of the queries' prompts, then of the training prompts."""
-    training = labelled_prompts(context, TRAINING_STATES)
     queries = (rows.with_columns(part=pl.lit(QUERY_STATES)) for rows in context.frames())
-    for rows in chain(queries, [training]):
+    for rows in chain(queries, [labelled_prompts(context, TRAINING_STATES)]):
         yield rows.with_columns(**ASKS_STATE).select(context.columns)
 
 
@@ -172,8 +171,6 @@ def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl
         methods: name -> method of the run; only methods that request states of training prompts have rows.
     """
     affected = [name for name, method in methods.items() if method.prompts.requests is state_requests]
-    if not affected:
-        return MISSING_CLASSES.to_frame()
     missing = _missing(scored).select("dataset", "label").unique()
     named = missing.with_columns(method=pl.lit(affected, pl.List(pl.String))).explode("method").drop_nulls()
     return named.select(MISSING_CLASSES_KEY).sort(MISSING_CLASSES_KEY).collect()
@@ -429,8 +426,8 @@ def _texts(split: pl.DataFrame) -> pl.DataFrame:
 
 
 def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
-    rows = states.filter(part=part).select(row, "hidden_state")
-    return rows.unique(row).sort(row).collect()  # the requests are the same in every suite
+    # The requests are the same in every suite.
+    return states.filter(part=part).select(row, "hidden_state").unique(row).sort(row).collect()
 
 
 def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
@@ -496,9 +493,8 @@ def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator
     ids = nearest[query[:, None], ranks[ordering]]
     plan = PromptPlan(demonstration_set=ordering, query_id=asked[query], demonstration_ids=ids)
     for rows in retrieved_requests(context, SA_ICL_PART, plan):
-        number = pl.col("demonstration_set")
-        position, first_set = pl.col("query_id") * N_ORDERINGS + number, pl.lit(0, pl.Int64)
-        yield rows.with_columns(ordering=number, position=position, demonstration_set=first_set)
+        position = pl.col("query_id") * N_ORDERINGS + pl.col("demonstration_set")
+        yield rows.with_columns(ordering="demonstration_set", position=position, demonstration_set=pl.lit(0, pl.Int64))
 
 
 def orderings(n_shots: int, definition: Definition) -> Ints:

@@ -94,8 +94,8 @@ def _score_shard(
     left = [index for index in range(len(requests)) if index not in answers]
     reported, written = 0.0, time.monotonic()
 
-    def saved() -> ShardUpdate:
-        return meter.update(len(answers), kept={"rows": identity, "answers": [*answers.items()]})
+    def update(*, is_saved: bool) -> ShardUpdate:
+        return meter.update(len(answers), kept={"rows": identity, "answers": [*answers.items()]} if is_saved else None)
 
     try:
         for answer in engine.log_likelihoods([requests[index] for index in left]):
@@ -103,14 +103,11 @@ def _score_shard(
                 raise ScoreError(f"The engine answered request {index} of {name} twice.")
             answers[index] = answer.token_log_probs
             now = time.monotonic()
-            if now - written > SECONDS_BETWEEN_KEPT:
-                written = now
-                yield saved()
-            elif now - reported > SECONDS_BETWEEN_REPORTS:
-                reported = now
-                yield meter.update(len(answers))
+            if (is_due := now - written > SECONDS_BETWEEN_KEPT) or now - reported > SECONDS_BETWEEN_REPORTS:
+                reported, written = now, now if is_due else written
+                yield update(is_saved=is_due)
     except (EvaluatorError, KeyboardInterrupt):  # such as a server that no longer answers, or Ctrl-C
-        yield saved()
+        yield update(is_saved=True)
         raise
     if len(answers) < len(requests):
         raise ScoreError(f"The engine answered {len(answers)} of {len(requests)} requests of {name}.")
@@ -387,8 +384,7 @@ class ShardWriter:
             finished_s=round(self._zero_s + time.monotonic(), 3),
             replica=finished.replica,
         )
-        manifest = self._table.manifest
-        manifest = replace(manifest, shards=manifest.shards | {finished.shard: entry})
+        manifest = replace(self._table.manifest, shards=self._table.manifest.shards | {finished.shard: entry})
         self._table, self._is_named = replace(self._table, manifest=manifest), False
         if len(manifest.shards) <= SHARDS_NAMED_AT_ONCE or time.monotonic() >= self._next:
             self.close()

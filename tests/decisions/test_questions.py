@@ -73,7 +73,7 @@ GOOD = '[q]\ntype = "choice"\ninstructions = "Which?"\n'
         (GOOD + "optoins = []", "optoins"),
         (GOOD + 'options = ["a"]', "two or more"),
         (GOOD + 'options = ["a", "a"]', "all different"),
-        (GOOD + 'options = ["a", "A "]', "all different and none blank; found ['a', 'A']. Case and white space make no"),
+        (GOOD + 'options = ["a", "A "]', "found ['a', 'A']. Case and white space make no difference."),
         (GOOD + 'options = ["not sure", "Not  sure"]', "all different"),
         (GOOD + 'options = ["caf\\u00e9", "cafe\\u0301"]', "all different"),
         (GOOD + 'options = ["a", "b"]\nnone = "A"', "all different and none blank; found ['a', 'b', 'A']"),
