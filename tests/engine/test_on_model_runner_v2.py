@@ -20,21 +20,21 @@ from tests.engine.cpu_only import cpu_only
 
 ROOT = Path(__file__).parents[2]
 COMMAND = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.engine.model_runner_v2"]
-CHOSEN = "vllm and not (real_prompts and (prompt_logprobs or merged))"
 
 
 @cpu_only  # a GPU runs V2 by itself
 @pytest.mark.slow
 def test_the_engine_contract_holds_on_model_runner_v2() -> None:
-    """The part marked `runner_v2`, of real prompts one boundary in the faster way; `make test-runners` has all."""
+    """The part marked `runner_v2`; `make test-runners` has all."""
     contract = str(Path(__file__).with_name("test_engine_contract.py").relative_to(ROOT))
-    command = [sys.executable, *COMMAND, contract, "-m", "runner_v2", "-k", CHOSEN]
+    command = [sys.executable, *COMMAND, contract, "-m", "runner_v2", "-k", "vllm"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @cpu_only
-@pytest.mark.slow
+@pytest.mark.exhaustive  # vLLM's choice of processes is in tests/engine/test_options_for_cuda.py, their numbers on
+# runner V1 in test_vllm_loading.py, replicas of several devices in test_ray_actor.py
 @pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 def test_a_model_on_two_devices_of_a_cluster_has_the_numbers_of_transformers(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
