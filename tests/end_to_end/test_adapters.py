@@ -1,6 +1,7 @@
 """Several LoRA adapters of one base in one command: each is a model of the comparison, and the base is loaded once."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
@@ -28,7 +29,7 @@ def adapters(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def words(model: Path, out: Path) -> tuple[object, ...]:
-    run = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8)
+    run = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 2, "--shots", 1)
     methods = ("--methods", "vanilla,hidden_calibration,knn_centroid")  # the last two need states, one the LM head too
     return (*run, *methods, "--engine", "transformers", "--dtype", "float32", "--model", model, "--out", out)
 
@@ -77,6 +78,7 @@ def test_adapters_and_their_base_are_compared_and_the_base_is_loaded_once(
     np.testing.assert_allclose(*pairs, rtol=0, atol=1e-4)
 
 
+@pytest.mark.exhaustive  # the jobs of a replica with adapters are in tests/engine/test_adapters.py
 @pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 def test_two_replicas_score_with_every_adapter_as_one_process_does(compared: Compared, tmp_path: Path) -> None:
     command(*compared.words, "--out", tmp_path, "--devices", 2)
@@ -87,12 +89,15 @@ def test_two_replicas_score_with_every_adapter_as_one_process_does(compared: Com
         np.testing.assert_allclose(*pairs, rtol=0, atol=1e-5)
 
 
-def test_a_receipt_scores_again_with_the_adapter(tiny_model: Path, adapters: list[Path], tmp_path: Path) -> None:
-    command(*words(tiny_model, tmp_path), "--adapter", adapters[0])
-    command("receipt", tmp_path, "--n", 8)
-    (receipt,) = json.loads((tmp_path / "run.json").read_text())["receipts"].values()
+def test_a_receipt_scores_again_with_the_adapter(
+    tiny_model: Path, adapters: list[Path], compared: Compared, tmp_path: Path
+) -> None:
+    shutil.copytree(compared.out, tmp_path / "out")
+    run = tmp_path / "out" / "models" / f"{tiny_model.name}-one"
+    command("receipt", run, "--n", 4)
+    (receipt,) = json.loads((run / "run.json").read_text())["receipts"].values()
     assert receipt["max_drift_nats"] < 1e-4
-    command("receipt", tmp_path, "--n", 8, "--adapter", adapters[1], exits=2)
+    command("receipt", run, "--n", 4, "--adapter", adapters[1], exits=2)
 
 
 @pytest.mark.parametrize(
