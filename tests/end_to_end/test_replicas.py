@@ -92,6 +92,7 @@ def until_lost(monkeypatch, tmp_path, caplog):
     return until_lost
 
 
+@pytest.mark.exhaustive  # a lost host is in every run, a killed replica in tests/engine/test_ray_replicas.py
 def test_a_replica_that_is_killed_while_it_scores_changes_no_byte(one_process, tmp_path, until_lost):
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
     run = pipeline.run(SAME_AS_FAKE, model, tmp_path)
@@ -108,7 +109,7 @@ def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, t
     model = ModelConfig(model="fake", engine="fake", devices=DevicesConfig(n=2))
     (tmp_path / "chat.jinja").write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
     models = [model, replace(model, chat=ChatConfig(template=str(tmp_path / "chat.jinja")))]
-    out = tmp_path / "out"
+    out, before = tmp_path / "out", running_children()  # another test's browser, for instance
     run = pipeline.run(config, models[:n_models], out)
     next(progress for progress in run if progress.stage == "Starting 2 replicas of the model" and progress.done)
     folder = out if n_models == 1 else out / "models" / "fake"
@@ -116,6 +117,7 @@ def test_replicas_load_before_prompts_are_built_and_end_with_the_run(n_models, t
     assert not (out / "store").exists()
     run.close()  # as an error does
     assert not any(is_running(int(re.search(r"process (\d+)", log.read_text())[1])) for log in logs)
+    assert running_children() <= before
 
 
 def test_replicas_do_not_start_where_scores_are_there_already(one_process, tmp_path):
@@ -125,10 +127,9 @@ def test_replicas_do_not_start_where_scores_are_there_already(one_process, tmp_p
     assert not {stage for stage in stages if "replicas" in stage}
 
 
-def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed_again(one_process, tmp_path):
-    words = (*FAKE, "--devices", 2, "--out", tmp_path)
-    before = running_children()  # another test's browser, for instance
-    process = start(2, *words, program=(str(Path(__file__).with_name("killed_driver.py")),))
+def test_a_command_that_is_killed_leaves_no_process_and_goes_on_without_replicas(one_process, tmp_path):
+    words = (*FAKE, "--out", tmp_path)
+    process = start(2, *words, "--devices", 2, program=(str(Path(__file__).with_name("killed_driver.py")),))
     outputs = process.communicate()
     assert process.returncode == -signal.SIGKILL, outputs
     started = [int(pid) for pid in re.search(r"^processes (.*)$", outputs[0], re.MULTILINE)[1].split()]
@@ -139,7 +140,6 @@ def test_a_command_that_is_killed_leaves_no_process_and_goes_on_when_it_is_typed
     assert not Path(re.search(r"^folder (.*)$", outputs[0], re.MULTILINE)[1]).exists()
     command(*words)
     assert table_bytes(tmp_path) == table_bytes(one_process)
-    assert running_children() <= before
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,8 @@
-"""Replicas of a model on vLLM, and a model split over parts of the processor, beside one process with it."""
+"""Replicas of a model on vLLM, and a model split over parts of the processor, beside one process with it.
+
+In every run, replicas are in test_replicas.py and tests/engine/test_ray_*.py, and the numbers of a split model in
+tests/engine/test_vllm_loading.py.
+"""
 
 from pathlib import Path
 
@@ -15,7 +19,7 @@ from tests.engine import vllm_processes
 
 pytestmark = [
     pytest.mark.skipif(this_processor().max_devices < 2, reason="one core"),
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.usefixtures("without_pages"),
 ]
 
@@ -35,7 +39,6 @@ def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_
     assert table_bytes(tmp_path / "two") == table_bytes(tmp_path / "one")
 
 
-@pytest.mark.exhaustive  # the numbers of such a model are in tests/engine/test_vllm_loading.py
 def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_model: Path, tmp_path: Path) -> None:
     # One method reads scores, the other hidden states.
     what = ("--datasets", "sst5", "--definition", "paper", "--queries", 16, "--methods", "vanilla,hidden_calibration")

@@ -73,13 +73,13 @@ def test_a_host_without_the_folder_of_the_run_has_the_log_in_its_temporary_folde
 
 
 def test_several_engines_share_a_gpu_or_wait_for_it_and_a_log_on_another_host_is_named(tmp_path, monkeypatch, caplog):
-    """On what Ray is told is one GPU: three replicas that share it, then two that do not."""
-    with shared(local_cluster(3, 1)):
-        devices = DevicesConfig(n=1, tensor_parallel=1, engines_per_device=3)
+    """On what Ray is told is one GPU: two replicas that share it, then two that do not."""
+    with shared(local_cluster(2, 1)):
+        devices = DevicesConfig(n=1, tensor_parallel=1, engines_per_device=2)
         config = ModelConfig(model="fake", engine="fake", devices=devices)
         machine = Machine("cuda", "a GPU", 1, 1)
-        with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as three:
-            check_that_a_gpu_is_shared(three, tmp_path)
+        with closing(RayReplicas(fake_model_source(), config, machine, tmp_path)) as both:
+            check_that_a_gpu_is_shared(both, tmp_path)
         caplog.set_level("INFO")
         monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
         monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 2)
@@ -95,12 +95,12 @@ def test_several_engines_share_a_gpu_or_wait_for_it_and_a_log_on_another_host_is
 def check_that_a_gpu_is_shared(on_one_gpu: RayReplicas, tmp_path: Path) -> None:
     def work(_engine, replica, folder):
         (folder / f"job-{replica}").touch()
-        while len(list(folder.glob("job-*"))) < 3:  # so that no replica does two
+        while len(list(folder.glob("job-*"))) < 2:  # so that no replica does both
             time.sleep(0.01)
         yield replica, os.environ["CUDA_VISIBLE_DEVICES"]
 
-    done = list(on_one_gpu.run([Job(name, 1, work, (tmp_path,)) for name in "abc"]))
-    assert sorted(done) == [(0, "0"), (1, "0"), (2, "0")]
+    done = list(on_one_gpu.run([Job(name, 1, work, (tmp_path,)) for name in "ab"]))
+    assert sorted(done) == [(0, "0"), (1, "0")]
     replica = next(iter(on_one_gpu._loaded.values()))
     weights = fake_model_source().fingerprint
     on_one_gpu._admit(replica, Loaded(on_one_gpu.loaded(), "host-b", Path("/elsewhere/replica.log"), weights))

@@ -91,13 +91,15 @@ def test_a_device_that_fails_costs_its_shard_and_not_the_run(replicas, tmp_path,
     failed, again = [pid for name, said, pid in done if (name, said) == ("c", "begun")]
     assert failed != again
     assert re.search(r"was lost while it computed c, which begins again: .*CUDA error", caplog.text)
+
+
+def test_a_job_whose_device_always_fails_ends_the_run_with_the_error(replicas):
+    def always_fails(_engine, _replica, name):
+        yield name
+        raise RuntimeError("CUDA error: ECC")
+
     with pytest.raises(ModelError, match=rf"lost {MAX_ATTEMPTS} times while it computed a, .* \(CUDA error: ECC\)"):
         list(replicas.run(jobs(always_fails, "a")))
-
-
-def always_fails(_engine, _replica, name):
-    yield name
-    raise RuntimeError("CUDA error: ECC")
 
 
 def test_a_replica_has_a_second_job_in_flight_while_many_wait(replicas, monkeypatch):
