@@ -15,8 +15,8 @@ from tests.end_to_end.processes import table_bytes
 from tests.engine.label_server import LabelServer
 
 FAKE = ("--model", "fake", "--engine", "fake")
-SMALL = ("--datasets", "trec,sst5", "--queries", 4)
-ONE = ("--datasets", "financial_phrasebank", "--queries", 4)  # the fewest demonstrations, for methods that score them
+SMALL = ("--datasets", "sst5", "--queries", 4)
+ONE = ("--datasets", "financial_phrasebank", "--queries", 2)  # the fewest demonstrations, for methods that score them
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,17 @@ def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demons
 
 
 def test_prompt_search_goes_through_a_template(tmp_path, template):
-    options = ("--tries", 4, "--methods", "all")
+    options = ("--tries", 2, "--methods", "all")
     command("run", "prompt-search", *SMALL, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
     example = recorded(tmp_path)["chat"]["example"]
     *_, question, answer = example.split("<|start|>")
-    assert question.endswith(("sentiment:<|end|>\n", "target:<|end|>\n"))
+    assert question.endswith("sentiment:<|end|>\n")
     assert answer.startswith("assistant\n")
 
 
 def test_pvi_goes_through_a_template(tmp_path, template):
     methods = "vanilla,hardest_demonstrations,easiest_demonstrations,middle_demonstrations"
-    options = ("--sets", 2, "--methods", methods)
+    options = ("--sets", 1, "--methods", methods)
     command("run", "pvi", *ONE, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
     # The suite's two parts, the training rows' one, and two of each method that chooses demonstrations.
     assert evaluator.read_scores(tmp_path).select("part").unique().collect().height == 2 + 1 + 2 * 3
