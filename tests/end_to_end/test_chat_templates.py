@@ -32,12 +32,16 @@ def recorded(out: Path) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("demonstrations", "suites"),
-    [("turns", ("staicc", "staicc-demonstrations", "staicc-learning-curve")), ("message", ("staicc-normal",))],
+    ("demonstrations", "suites", "methods"),
+    [
+        ("turns", ("staicc",), "all"),
+        ("turns", ("staicc-demonstrations", "staicc-learning-curve"), "vanilla"),
+        ("message", ("staicc-normal",), "all"),
+    ],
 )
-def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demonstrations, suites):
+def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demonstrations, suites, methods):
     chat = ("--chat-template", template, "--chat-demonstrations", demonstrations, "--system-instruction", "Be brief.")
-    command("run", *suites, *ONE, "--methods", "all", *FAKE, *chat, "--out", tmp_path)
+    command("run", *suites, *ONE, "--methods", methods, *FAKE, *chat, "--out", tmp_path)
     scores = recorded(tmp_path)
     assert scores["label_boundary"] == "merged"
     assert scores["chat"]["template"] == str(template)

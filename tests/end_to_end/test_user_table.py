@@ -25,7 +25,7 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(table, tmp_path_factory):
     out = tmp_path_factory.mktemp("staicc") / "out"
-    words = ("--data", table, *COLUMNS, "--queries", 8, "--methods", "all", "--instruction", "Judge the review.")
+    words = ("--data", table, *COLUMNS, "--queries", 4, "--methods", "all", "--instruction", "Judge the review.")
     command("run", "staicc", *words, "--out", out, *FAKE)
     return out
 
@@ -49,7 +49,7 @@ def test_the_draw_and_its_sizes_are_recorded_and_on_the_page(finished):
     assert all(note in (finished / "report.html").read_text() for note in notes)
 
 
-@pytest.mark.parametrize("suite", [("prompt-search", "--tries", 4), ("pvi", "--queries", 10), ("classify",)])
+@pytest.mark.parametrize("suite", [("prompt-search", "--tries", 2), ("pvi", "--queries", 4), ("classify",)])
 def test_the_same_columns_labels_and_instruction_go_to_every_suite(table, tmp_path, suite):
     command("run", *suite, "--data", table, *COLUMNS, "--instruction", "Judge.", "--out", tmp_path, *FAKE)
     rows = pl.scan_ipc(tmp_path / "store" / "*" / "prompts-*.arrow").select("prompt", "continuations").collect()
