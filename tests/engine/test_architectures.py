@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,13 +39,11 @@ if not find_spec("torchvision"):
     REFUSED |= {"Gemma 3": {"vllm"}, "Qwen3.5, bf16": {"vllm"}}
 
 IN_EVERY_RUN = {
-    "Mistral, sliding window",
     "Falcon, ALiBi",
     "Gemma 2",
     "Idefics3",
     "Mamba",
     "LFM2",
-    "Qwen3-Next, bf16",
 }
 """Kinds of positions, attention and layers that differ; `make test-runners` tries every architecture."""
 
@@ -84,7 +83,7 @@ RECURRENT = {
 """Models that give a text other scores after padding: states hold it, or positions count it."""
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "Mistral, sliding window", "BLOOM", "Mamba"])
+@pytest.mark.parametrize("name", [*RECURRENT, "Mistral, sliding window", "BLOOM"])
 def test_a_text_has_the_same_scores_alone_and_beside_longer_ones(name: str, tmp_path: Path) -> None:
     engine = loaded(larger(save_model(tmp_path / "model", (RECURRENT | ARCHITECTURES)[name])))
     rng = random.Random(0)
@@ -252,7 +251,6 @@ def test_prompts_share_the_recurrent_state_after_a_beginning_that_is_shorter_tha
         of_scores = engine.counts.computed_tokens
         states = engine.hidden_states(contexts)
         of_states = engine.counts.computed_tokens - of_scores
-        alone = [answer for request in requests for answer in engine.log_likelihoods([request])]
         states_alone = np.concatenate([engine.hidden_states([context]) for context in contexts])
     finally:
         engine.close()
@@ -260,5 +258,6 @@ def test_prompts_share_the_recurrent_state_after_a_beginning_that_is_shorter_tha
     assert max(of_scores, of_states) <= 100 + 2 + 12 * 35
     np.testing.assert_allclose(states, states_alone, rtol=0, atol=hybrid.tolerance)
     assert sum(len(context) for context in contexts) == 1140
-    for one, other in zip(together, alone, strict=True):
+    reference = load_engine(find_source(config), replace(config, engine="transformers")).log_likelihoods(requests)
+    for one, other in zip(together, sorted(reference, key=lambda answer: answer.index), strict=True):
         assert one.token_log_probs == [pytest.approx(row, abs=hybrid.tolerance) for row in other.token_log_probs]

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import weakref
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -35,10 +36,14 @@ from tests.shared_engines import LOADED, close_engines
 
 def test_a_closed_engine_leaves_nothing_behind(loaded_engine):
     """Neither the model, whose memory the next one may need, nor a heap that is not collected."""
+    from vllm.compilation.wrapper import TorchCompileWithNoGuardsWrapper as Compiled
+
     loaded_engine("vllm")
     engine = LOADED.pop("vllm")
     llm = weakref.ref(engine._llm.llm_engine)
-    engine.close()
+    with patch.object(Compiled, "cleanup", autospec=True) as cleanup:  # what the compiler holds of a model
+        engine.close()
+    assert cleanup.called
     assert llm() is None
     assert gc.get_freeze_count() == 0
 
@@ -93,8 +98,8 @@ print(sum(weight() is not None for weight in weights), "alive")
 
 
 @cpu_only  # a GPU compiles in every test
-@pytest.mark.slow
-@pytest.mark.parametrize("only_traced", ["1", pytest.param("0", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive  # the first test of this file has what closing does
+@pytest.mark.parametrize("only_traced", ["1", "0"])
 def test_the_weights_of_a_compiled_model_are_gone_when_its_engine_is_closed(tiny_model, tmp_path, only_traced):
     """In a process of its own, because a process that has computed eagerly stays so.
 
