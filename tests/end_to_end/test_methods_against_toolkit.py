@@ -1,6 +1,6 @@
 """The command on a real model under `released`, held against the toolkit's own functions on the same model.
 
-One dataset, 16 prompts (8 queries, two demonstration sets) of one demonstration, on the model that ships: enough to
+One dataset, 4 prompts (2 queries, two demonstration sets) of one demonstration, on the model that ships: enough to
 distinguish formulas, and no more than that. PPL-ICL, TopK, SA-ICL and the noisy channel are in tests/methods alone.
 """
 
@@ -38,7 +38,7 @@ N_SHOTS = 1  # short prompts: the toolkit takes one at a time
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("released") / "out"
     words = ("run", "staicc-normal", "--model", "embedded", "--dtype", "float32", "--definition", "released")
-    what = ("--datasets", "sst5", "--queries", 8, "--shots", N_SHOTS, "--methods", ",".join(METHODS))
+    what = ("--datasets", "sst5", "--queries", 2, "--shots", N_SHOTS, "--methods", ",".join(METHODS))
     command(*words, *what, "--out", out)
     return out
 
@@ -67,7 +67,7 @@ def prompts(out) -> list[str]:
 
 
 def assert_equal(ours: list[list[float]], expected: list[list[float]]) -> None:
-    assert len(ours) == len(expected) == 16
+    assert len(ours) == len(expected) == 4
     for row, expected_row in zip(ours, expected, strict=True):
         assert row == pytest.approx(expected_row, abs=1e-4)
 

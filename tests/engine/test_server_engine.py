@@ -69,7 +69,7 @@ def test_a_model_with_another_tokenizer_than_the_served_one_is_refused(
 
 
 def test_a_run_over_http_agrees_with_the_reference_engine(url: str, tiny_model: Path, tmp_path: Path) -> None:
-    words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 8, "--model", tiny_model)
+    words = ("run", "staicc-normal", "--datasets", "sst5", "--queries", 4, "--model", tiny_model)
     command(*words, "--dtype", "float32", "--engine", "server", "--server-url", url, "--out", tmp_path / "server")
     command(*words, "--engine", "transformers", "--out", tmp_path / "transformers")
     runs = [tmp_path / name for name in ("server", "transformers")]
