@@ -42,6 +42,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 tune_process()  # as the command does: a model is loaded without full collections of all that is imported
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    pl.thread_pool_size()  # starts the threads
+    os.environ.pop("POLARS_MAX_THREADS", None)  # what a test starts has as many as on a user's machine
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Give each of several processes one thread of Polars: threads that wait for a core cost a sixth of their time."""
+    if len(specs) > 1:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Send files that share what takes long to make to the same process; called where there are several."""

@@ -32,7 +32,7 @@ from tests.shared_engines import close_engines
 
 COMPUTED_REFERENCE = doctor._add_reference
 REFERENCES: dict[tuple[str, str], Any] = {}
-FEW = {"one-token labels": 8, "long labels": 3, "hidden states": 3}
+FEW = {"one-token labels": 3, "long labels": 2, "hidden states": 2, "block edges": 6, "another beginning": 2}
 """Kind -> so many of its prompts find every planted fault; the right vLLM has them all."""
 
 BLOCK = 32
@@ -226,7 +226,10 @@ def examined(monkeypatch: pytest.MonkeyPatch, adapter: str) -> Callable[..., Doc
 
 
 @pytest.mark.parametrize("is_adapted", [False, True])
-def test_a_right_engine_agrees_and_what_was_skipped_is_said(examined, is_adapted: bool) -> None:
+def test_a_right_engine_agrees_and_what_was_skipped_is_said(
+    examined, is_adapted: bool, monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor, "_DRIVER", tmp_path / "version")
     record = examined(Right, is_adapted=is_adapted)
     assert record.names("DISAGREES") == []
     names = record.names("agrees")
@@ -247,6 +250,7 @@ def test_a_right_engine_agrees_and_what_was_skipped_is_said(examined, is_adapted
     assert record.verdict.startswith(f"the {len(names)} checks that ran agree. Skipped: chat; ")
     assert record.facts["steps"].endswith("eager; no prefix cache")
     assert record.facts["replicas"] == "1, 1 device each"
+    assert record.facts["driver"] == "no NVIDIA driver"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
@@ -269,9 +273,8 @@ def test_the_rate_of_products_is_that_of_the_fastest(monkeypatch) -> None:
     assert doctor._product_flop_per_s("float32") == 2048**3  # a product of 2 x 2048^3 operations in 2 s
 
 
-def test_the_driver_is_told_by_its_version(examined, monkeypatch, tmp_path: Path) -> None:
+def test_the_driver_is_told_by_its_version(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "_DRIVER", tmp_path / "version")
-    assert examined(Right).facts["driver"] == "no NVIDIA driver"
     module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (someone@)  \n"
     (tmp_path / "version").write_text(module + "GCC version:  gcc version 14.3.0 (GCC) \n")
     assert doctor._facts(ModelConfig(model=EMBEDDED), [])["driver"] == "NVIDIA 580.159.04"
