@@ -33,7 +33,7 @@ from tests.together import place_of
 pytest_plugins = ["tests.report.report_fixtures"]
 
 # No deadline an example: it would fail whenever the machine is busy, or when the first example compiles a kernel.
-settings.register_profile("evaluator", deadline=None)
+settings.register_profile("evaluator", deadline=None, max_examples=40)
 settings.load_profile("evaluator")
 
 # Before torch is imported: threads that wait for each other sleep. When another program has one of the cores, those

@@ -89,7 +89,7 @@ def test_any_value_in_a_task_is_an_example_or_one_sentence(tmp_path_factory, cha
     require_named_or_whole(path, 4)
 
 
-@settings(max_examples=20)  # a sheet is read in a process of its own
+@settings(max_examples=6)  # a sheet is read in a process of its own
 @given(content=st.binary(max_size=80))
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.xlsx", "rows.parquet", "task.json"])
 def test_any_bytes_are_one_sentence_or_a_dataset(tmp_path_factory, name, content):
@@ -99,7 +99,7 @@ def test_any_bytes_are_one_sentence_or_a_dataset(tmp_path_factory, name, content
     assert not isinstance(result, str) or str(path) in result
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_damaged_parquet_file_is_one_sentence_or_read_whole(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("parquet") / "rows.parquet"
@@ -110,7 +110,7 @@ def test_a_damaged_parquet_file_is_one_sentence_or_read_whole(tmp_path_factory, 
     require_named_or_whole(path, len(LABELLED))
 
 
-@settings(max_examples=20)  # a sheet is read in a process of its own
+@settings(max_examples=6)  # a sheet is read in a process of its own
 @given(data=st.data())
 def test_a_damaged_sheet_is_one_sentence_or_a_dataset(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("sheet") / "rows.xlsx"

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score, log_loss, mean_absolute_error
 
@@ -212,7 +212,6 @@ def test_records_of_other_evaluators_are_read(tmp_path, answers, kind):
 
 
 @given(st.integers(2, 30), st.integers(2, 6), st.integers(0, 2**32 - 1))
-@settings(max_examples=200, deadline=None)
 def test_probabilities_that_a_service_rounded_are_taken(k, decimals, seed):
     """Each of k values is rounded by half a step at most, so that no sum of them is further away than k halves."""
     probs = np.random.default_rng(seed).dirichlet([0.3] * k, 40).round(decimals)

@@ -196,7 +196,7 @@ def test_a_constant_text_or_place_is_never_better_than_guessing_where_labels_dif
     assert found["verdict"] == "better than uniform guessing"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_test_against_the_majority_label_is_mcnemars_one_sided(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gold = rng.choice(3, 80, p=[0.6, 0.3, 0.1])
@@ -215,12 +215,12 @@ def test_a_mean_over_six_prompts_is_tested_with_the_power_of_one_classifier_and_
     told = {}
     for skill in (0.5, 0.6):
         runs = []
-        for run in range(150):
+        for run in range(80):
             first, others = rng.random((100, 1)) < skill, rng.random((100, 6)) < skill
             right = np.where(rng.random((100, 6)) < 0.5, first, others)
             runs.append(answers(right.tolist(), part=str(run)))
         rows = metrics_of(pl.concat(runs)).filter(dataset="a", metric="accuracy", definition="paper")
-        assert rows.height == 150
+        assert rows.height == 80
         told[skill] = np.mean(10 ** rows["log10_tail"].to_numpy() <= 0.05)
     assert told[0.5] <= 0.06
     assert told[0.6] > 0.35  # as the best of six it would be told about once in a hundred runs

@@ -300,6 +300,7 @@ def simulated() -> tuple[pl.DataFrame, dict[tuple[str, str], float]]:
     return metrics_of(runs), truth | means
 
 
+@pytest.mark.exhaustive  # tests/metrics/test_interval_coverage.py simulates the interval of each
 @pytest.mark.parametrize("metric", [name for name in METRICS if name != "expected_calibration_error"])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(metric: str) -> None:
     table, truth = simulated()

@@ -61,7 +61,7 @@ def matrices(draw: st.DrawFn) -> tuple[list[list[float]], list[int]]:
     return probs, draw(st.lists(st.integers(0, n_labels - 1), min_size=n, max_size=n))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(matrices())
 def test_agrees_with_the_toolkit_on_adversarial_tables(
     definition: Any, table: tuple[list[list[float]], list[int]]
@@ -70,7 +70,7 @@ def test_agrees_with_the_toolkit_on_adversarial_tables(
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 4, 5, 6])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_agrees_with_the_toolkit_on_whole_datasets(definition: Any, n_labels: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     probs = rng.dirichlet(np.full(n_labels, 0.3), 1024).tolist()

@@ -17,7 +17,7 @@ from tests.metrics.measured import metrics_of
 from tests.strategies import diagnostic_tables, score_tables
 from tests.suites.staicc.measured import staicc_group_metrics, staicc_metrics
 
-examples = settings(max_examples=8)  # each measures all metrics at once, 0.1 s
+examples = settings(max_examples=4)  # each measures all metrics at once, 0.1 s
 
 
 @examples

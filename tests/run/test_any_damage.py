@@ -56,7 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(place=st.integers(0, 99), edit=st.sampled_from(damage.BYTES), seed=SEEDS)
 def test_a_table_with_any_damage_is_refused_with_its_name_and_the_command_that_makes_it_again(
     whole, tmp_path_factory, place, edit, seed
@@ -78,7 +78,7 @@ def test_a_table_with_any_damage_is_refused_with_its_name_and_the_command_that_m
     assert tables(out) == tables(whole)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(place=st.integers(0, 99), edit=st.sampled_from([*damage.BYTES, *damage.JSON]), seed=SEEDS)
 def test_any_damage_of_prompts_scores_and_records_gives_the_same_tables_or_one_sentence(
     whole, tmp_path_factory, place, edit, seed
@@ -113,7 +113,7 @@ def cleared(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     place=st.integers(0, 99) | st.just("tables"),
     what=st.sampled_from(["folder", "pipe", "file", "link to itself", "link to nothing"]),
@@ -141,7 +141,7 @@ def next_of(stage: Iterator[Progress]) -> bool:
     return next(stage, None) is not None
 
 
-@settings(max_examples=5)
+@settings(max_examples=2)
 @given(turns=st.lists(st.integers(0, 1), max_size=30))
 def test_two_runs_that_share_prompts_and_scores_in_any_order_end_with_the_tables_of_one(whole, tmp_path_factory, turns):
     folder = tmp_path_factory.mktemp("shared")
@@ -157,7 +157,7 @@ def test_two_runs_that_share_prompts_and_scores_in_any_order_end_with_the_tables
     assert not list(folder.rglob("*.partial"))
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(step=st.integers(0, 12), name=st.sampled_from([".", "store", "scores", "tables", "run.json"]))
 def test_what_is_removed_while_it_is_written_costs_a_sentence_at_most(whole, tmp_path_factory, step, name):
     out = tmp_path_factory.mktemp("removed") / "out"

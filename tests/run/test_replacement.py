@@ -27,6 +27,8 @@ from tests.chat_models import ANY_ROLE
 from tests.command_line import command, command_outputs
 from tests.end_to_end.processes import INTERRUPTED
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
 FAKE = ModelConfig(model="fake", engine="fake")
 EMBEDDED = ModelConfig(model="embedded", engine="transformers")
@@ -260,6 +262,7 @@ def test_a_comparison_that_replaces_a_run_leaves_nothing_of_it_and_the_other_way
     finish(pipeline.run(CONFIG, FAKE, tmp_path))
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_page_of_earlier_numbers_does_not_stay_beside_new_tables(tmp_path):
     finish(pipeline.run(CONFIG, FAKE, tmp_path))
     finish(pipeline.score(tmp_path, replace(FAKE, model="fake:2"), force=True))

@@ -23,6 +23,8 @@ from evaluator.runs.state import run_state
 from evaluator.runs.verify import verify
 from tests.command_line import command, command_outputs
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ModelConfig(model="fake", engine="fake")
 DATASET = "financial_phrasebank"  # the fewest demonstrations
 
@@ -72,7 +74,7 @@ def test_nothing_can_go_where_runs_need_everything(runs):
     assert "Nothing in" in command("clean", runs, "--yes")
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.sampled_from([*RUNS, "built"]), min_size=1), st.data())
 def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_factory, removed, data):
     runs = Path(shutil.copytree(made, tmp_path_factory.mktemp("some") / "runs"))
@@ -218,7 +220,7 @@ def a_foreign_thing(place: Path, kind: str) -> Path:
 KINDS = ["note", "shard", "hidden", "link", "folder", "run", "hexadecimal"]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_others_put_into_a_tree_stays_and_the_dry_run_shows_what_goes(made, tmp_path_factory, data):
     runs = Path(shutil.copytree(made, tmp_path_factory.mktemp("foreign") / "runs"))

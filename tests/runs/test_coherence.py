@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -21,6 +22,7 @@ from tests.command_line import command
 def test_answers_are_those_of_transformers_asked_one_at_a_time(tiny_source: ModelSource, tiny_model: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
 
+    @cache  # most questions are asked by several relations
     def log_likelihood(text: str) -> float:
         (tokens,) = tiny_source.tokenizer.token_ids([text], special_tokens=True)
         with torch.no_grad():

@@ -117,7 +117,7 @@ def test_the_toolkits_softmax_ties_answers_that_a_last_digit_tells_apart() -> No
     assert functional.consistency(None, [answers[place][0][0] for place in range(3)], loop_length=1) == 1.0
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_released_consistency_is_the_toolkits_on_adversarial_tables(data: st.DataObject) -> None:
     n_labels, n_templates, n_queries = (data.draw(st.integers(2, most)) for most in (5, 4, 4))
