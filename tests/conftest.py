@@ -20,6 +20,8 @@ from evaluator.datasets.staicc import load_staicc
 from evaluator.engine import load_engine, vllm_settings
 from evaluator.engine.base import Engine
 from evaluator.engine.vllm_settings import SETTINGS
+from evaluator.files.digests import sealed
+from evaluator.files.whole import write_bytes
 from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model
 from evaluator.process import end_process, tune_process
@@ -110,18 +112,21 @@ def _validated_charts() -> Iterator[None]:
 
 WITHOUT_FIGURES = {
     "api",
+    "compare",
     "datasets",
     "decide",
     "decisions",
     "end_to_end",
     "engine",
+    "exports",
     "imports",
+    "in_context_pvi",
     "methods",
     "run",
     "runs",
 }
 """Folders whose tests run much and read no figure of a page, but for some modules."""
-WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search"}
+WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search", "test_report", "test_report_figures"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -231,7 +236,7 @@ def without_pages() -> Iterator[None]:
     """For tests that read no page: runs write an empty one, and are a third faster."""
 
     def empty(_run: object, path: Path) -> Path:
-        path.touch()
+        write_bytes(path, sealed(b"<!doctype html>"))
         return path
 
     with pytest.MonkeyPatch.context() as patch:

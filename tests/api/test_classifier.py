@@ -27,15 +27,16 @@ TEXTS = [f"text {number}" for number in range(40)]
 LABELS = ["bad", "good"] * 20
 
 
+OF_SETS = {"check_classifiers_train", "check_fit_idempotent", "check_methods_sample_order_invariance"}
+"""Checks of the mean over several sets in every run; the others are about one set as well."""
+
+
 def checks() -> Iterator[Any]:
     """Yield scikit-learn's checks, without the two that need pandas or an array API, which are not installed."""
     for classifier in (evaluator.InContextClassifier(**FAKE), evaluator.InContextClassifier(**FAKE, n_sets=2)):
         for estimator, check in estimator_checks_generator(classifier):
             if check.func.__name__ not in ("check_array_api_input", "check_classifier_data_not_an_array"):
-                repeats = (
-                    classifier.n_sets > 1 and check.func.__name__ == "check_methods_subset_invariance"
-                )  # 100 calls
-                marks = [pytest.mark.exhaustive] if repeats else []
+                marks = [pytest.mark.exhaustive] if classifier.n_sets > 1 and check.func.__name__ not in OF_SETS else []
                 yield pytest.param(estimator, check, id=f"{check.func.__name__}-{classifier.n_sets}", marks=marks)
 
 

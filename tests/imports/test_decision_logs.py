@@ -20,6 +20,8 @@ from evaluator.run.folders import read_run
 from tests.command_line import command
 
 QUEUES = ["billing", "technical", "spam"]
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 N = 60
 
 
@@ -104,6 +106,7 @@ def exchanges(answers, protocol):
             yield {"request": {**asked, "questions": QUESTIONS}, "response": reply, "labels": true}
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
 def test_every_question_of_a_log_is_measured_as_scikit_learn_has_it(tmp_path, answers, protocol):
     path = write(tmp_path / "log.jsonl", exchanges(answers, protocol))
@@ -126,6 +129,7 @@ def test_every_question_of_a_log_is_measured_as_scikit_learn_has_it(tmp_path, an
     assert ("answered by jev-1.14.0" in page) == (protocol == "systemone")
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("protocol", ["systemone", "decisions", "gemini"])
 def test_levels_distributions_and_labels_of_a_log_are_scored(tmp_path, answers, protocol):
     queue, yes, anger, (gold_queue, gold_anger, gold_yes) = answers
@@ -223,6 +227,7 @@ def test_probabilities_that_a_service_rounded_are_taken(k, decimals, seed):
     np.testing.assert_array_equal(sum_tolerances(finer)[:-1], sum_tolerances(probs))
 
 
+@pytest.mark.usefixtures("pages")
 def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, answers):
     queue, _, _, (gold, _, _) = answers
     rounded = queue.round(2)

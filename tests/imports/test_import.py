@@ -17,6 +17,8 @@ from evaluator.runs.export import export
 from tests.command_line import command
 
 LABELS = ["no", "yes", "maybe"]
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 N = 30
 
 
@@ -61,9 +63,11 @@ def test_log_likelihoods_get_every_metric_as_scikit_learn_has_it(imported, score
     assert row.select("ci_low", "ci_high", "majority", "max_random").null_count().sum_horizontal().item() == 0
 
 
+@pytest.mark.usefixtures("pages")
 def test_an_imported_run_is_a_run(imported, tmp_path):
     assert "every file is as it was written" in command("verify", imported)
     command("measure", imported)
+    command("report", imported)
     page = (imported / "report.html").read_text()
     assert "acme/other" in page
     assert "imported from mine.parquet" in page
@@ -298,6 +302,7 @@ def test_an_imported_dataset_has_not_the_name_of_the_mean(scored, tmp_path):
     assert "a dataset cannot be called 'mean'" in said
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize(("invalid", "counted"), [("wrong", "counted as wrong"), ("drop", "left out")])
 def test_predictions_that_name_no_label_count_as_wrong_or_are_left_out(scored, tmp_path, invalid, counted):
     gold = np.array(LABELS)[scored[1]]
@@ -318,6 +323,7 @@ def test_predictions_that_name_no_label_count_as_wrong_or_are_left_out(scored, t
     assert f"11 of 30 predictions name no label and are {counted}" in (tmp_path / "out/report.html").read_text()
 
 
+@pytest.mark.usefixtures("pages")
 def test_predictions_none_of_which_names_a_label_are_all_wrong_or_refused(tmp_path):
     answers = {"gold": ["no", "None", "None"], "pred": [None, None, "I cannot say"]}  # an empty cell is not "None"
     pl.DataFrame(answers).write_parquet(tmp_path / "said.parquet")
@@ -329,6 +335,7 @@ def test_predictions_none_of_which_names_a_label_are_all_wrong_or_refused(tmp_pa
     assert "3 of 3 predictions name no label and are counted as wrong" in (tmp_path / "out/report.html").read_text()
 
 
+@pytest.mark.usefixtures("pages")
 def test_answers_that_one_label_would_beat_say_so_first_and_what_to_try_where_they_are_made(tmp_path):
     answers = {"gold": ["often"] * 7 + ["rare"] * 3, "pred": ["rare"] + ["often"] * 9}
     pl.DataFrame(answers).write_csv(tmp_path / "said.csv")
@@ -380,6 +387,7 @@ def test_rounded_probabilities_become_log_likelihoods_of_shares_of_their_sum():
     assert "1 of 2 rows have sums other than 1 and are normalised" in reported.notes
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_hundred_labels_have_a_matrix_on_the_page_and_more_have_their_counts_in_the_table_alone(tmp_path):
     for n_labels in (100, 101):
         names, folder = [f"label {place}" for place in range(n_labels)], tmp_path / str(n_labels)

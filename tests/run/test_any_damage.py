@@ -23,7 +23,9 @@ from tests.command_line import command_outputs
 
 FAKE = ModelConfig(model="fake", engine="fake")
 DATASET = "financial_phrasebank"  # the fewest demonstrations
-CONFIG = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=2, methods=("vanilla", "sa_icl"))
+CONFIG = RunConfig(
+    suites=("staicc-normal",), datasets=(DATASET,), n_queries=2, methods=("vanilla", "sa_icl"), definitions=("paper",)
+)
 SEEDS = st.integers(0, 2**32)
 
 

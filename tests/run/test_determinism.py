@@ -20,9 +20,11 @@ NAMES = ("second round", "halving", "pvi")
 PROGRAM = """
 import json, sys
 from evaluator.cli.main import main
+from evaluator.files.digests import sealed
+from evaluator.files.whole import write_bytes
 from evaluator.run import pipeline
 
-report.write_run_page = lambda _run, path: path.touch() or path
+pipeline.write_run_page = lambda _run, path: write_bytes(path, sealed(b"<!doctype html>")) or path
 for words in json.loads(sys.argv[1]):
     sys.argv = ["evaluator", *words]
     try:

@@ -17,7 +17,7 @@ from tests.command_line import command
 pytestmark = pytest.mark.usefixtures("without_pages")
 
 FAKE = ModelConfig(model="fake", engine="fake")
-CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec", "agnews"), n_queries=64)
+CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec", "agnews"), n_queries=64, definitions=("paper",))
 
 
 def all_progress(config: RunConfig, out, **options) -> list[Progress]:

@@ -31,7 +31,11 @@ DATASET = "financial_phrasebank"  # the fewest demonstrations
 
 def config(n_queries: int, *methods: str) -> RunConfig:
     return RunConfig(
-        suites=("staicc-normal",), datasets=(DATASET,), n_queries=n_queries, methods=methods or ("vanilla",)
+        suites=("staicc-normal",),
+        datasets=(DATASET,),
+        n_queries=n_queries,
+        methods=methods or ("vanilla",),
+        definitions=("paper",),
     )
 
 

@@ -5,18 +5,23 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.embedded_model import rows as recipe
 from benchmarks.embedded_model.rows import RecipeRows, Texts, recipe_rows, words_of
 from evaluator.datasets import SOURCES
 from evaluator.datasets.staicc import load_staicc
 
+SHARING = ("glue_sst2", "rotten_tomatoes", "sst5")  # sentences of one are in another
 
-@pytest.fixture(scope="module")
-def rows() -> RecipeRows:
-    return recipe_rows(seed=0)
+
+@pytest.fixture(scope="module", params=[(*SHARING, "trec"), pytest.param((*SOURCES,), marks=pytest.mark.exhaustive)])
+def rows(request: pytest.FixtureRequest) -> Iterator[RecipeRows]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "SOURCES", request.param)
+        yield recipe_rows(seed=0)
 
 
 def held_out_texts() -> Iterator[str]:
-    for name in SOURCES:
+    for name in recipe.SOURCES:
         dataset = load_staicc(name)
         for split in (dataset.calibration, dataset.test):
             yield from split["texts"].list.first()
@@ -28,7 +33,7 @@ def letters(text: str) -> str:
 
 @pytest.mark.slow
 def test_no_training_text_is_a_calibration_or_test_text_of_any_dataset(rows):
-    # SST-2, SST-5 and rotten_tomatoes share sentences: a test text of one must not be learned through another.
+    # A test text of one dataset must not be learned through another.
     held_out = {letters(text) for text in held_out_texts()}
     for of_dataset in (*rows.training, *rows.development):
         assert not held_out & {letters(text) for text in of_dataset.texts}, of_dataset.dataset.name
@@ -36,11 +41,10 @@ def test_no_training_text_is_a_calibration_or_test_text_of_any_dataset(rows):
 
 @pytest.mark.slow
 def test_no_training_text_is_part_of_a_test_sentence_of_datasets_that_share_sentences(rows):
-    sharing = ("glue_sst2", "rotten_tomatoes", "sst5")
-    tests = " | ".join(letters(text) for name in sharing for text in load_staicc(name).test["texts"].list.first())
+    tests = " | ".join(letters(text) for name in SHARING for text in load_staicc(name).test["texts"].list.first())
     tests = f" {tests} "
     for of_dataset in rows.training:
-        if of_dataset.dataset.name in sharing:
+        if of_dataset.dataset.name in SHARING:
             long = [letters(text) for text in of_dataset.texts if len(letters(text).split()) >= 4]
             assert long
             assert not [text for text in long if f" {text} " in tests]

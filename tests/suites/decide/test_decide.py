@@ -29,6 +29,8 @@ from evaluator.store import open_intact_store
 from evaluator.suites.decide.suite import order_averaged_probs
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 TEAMS = ["billing", "technical", "spam"]
 QUESTIONS = """
 [queue]
@@ -241,6 +243,7 @@ def test_a_threshold_is_of_the_question_as_it_is_and_says_so(run):
     assert not any("unlabelled" in line for line in others)
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
     (tmp_path / "q.toml").write_text(QUESTIONS.split("[votes]")[0])
     words = ("--data", run[0].parent / "tickets.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
@@ -258,6 +261,7 @@ def test_the_page_compares_changes_with_the_noise_of_a_receipt(run, tmp_path):
     assert told.count("yes") == (changes["ci_low"] > limit).sum() > 0
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_single_query_does_not_tell_what_is_above_the_noise(tmp_path):
     write_table(tmp_path / "t.csv", 9)
     (tmp_path / "q.toml").write_text('[topic]\ntype = "choice"\ninstructions = "?"\noptions = ["a", "b"]\n')
@@ -354,6 +358,7 @@ def test_questions_without_true_options_are_asked_and_compared_alone(run):
     assert metrics.filter(metric="order_flips").height > 0
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_table_without_any_true_option_is_asked_and_compared(tmp_path):
     write_table(tmp_path / "t.csv")
     (tmp_path / "q.toml").write_text("[unlabelled]" + QUESTIONS.split("[unlabelled]")[1])
@@ -363,7 +368,9 @@ def test_a_table_without_any_true_option_is_asked_and_compared(tmp_path):
     assert "What should not matter, and does" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_page_and_the_terminal_say_what_changes_answers(run):
+    command("report", run[0])
     page = (run[0] / "report.html").read_text()
     assert "What should not matter, and does" in page
     assert "Levels, distributions and labels" in page
@@ -383,6 +390,7 @@ def test_answers_are_exported_under_the_names_of_the_options_of_each_row(run, tm
         assert (sample["doc"]["labels"], sample["target"]) == (row["choices"].split("|"), row["pick"])
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("group_column", [None, "user"])
 def test_words_and_no_demonstrations_are_baselines_on_the_same_rows(tmp_path, group_column):
     draw, n, users = np.random.default_rng(3), 100, 20
@@ -543,6 +551,7 @@ def test_demonstrations_cover_the_options_or_are_the_first_rows():
     assert [examples["gold"][row] for row in cover[:3]] in [list(each) for each in permutations(range(3))]
 
 
+@pytest.mark.usefixtures("pages")
 def test_several_demonstration_sets_and_the_curve_over_their_demonstrations(tmp_path):
     write_table(tmp_path / "t.csv")
     (tmp_path / "q.toml").write_text(QUESTIONS.split("[anger]")[0])
