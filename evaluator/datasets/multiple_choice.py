@@ -228,7 +228,7 @@ def _correct(cell: Any, choices: Sequence[str | None], where: str) -> list[int]:
     """Return the indices of the correct choices. A text that equals a choice is that choice; numbers are indices."""
     content = cell if cell in choices else parsed(cell)
     values = content if isinstance(content, list) else [content]
-    return sorted({_index(value, choices, where) for value in values if value is not None})
+    return [_index(value, choices, where) for value in values if value is not None]
 
 
 def _index(value: Any, choices: Sequence[str | None], where: str) -> int:

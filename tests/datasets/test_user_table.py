@@ -70,6 +70,12 @@ def test_a_cell_without_a_name_is_refused_with_its_row_and_the_names(tmp_path):
     )
 
 
+def test_a_cell_that_writes_the_number_of_two_named_cells_differently_is_the_first(tmp_path):
+    dataset = load(table(tmp_path), labels={"1.0": "bad", "4": "good", "5": "great", "1.00": "good"})
+    assert dataset.verbalizer.label_names == ("bad", "good", "great")
+    assert all_rows(dataset)["gold"].to_list() == [0, 2, 1] * 4
+
+
 @pytest.mark.parametrize(
     ("stated", "message"),
     [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score, log_loss, mean_absolute_error
 
 from evaluator.config import ImportColumns
-from evaluator.decisions.answers import resolution, sum_tolerances, typed_answer
+from evaluator.decisions.answers import least_probability, resolution, sum_tolerances, typed_answer
 from evaluator.errors import DatasetError
 from evaluator.imports.answers import WITH_REFUSALS
 from evaluator.imports.files import read_files
@@ -228,6 +228,13 @@ def test_probabilities_that_a_service_rounded_are_taken(k, decimals, seed):
 
 
 @pytest.mark.usefixtures("pages")
+def test_a_zero_among_numbers_without_a_step_counts_as_half_of_the_smallest_other():
+    thirds = np.array([[0, 1 / 3, 2 / 3], [1 / 7, 2 / 7, 4 / 7]])
+    assert resolution(thirds) is None
+    assert least_probability(thirds, None) == pytest.approx(1 / 14)
+    assert least_probability(thirds[1:], None) is None
+
+
 def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, answers):
     queue, _, _, (gold, _, _) = answers
     rounded = queue.round(2)

@@ -147,3 +147,12 @@ def test_temperature_scaling_keeps_predictions_and_never_sees_the_own_label():
     ]
     assert len(np.unique(np.round(ratios, 9))) == 5  # a temperature a fold
     assert scaled.std() < np.exp(log_probs[:, 0]).std()
+
+
+def test_both_prompts_of_a_query_are_in_one_fold_and_have_one_temperature():
+    log_probs, gold = drawn(2.7, 60)
+    rows = table("normal", log_probs.tolist()).with_columns(gold=pl.Series(gold), query_id=pl.int_range(pl.len()) // 2)
+    probs = tempered_label_probs(answers(rows), "paper").sort("position").collect()["label_probs"]
+    inverse = [np.log(row[0] / row[1]) / (log[0] - log[1]) for row, log in zip(probs, log_probs, strict=True)]  # 1 / T
+    np.testing.assert_allclose(inverse[0::2], inverse[1::2], rtol=1e-9)
+    assert len(np.unique(np.round(inverse, 9))) == 5

@@ -12,8 +12,9 @@ from scipy import stats
 
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS
-from evaluator.metrics.groups import SCORE_PARTS
+from evaluator.metrics.groups import SCORE_PARTS, measured_groups
 from evaluator.metrics.guessing import prompts_tried
+from evaluator.metrics.table import metrics_table
 from evaluator.schemas import MEAN_OVER_DATASETS, PREDICTIONS, TEST_OF_GUESSING, TEST_OF_MAJORITY
 from tests.metrics.measured import metrics_of
 
@@ -162,6 +163,20 @@ def test_both_tests_are_corrected_over_datasets_and_methods_and_the_mean_over_se
     assert not table["better_than_guessing"].any()
 
 
+def test_two_questions_about_the_same_inputs_are_guessed_twice_and_are_evidence_for_the_model_once() -> None:
+    gold = np.arange(10) % 2
+    pred = np.where(np.arange(10) < 9, gold, 1 - gold)
+    rows = [answered(answers([[YES]] * 10, dataset=name), by_query(gold), by_query(pred)) for name in ("a", "b")]
+    table = metrics_table(measured_groups(pl.concat(rows)), independent=False)
+    mean = table.filter(metric="accuracy", dataset=MEAN_OVER_DATASETS).row(0, named=True)
+    # 18 of 20 guesses; but 9 of 10 inputs, and against always 1 five more right and one fewer, as above.
+    assert (mean["n_queries"], mean["p_value"]) == (20, pytest.approx(stats.binom.sf(17, 20, 0.5)))
+    assert mean["p_majority"] == pytest.approx(7 / 64)
+    bound = stats.binomtest(9, 10, alternative="greater").proportion_ci(0.8, method="exact").low
+    assert mean["accuracy_lower_bound"] == pytest.approx(bound)
+    assert (mean["credible_low"], mean["credible_high"]) == pytest.approx(stats.beta(9.5, 1.5).interval(0.95))
+
+
 def constant_answers(seed: int) -> pl.DataFrame:
     """A run that answers every query of three datasets with one label, after one or two prompts of each query."""
     rng = np.random.default_rng(seed)
@@ -272,8 +287,9 @@ def test_the_mean_over_label_spaces_is_compared_with_guesses_of_their_chances() 
     assert found["log10_tail"] == pytest.approx(math.log10(5 / 8), rel=1e-12)
 
 
-def test_a_mean_over_datasets_of_different_size_is_no_share_of_right_answers() -> None:
-    small, large = answers([[YES, YES]], n_labels=4), answers([[YES, YES], [NO, YES]], dataset="b")
+@pytest.mark.parametrize("right", [[[YES, YES]], [[YES], [YES]], [[YES] * 4]])  # other queries, other requests, or both
+def test_a_mean_over_datasets_of_different_size_is_no_share_of_right_answers(right: list[list[bool]]) -> None:
+    small, large = answers(right, n_labels=4), answers([[YES, YES], [NO, YES]], dataset="b")
     found = baselines(pl.concat([small, large]), dataset=MEAN_OVER_DATASETS)
     assert found == {"chance": 0.375, "majority": 1.0, "tries": 1} | dict.fromkeys(
         ("max_random", "log10_tail", "verdict", "n_needed")

@@ -55,6 +55,12 @@ def test_a_group_of_one_query_counts_as_calibrated() -> None:
     assert found["log_loss_refinement"] == pytest.approx((math.log(4) + math.log(4 / 3)) / 2)
 
 
+def test_the_last_bin_of_a_label_and_the_first_bin_of_the_next_are_two_groups() -> None:
+    # Of eleven labels a most probable one can have less than .1. Each group has one query and counts as calibrated.
+    found = values(parts([[0.95, *[0.005] * 10], [0.0905, 0.095, *[0.0905] * 9]], [1, 0]))
+    assert found["brier_reliability"] == found["log_loss_calibration"] == 0.0
+
+
 def test_forecasts_of_few_values_have_the_parts_of_ferro_and_fricker() -> None:
     # Their reliability: mean over n of (p - o_k)^2 less o_k (1 - o_k) / (n_k - 1) in each group k; uncertainty
     # o (1 - o) n / (n - 1). Both are of one label's probability; over two labels they double.

@@ -5,9 +5,11 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from evaluator.metrics.classification import Measured
 from evaluator.metrics.total_error import (
     CrossedAnswers,
     Design,
+    TotalErrors,
     components_and_design,
     crossed_cells,
     crossed_headline,
@@ -85,3 +87,19 @@ def test_one_set_has_no_total_interval_and_no_components() -> None:
     assert (row["total_low"], row["total_high"], row["degrees_of_freedom"]) == (None, None, None)
     assert row["ci_low"] is not None
     assert total_error([]).is_empty()
+
+
+@pytest.mark.parametrize("parts", [("wording", "order"), ("order", "wording")])
+def test_a_factor_with_one_level_adds_nothing_to_the_errors_before_and_after_it(parts: tuple[str, str]) -> None:
+    # A level of the order has the variance 4/3, as above, which is added to that over queries, 1; a wording adds 0.
+    cells = {"wording": CELLS[:, :1], "order": CELLS}
+    cases = [case("a", cells[part])._replace(key={**KEY, "dataset": "a", "part": part}) for part in parts]
+    about = {**KEY, "dataset": "a", "n_queries": 3}
+    value = Measured(3.0, 1.0, 2, "symmetric", -float("inf"), float("inf"))
+    factors = {part: f"{part}s" for part in parts}
+    total = TotalErrors("p", ["accuracy"], factors, lambda _: (), _cases=cases, _values=[(about, value)])
+    (headline,) = total.headlines({"paper"})
+    squares = {"wording": 0.0, "order": 4 / 3}
+    expected = np.cumsum([1.0, *(squares[part] for part in parts)])
+    assert [error**2 for error, _ in headline.errors if error is not None] == pytest.approx(expected.tolist())
+    assert headline.factors == [factors[part] for part in parts]

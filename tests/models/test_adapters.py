@@ -50,6 +50,16 @@ def test_an_adapter_says_its_rank_modules_and_parameters(adapter: Path, tiny_mod
     assert 0 < 4 * about.n_parameters < files[0]
 
 
+def test_the_rank_of_an_adapter_is_that_of_its_largest_matrices(
+    adapter: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    other = save_adapter(tmp_path / "other", tiny_model, ["q_proj"], rank=2, seed=1)
+    both = [load_file(folder / "adapter_model.safetensors") for folder in (adapter, other)]
+    save_file(both[0] | both[1], adapter / "adapter_model.safetensors")
+    with_settings(adapter, rank_pattern={"q_proj": 2})
+    assert found(adapter, tiny_model).rank == 4
+
+
 def test_the_digest_changes_with_the_weights_and_the_scale_and_not_with_the_folder(
     adapter: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -69,8 +69,12 @@ def test_prompts_longer_than_the_context_are_listed_with_their_length_and_none_i
     )
     prompts = pl.LazyFrame({"prompt_id": ["a", "b"], "prompt": ["the long one", "the short one"]})
     check_prompt_lengths(tokens, prompts, context_length=11)  # nine tokens and a label of two fit exactly
+    # The last tokens of the same prompt's labels are a row of its own, and the prompt counts once.
+    last = tokens.head(1).with_columns(ask=pl.lit("last_tokens"), token_id=pl.lit("3"))
     with pytest.raises(PromptTooLongError, match=r"1 of 2 prompts .* 10 tokens.*\n  11 tokens: 'the long one"):
-        check_prompt_lengths(tokens, prompts, context_length=10)
+        check_prompt_lengths(pl.concat([tokens, last]), prompts, context_length=10)
+    with pytest.raises(PromptTooLongError, match=r"\n  6 tokens: 'the short one'\.\.\.\n  11 tokens: 'the long one"):
+        check_prompt_lengths(tokens, prompts, context_length=5)  # the longest is the last
 
 
 def test_a_text_without_labels_is_too_long_by_itself():
