@@ -21,8 +21,8 @@ from evaluator.progress import finish
 from evaluator.record import ReceiptRecord
 from evaluator.run import pipeline
 from evaluator.run.folders import read_run, write_run
-from evaluator.runs.receipt import _model_again, make_receipt
-from evaluator.schemas import RECEIPT
+from evaluator.runs.receipt import ScoredAgain, _model_again, drifts, make_receipt
+from evaluator.schemas import RECEIPT, SCORES, TOKENS
 from tests.command_line import command
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=16, n_shots=1)
@@ -43,6 +43,12 @@ class Recording(FakeEngine):
         for answer in super().log_likelihoods(requests):
             first, *others = answer.token_log_probs
             yield replace(answer, token_log_probs=[[first[0] + SHIFT, *first[1:]], *others])
+
+
+class Single(FakeEngine):
+    def __init__(self):
+        super().__init__()
+        self.facts = replace(self.facts, dtype="float32")
 
 
 def kind_of(engine: type[FakeEngine]) -> EngineKind:
@@ -132,11 +138,6 @@ def test_a_seed_names_the_sample(out):
 
 
 def test_receipts_of_several_dtypes_stand_beside_each_other_and_the_last_of_each_counts(out):
-    class Single(FakeEngine):
-        def __init__(self):
-            super().__init__()
-            self.facts = replace(self.facts, dtype="float32")
-
     receipt(out, n_prompts=5)
     receipt(out, Single, n_prompts=6)
     receipt(out, n_prompts=7)
@@ -161,12 +162,26 @@ def test_the_command_prints_the_drift_and_the_page_shows_it(measured):
     assert "evaluator receipt" in page  # among the commands
 
 
+def test_a_prompt_with_one_continuation_drifts_and_predicts_nothing():
+    asked = {"prompt_id": ["a", "b"], "token_id": ["1", "2"], "ask": "labels"}
+    tokens = pl.DataFrame(asked | {"context": [[1], [1]], "continuations": [[[2]], [[2], [3]]]}, schema=TOKENS)
+    before, again = (
+        pl.DataFrame({"prompt_id": ["a", "b"], "label_log_likelihoods": numbers}, schema=SCORES)
+        for numbers in ([[-1.0], [-1.0, -2.0]], [[-1.5], [-3.0, -2.0]])
+    )
+    found = drifts(ScoredAgain(tokens, again, 1), before.lazy(), "other")
+    numbers = found.select("drift_nats", "pred", "pred_again", "margin_nats").rows()
+    assert numbers == [(0.5, None, None, None), (2.0, 0, 1, 1.0)]
+
+
 def test_a_receipt_of_earlier_scores_is_not_shown_with_new_ones(out):
-    receipt(out, n_prompts=5)
+    receipt(out, Single, n_prompts=5)
     command("score", out, "--model", "fake", "--engine", "fake", "--label-boundary", "merged")
     command("measure", out)
     command("report", out)
     assert "Numerical receipt" not in (out / "report.html").read_text()
+    receipt(out, n_prompts=5)
+    assert [*read_run(out).receipts] == kept(out)["receipt"].unique().to_list() == ["fake float64"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES
+from evaluator.files.json_files import read_record, write_record
 from evaluator.files.whole import lock_holder, writing_to
 from evaluator.models.fake_source import FakeModelSource, fake_model_source
 from evaluator.progress import finish
@@ -18,6 +19,7 @@ from evaluator.run import pipeline
 from evaluator.run.folders import read_run
 from evaluator.run_log import started_as
 from evaluator.runs.state import find_runs, run_state
+from evaluator.scores.table import ScoreManifest
 from tests.command_line import command, command_outputs
 
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
@@ -78,6 +80,14 @@ def test_a_run_that_was_stopped_says_how_much_is_scored(tmp_path):
     (scoring,) = state.scoring
     assert (scoring.done, scoring.planned) == (6, 6)
     assert "6 of 6 planned prompts" in command("show", tmp_path / "out")
+    # With a shard of another replica that took as long and ended a minute earlier.
+    (path,) = (tmp_path / "out" / "scores").rglob("manifest.json")
+    manifest = read_record(path, ScoreManifest)
+    ((name, shard),) = manifest.shards.items()
+    other = replace(shard, finished_s=shard.finished_s - 60, replica=1)
+    write_record(path, replace(manifest, shards={name: shard, f"{name}-earlier": other}))
+    (both,) = run_state(tmp_path / "out").scoring
+    assert (both.done, both.last_s, both.elapsed_s) == (12, shard.finished_s, 2 * shard.elapsed_s)
 
 
 class OtherModel(FakeModelSource):

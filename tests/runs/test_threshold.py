@@ -356,7 +356,10 @@ def test_routing_is_judged_on_the_same_rows_alone(folder, tmp_path):
     always_right = pl.concat_list((pl.col("gold") == name).cast(pl.Float64) for name in ("no", "yes"))
     small.with_columns(label_probs=always_right).write_parquet(tmp_path / "large.parquet")
     small.write_parquet(tmp_path / "small.parquet")
-    given = answered(tmp_path / "small.parquet", tmp_path / "large.parquet", "--costs", "1,20,100")
+    table(3, 90).filter(dataset="urgent").write_parquet(tmp_path / "later.parquet")
+    both = (tmp_path / "small.parquet", tmp_path / "large.parquet")
+    given = answered(*both, "--costs", "1,20,100", "--check", tmp_path / "later.parquet")
+    assert [check["found"]["n"] for check in given["checks"]] == [90]
     routing = given["routing"]
     assert routing["cost_large"] == pytest.approx(20)
     assert routing["verdict"] in ("route", "always small", "not shown")
