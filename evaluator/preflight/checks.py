@@ -114,7 +114,7 @@ def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) 
 
 
 def _begins(a: Tokens, b: Tokens) -> bool:
-    return len(a) < len(b) and b[: len(a)] == a
+    return b[: len(a)] == a  # a is not longer than b; labels of equal tokens are refused where texts become tokens
 
 
 _PAIRS: Sequence[tuple[str, Test, str]] = (

@@ -77,7 +77,9 @@ def test_scores_and_intervals_are_those_of_the_table_and_within_their_bounds(run
         result = by_id[place]
         score, config = result["score_details"]["score"], result["metric_config"]
         assert score == row["value"]
-        interval = result["score_details"]["uncertainty"].get("confidence_interval", {})
+        uncertainty = result["score_details"]["uncertainty"]
+        assert uncertainty["num_samples"] == row["n_queries"]  # those that the interval is over
+        interval = uncertainty.get("confidence_interval", {})
         assert (interval.get("lower"), interval.get("upper")) == (row["ci_low"], row["ci_high"])
         if config.get("score_type") == "continuous":
             assert float(config["min_score"]) <= score <= float(config["max_score"])

@@ -10,11 +10,14 @@ import jsonschema
 import polars as pl
 import pytest
 
+from evaluator.exports.base import answered_groups
 from evaluator.exports.lm_eval import LM_EVAL
 from evaluator.run.folders import read_run
 from evaluator.runs.export import export
 from evaluator.schemas import MEAN_OVER_DATASETS
 from tests.command_line import command
+from tests.compare.run_folders import predictions
+from tests.metrics.measured import metrics_of
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -179,3 +182,21 @@ def test_a_dataset_that_ends_in_an_underscore_is_a_task_of_its_own(made):
     results = json.loads([*LM_EVAL.files(replace(made, metrics=made.metrics.with_columns(names)))][-1].content)
     assert {"staicc-normal_normal_a", "staicc-normal_normal_a_"} <= {*results["results"]}
     assert {*results["results"]} == {*results["higher_is_better"]}
+
+
+def test_a_group_has_the_tasks_of_its_own_part_and_not_of_one_whose_name_begins_so(made):
+    metrics = pl.concat([made.metrics, made.metrics.with_columns(part=pl.lit("normal-other"))])
+    results = json.loads([*LM_EVAL.files(replace(made, metrics=metrics))][-1].content)
+    names = {*made.metrics["dataset"]} - {MEAN_OVER_DATASETS}
+    assert {group: {*tasks} for group, tasks in results["group_subtasks"].items()} == {
+        group: {f"{group}_{name}" for name in names} for group in ("staicc-normal_normal", "staicc-normal_normal-other")
+    }
+
+
+@pytest.mark.parametrize(("n_texts", "n_kept"), [(1, 0), (2, 24), (3, 0)])
+def test_scored_texts_are_kept_if_there_is_one_for_each_label(n_texts, n_kept):
+    rows = predictions(0.5, seed=0, datasets=["mid"], methods=["vanilla"])
+    texts = {"continuations": pl.lit(["a"] * n_texts), "label_log_likelihoods": pl.lit([-1.0] * n_texts)}
+    prompts = rows.select("prompt_id").unique().with_columns(prompt=pl.lit("p"), **texts)
+    (group,) = answered_groups(rows, metrics_of(rows), prompts)
+    assert group.rows.select(pl.col(*texts).count()).row(0) == (n_kept, n_kept)

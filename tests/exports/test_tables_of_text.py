@@ -78,6 +78,19 @@ def test_a_name_of_a_dataset_is_text_above_its_column_of_a_comparison(made):
     assert [*map(unescape, re.findall(r"<th[^>]*>(.*?)</th>", shown))] == ["Model", *sorted(names.values()), "Mean"]
 
 
+def test_a_comparison_of_two_datasets_has_their_mean_and_its_rows_are_in_the_order_of_the_runs(made):
+    accuracies = made.metrics.filter(metric="accuracy", method="vanilla", definition="paper")
+    rows = accuracies.filter(pl.col("dataset").is_in(["plain", "a|b*c", "mean"]))
+    values = dict(rows.select("dataset", "value").rows())
+    runs = [rows.with_columns(number=pl.lit(n), model=pl.lit(name)) for n, name in ((2, "alpha"), (1, "beta"))]
+    lines = comparison_file(pl.concat(runs), is_latex=False).content.decode().splitlines()
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("|")]
+    assert [row[0] for row in cells] == ["Model", "---", "beta", "alpha"]
+    shown = [f"{values[name]:.3f}" for name in ("a|b*c", "plain", "mean")]
+    assert [cell.split(" ")[0] for cell in cells[2][1:]] == shown
+    assert cells[0][3] == "Mean"
+
+
 def test_markdown_folds_all_definitions_but_the_first(made):
     text = text_of("markdown", made)
     assert re.findall(r"<summary>.*definition (\w+)</summary>", text) == ["released", "published"] * 2

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from evaluator.exports import TRACKERS
+from evaluator.exports import TRACKERS, trackers
 from evaluator.exports.trackers import Tracker, numbers, settings
 from evaluator.runs.export import export, exported_run
 from tests.command_line import command, command_outputs
@@ -89,6 +89,7 @@ def test_mlflow_reads_back_what_was_run(measured_folder, tmp_path, monkeypatch):
     from mlflow.tracking import MlflowClient
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(trackers, "MLFLOW_MAX_METRICS", 20)  # several calls
     for _ in range(2):  # a second export is a second run of the same experiment
         (database,) = export(measured_folder, "mlflow", tmp_path / "out")
     client = MlflowClient(tracking_uri=f"sqlite:///{database}")

@@ -4,7 +4,9 @@ from evaluator.preflight.checks import (
     Classes,
     LabelSpace,
     Sets,
+    SplitLabels,
     class_findings,
+    demonstration_sets,
     detectable,
     label_findings,
     label_spaces,
@@ -116,6 +118,18 @@ def test_demonstrations_that_cannot_show_all_labels_are_noted():
     (other,) = set_finding("zoo", Sets(10, 3, 6), n_labels=6)
     assert other.text == "3 of 10 demonstration sets lack a label."
     assert list(set_finding("zoo", Sets(10, 0, 4), n_labels=2)) == []
+
+
+def test_sets_of_demonstrations_are_counted_once_without_those_of_methods_and_of_no_query():
+    asked = {
+        "for_part": [None, None, None, "normal", None],
+        "query_id": [0, 1, 2, 0, None],
+        "demonstration_ids": [[0, 1], [0, 1], [0, 2], [2, 3, 0], [0, 3]],
+    }
+    requests = pl.LazyFrame({"dataset": ["zoo"] * 5, **asked})
+    labels = SplitLabels(("no", "yes"), frozenset({0, 1}), pl.Series([0, 1, 0, 0]))
+    # Example 1 alone is a "yes": of the sets of queries, 0 and 1 have both labels, 0 and 2 lack one.
+    assert demonstration_sets(requests, {"zoo": labels}) == {"zoo": Sets(2, 1, 2)}
 
 
 def test_the_smallest_detectable_difference_is_a_little_above_connors_of_the_test_that_is_not_exact():

@@ -68,6 +68,7 @@ def test_a_model_of_unknown_size_has_no_rate():
         ({"quantization": "fp8", "device": "NVIDIA A100 80GB PCIe"}, 1, None, None),  # it has no such products
         ({}, 8, None, 16 * 989e12),  # replicas that had nothing to do count as well
         ({"tensor_parallel": 1, "engines_per_device": 4}, 8, None, 2 * 989e12),
+        ({"pipeline_parallel": 3}, 1, None, 6 * 989e12),
     ],
 )
 def test_the_peak_is_that_of_all_devices_in_the_form_that_weights_are_multiplied_in(

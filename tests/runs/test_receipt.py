@@ -166,7 +166,15 @@ def test_a_prompt_with_one_continuation_drifts_and_predicts_nothing():
     asked = {"prompt_id": ["a", "b"], "token_id": ["1", "2"], "ask": "labels"}
     tokens = pl.DataFrame(asked | {"context": [[1], [1]], "continuations": [[[2]], [[2], [3]]]}, schema=TOKENS)
     before, again = (
-        pl.DataFrame({"prompt_id": ["a", "b"], "label_log_likelihoods": numbers}, schema=SCORES)
+        pl.DataFrame(
+            {
+                "prompt_id": ["a", "b"],
+                "label_log_likelihoods": numbers,
+                "last_token_log_probs": numbers,
+                "label_token_counts": [[1], [1, 1]],
+            },
+            schema=SCORES,
+        )
         for numbers in ([[-1.0], [-1.0, -2.0]], [[-1.5], [-3.0, -2.0]])
     )
     found = drifts(ScoredAgain(tokens, again, 1), before.lazy(), "other")
