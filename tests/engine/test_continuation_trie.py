@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from evaluator.engine.prefixes import ContinuationTrie, Question
@@ -59,3 +61,10 @@ def test_a_row_has_no_more_tokens_than_the_limit_and_the_rest_is_missing():
         for token in tokens:
             trie.learn((*path, token), -1.0)
     assert next(trie.missing_questions()) == Question((), [[128, 129]])
+
+
+def test_the_largest_sum_of_probabilities_is_that_of_the_tokens_after_one_path():
+    trie = ContinuationTrie([0], [[1, 2], [3]])
+    for path, prob in (((1,), 0.5), ((3,), 0.4), ((1, 2), 0.7)):
+        trie.learn(path, math.log(prob))
+    assert trie.largest_sum() == pytest.approx(0.5 + 0.4)  # at the start; 0.7 after the token 1

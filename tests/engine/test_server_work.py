@@ -91,6 +91,11 @@ def test_a_server_that_fails_at_everything_leaves_it_to_another():
     assert has_failed_often.is_set()
 
 
+def test_a_server_without_jobs_takes_the_last_job_of_the_server_with_the_most():
+    work = server_client._Work(9, 3)  # jobs 0 to 2, 3 to 5 and 6 to 8
+    assert [work.take(server, 0.0) for server in (0, 0, 0, 1, 0)] == [0, 1, 2, 3, 8]
+
+
 def test_what_a_server_that_is_gone_leaves_is_taken_over_at_once(monkeypatch):
     monkeypatch.setattr(server_client, "FIRST_WAIT_S", 3600.0)
     gone = Server(lambda _number, _job: UnavailableError("refused"))
