@@ -12,6 +12,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from evaluator.runs import board as board_of_runs
 from evaluator.runs.board import Answers, _answers, _rank
 from evaluator.runs.state import run_state
 from tests.command_line import command_outputs
@@ -72,12 +73,22 @@ def test_other_prompts_other_forms_and_other_definitions_never_share_a_ranking(r
     assert not by_definition[0] & by_definition[1]
 
 
-def test_two_runs_are_ranked_and_one_alone_is_not() -> None:
+def test_two_runs_are_ranked_and_one_alone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[dict[str, Any]] = [{"rank": None}, {"rank": None}]
     _rank([(row, Answers("", {"zoo": np.full(100, n % 2, float)})) for n, row in enumerate(rows)])
     assert [row["rank"] for row in rows] == [[2, 2], [1, 1]]
     _rank([(alone := {"rank": None}, Answers("", {"zoo": np.ones(100)}))])
     assert alone["rank"] is None
+    monkeypatch.setattr(board_of_runs, "MAX_RANKED", 2)
+    three: list[dict[str, Any]] = [{"rank": None} for _ in range(3)]
+    _rank([(row, Answers("", {"zoo": np.full(100, right)})) for row, right in zip(three, (1.0, 0.0, 0.5), strict=True)])
+    assert [row["rank"] is None for row in three] == [False, True, False]  # the two most accurate are ranked
+
+
+def test_other_true_labels_of_the_same_prompts_are_other_prompts() -> None:
+    rows = predictions(0.5, seed=0, definitions=["paper"], methods=["vanilla"], datasets=["zoo"])
+    (known,), (changed,) = (_answers(each).values() for each in (rows, rows.with_columns(gold=1 - pl.col("gold"))))
+    assert known.prompts != changed.prompts
 
 
 def test_adding_a_run_keeps_ids_links_and_groups(runs: Path, tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ import shlex
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import polars as pl
 import pytest
 
+from evaluator import schemas
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.errors import StoreError
 from evaluator.exports import FORMATS, TRACKERS
@@ -21,6 +23,7 @@ from evaluator.run import folder, measure, pipeline
 from evaluator.run.folders import read_run
 from evaluator.run.measure import complete_run
 from evaluator.run_log import started_as
+from evaluator.runs import verify as verifying
 from evaluator.runs.verify import verify
 from evaluator.store import write_shard
 from evaluator.suites.in_context_pvi import suite as pvi_suite
@@ -74,6 +77,40 @@ def test_an_undamaged_run_has_no_faults(whole):
 @pytest.mark.parametrize(
     "damage", ["flip", pytest.param("truncate", marks=pytest.mark.exhaustive), "remove", "empty", "folder"]
 )
+def rows_of(schema: pl.Schema, **columns: object) -> pl.DataFrame:
+    given = pl.DataFrame(columns)
+    absent = [pl.lit(None).alias(name) for name in schema.names() if name not in columns]
+    return given.with_columns(absent).select(schema.names()).cast(schema)
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "fault"),
+    [
+        ("ab", "ab", None),
+        ("abx", "ab", "Requests without a prompt, or prompts without a request: 1."),
+        ("ab", "abx", "Requests without a prompt, or prompts without a request: 1."),
+        ("ab", "abb", "2 rows share their key (prompt_id) with another."),
+    ],
+)
+def test_requests_and_prompts_that_lack_each_other_are_a_fault(monkeypatch, asked, known, fault):
+    requests = rows_of(schemas.REQUESTS, prompt_id=[*asked], position=range(len(asked)))
+    prompts = rows_of(schemas.PROMPTS, prompt_id=[*known])
+    store = SimpleNamespace(requests=requests.lazy, prompts=prompts.lazy)
+    monkeypatch.setattr(verifying, "PromptStore", lambda *_, **__: store)
+    manifest = SimpleNamespace(files={}, n_requests=requests.height, n_prompts=prompts.height)
+    found = [what for _, what in verifying._prompt_rows(Path("store"), manifest)]
+    assert found == ([fault] if fault else [])
+
+
+@pytest.mark.parametrize(("n_prompts", "n_faults"), [(1, 0), (2, 0), (3, 1)])
+def test_a_shard_of_scores_has_a_row_for_each_of_its_prompts_or_more(monkeypatch, n_prompts, n_faults):
+    rows = rows_of(schemas.TOKEN_SCORES, token_id=["1", "2"])
+    monkeypatch.setattr(verifying, "scan_arrow", lambda _: rows.lazy())
+    manifest = SimpleNamespace(reused={}, shards={"scores-0": SimpleNamespace(prompts=n_prompts)})
+    assert len([*verifying._score_rows(Path("scores"), manifest)]) == n_faults
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "empty", "folder"])
 def test_every_damaged_file_is_named_with_a_command(whole, tmp_path, damage):
     for number, name in enumerate(checked_files(whole)):
         out = Path(shutil.copytree(whole, tmp_path / str(number)))
