@@ -27,6 +27,9 @@ def test_a_result_is_printed_as_json_with_tails_and_verdict() -> None:
 def test_examples_with_different_numbers_of_choices_are_counted_together() -> None:
     record = json.loads(command_outputs("random-baseline", "--choices", "2:1,4:1", "--tries", 2, "--json").out)
     assert (record["n"], record["chance"], record["max_random"]) == (2, 0.375, pytest.approx(35 / 64))
+    # A number of choices that is named twice counts twice; of one try, the best is the only one: (1/2 + 1/4 + 1/2) / 3.
+    record = json.loads(command_outputs("random-baseline", "--choices", "2:1,4:1,2:1", "--json").out)
+    assert (record["n"], record["chance"], record["max_random"]) == (3, pytest.approx(5 / 12), pytest.approx(5 / 12))
 
 
 def test_a_table_runs_over_all_that_is_listed() -> None:

@@ -53,6 +53,13 @@ def test_the_time_left_is_shown_from_one_percent_on(done, total, rate, note):
     assert terminal._note(progress) == note
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(59.4, "0:59"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (36_125, "10:02:05")]
+)
+def test_a_time_has_hours_from_an_hour_on(seconds, shown):
+    assert terminal._clock(seconds) == shown
+
+
 class Clocked:
     """Lines on a narrow console, with a clock that stands still between the seconds it is set to."""
 

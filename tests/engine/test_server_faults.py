@@ -515,6 +515,21 @@ def test_a_prompt_longer_than_the_server_allows_is_refused(serve):
         list(engine_of(serve()).log_likelihoods([request]))
 
 
+def test_of_two_servers_the_one_with_less_room_decides(serve):
+    servers = serve(), serve()
+    servers[1].about = servers[1].about | {"/v1/models": {"data": [{"id": "small", "max_model_len": 100}]}}
+    with pytest.raises(PromptTooLongError, match="101 tokens is longer than the 100"):
+        list(engine_of(*servers).log_likelihoods([ContinuationRequest([1] * 100, [[1]])]))
+
+
+def test_a_prompt_of_all_tokens_that_the_server_allows_is_asked_token_by_token(serve):
+    # Scored as a whole, it would be followed by a token that the server samples, which has no room.
+    server, request = serve(), ContinuationRequest([1] * 4076, [[7] * 20])
+    ((_, scores),) = [(one.index, one.token_log_probs) for one in engine_of(server).log_likelihoods([request])]
+    assert scores == [[log_prob([1] * 4076 + [7] * n, 7) for n in range(20)]]
+    assert max(map(len, server.answered)) == 4095
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://me:secret@host", "http://host/?key=secret"])
 def test_an_address_that_is_none_or_holds_a_secret_is_refused_without_showing_it(url):
     with pytest.raises(ConfigError, match="--server-url") as refusal:

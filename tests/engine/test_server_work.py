@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from urllib3 import HTTPResponse
 
 from evaluator.engine import server_client
 from evaluator.engine.server_client import MAX_BAD_ANSWERS, BadAnswerError, InternalError, UnavailableError, answer_all
@@ -120,6 +121,11 @@ def test_silence_that_outlasts_patience_ends_the_run(monkeypatch):
     monkeypatch.setattr(server_client, "PATIENCE_S", 0.0)
     with pytest.raises(ModelError, match=r"refused \(for 0 s\)"):
         answered(1, Server(lambda _number, _job: UnavailableError("refused")), concurrency=1)
+
+
+@pytest.mark.parametrize(("header", "seconds"), [(("Retry-After", "7"), 7), (("retry-after-ms", "1500"), 1.5)])
+def test_a_time_to_wait_is_in_seconds_or_named_in_milliseconds(header, seconds):
+    assert server_client._retry_after_s(HTTPResponse(headers=dict([header]))) == seconds
 
 
 def test_waits_double_up_to_half_a_minute():

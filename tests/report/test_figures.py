@@ -52,7 +52,7 @@ def test_points_and_intervals_lie_where_their_values_are() -> None:
 
 def test_an_empty_bin_draws_no_point() -> None:
     bins = pl.DataFrame(
-        {"bin_low": [0.4, 0.5], "bin_high": [0.5, 0.6], "n_requests": [0, 8]}
+        {"bin_low": [0.4, 0.5], "bin_high": [0.5, 0.6], "n_requests": [0, 1]}
         | {"mean_confidence": [None, 0.55], "accuracy": [None, 0.25]},
     )
     svg = figures.reliability_figure(bins)

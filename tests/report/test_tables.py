@@ -14,6 +14,7 @@ from evaluator.report.table import (
     limit_text,
     p_text,
     percent,
+    probability,
     value_tip,
 )
 from tests.report.made_run import MadeRun
@@ -47,6 +48,14 @@ def test_a_metric_that_was_not_measured_on_a_dataset_leaves_its_cell_empty(repor
 def test_metrics_without_a_title_follow_under_their_own_name() -> None:
     texts = MetricTexts()
     assert [texts.title(name) for name in texts.in_order(["nll_loss", "accuracy"])] == ["Accuracy", "Nll loss"]
+    untitled = [*"hgfedcba"]
+    assert texts.in_order([*untitled, "macro_f1"]) == ("macro_f1", *sorted(untitled))
+    assert dataset_order(pl.DataFrame({"dataset": untitled}), ["g"]) == ["g", *"abcdefh"]
+
+
+@pytest.mark.parametrize(("log10", "shown"), [(-2.0, "0.010"), (-3.0, "10<sup>−3.0</sup>"), (None, "–")])
+def test_a_probability_of_a_thousandth_and_below_is_a_power_of_ten(log10: float | None, shown: str) -> None:
+    assert probability(log10) == shown
 
 
 def test_a_pair_of_labels_that_never_occurred_counts_zero(report_data: MadeRun) -> None:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns, UntilOptions
+from evaluator.errors import ConfigError
 from evaluator.progress import finish
 from evaluator.run import pipeline, until
 from evaluator.run.folder import BuiltFolder, read_scores
@@ -209,6 +210,26 @@ def test_two_directions_of_two_datasets_share_the_level(monkeypatch, capital, de
     monkeypatch.setattr(until, "_evidence", lambda *_: {"worse": 0.0, "better": math.log(capital)})
     rows = pl.DataFrame({"block": [0, 1], "correct": [1.0, 1.0]})
     assert until._decision(run, rows, 0) == decision
+
+
+def test_equivalent_needs_evidence_on_both_sides_from_the_blocks_so_far(monkeypatch):
+    # Accuracy of the base 1/2: a bet above and one below, at 0.6 and at 0.4.
+    capitals = {0.6: (1.0, 9.0), 0.4: (3.0, 2.0)}
+    monkeypatch.setattr(until, "log_capitals", lambda _, mean, __: [np.log([one]) for one in capitals[round(mean, 9)]])
+    rows = pl.DataFrame({"correct": [1.0, 0.0, 1.0], "known": [1.0, 0.5, 0.0], "block": [0, 1, 2]})
+    found = until._evidence(SimpleNamespace(target=None, threshold=None, margin=0.1), rows)
+    assert found == pytest.approx({"better": 0.0, "worse": math.log(2), "equivalent": math.log(3)})
+    assert until._scored_up_to(rows, 1)["correct"].to_list() == [1.0, 0.0, None]
+
+
+@pytest.mark.parametrize("asked", [{"b": "1"}, {"a": "2"}])
+def test_a_base_without_the_dataset_or_with_other_queries_is_refused(monkeypatch, asked):
+    base = SimpleNamespace(prompts=SimpleNamespace(query_fingerprints={"a": "1"}))
+    monkeypatch.setattr(until, "_base", lambda _: base)
+    config = SimpleNamespace(until=SimpleNamespace(against="base"))
+    until.check_base(config, base.prompts)
+    with pytest.raises(ConfigError, match="base did not answer the queries of"):
+        until.check_base(config, SimpleNamespace(query_fingerprints=asked))
 
 
 def test_intervals_of_two_datasets_share_the_level_and_p_is_of_both_directions(monkeypatch):
