@@ -524,9 +524,9 @@ def test_of_two_servers_the_one_with_less_room_decides(serve):
 
 def test_a_prompt_of_all_tokens_that_the_server_allows_is_asked_token_by_token(serve):
     # Scored as a whole, it would be followed by a token that the server samples, which has no room.
-    server, request = serve(), ContinuationRequest([1] * 4076, [[7] * 20])
+    server, request = serve(), ContinuationRequest([1] * 3946, [[7] * 150])
     ((_, scores),) = [(one.index, one.token_log_probs) for one in engine_of(server).log_likelihoods([request])]
-    assert scores == [[log_prob([1] * 4076 + [7] * n, 7) for n in range(20)]]
+    assert scores == [[log_prob([1] * 3946 + [7] * n, 7) for n in range(150)]]
     assert max(map(len, server.answered)) == 4095
 
 

@@ -50,14 +50,14 @@ def test_points_and_intervals_lie_where_their_values_are() -> None:
     assert lengths == pytest.approx([0.375, 0.375])  # 0.5 - 0.125 and 0.75 - 0.375
 
 
-def test_an_empty_bin_draws_no_point() -> None:
+def test_an_empty_bin_draws_no_point_and_a_bin_of_one_prediction_does() -> None:
     bins = pl.DataFrame(
-        {"bin_low": [0.4, 0.5], "bin_high": [0.5, 0.6], "n_requests": [0, 1]}
-        | {"mean_confidence": [None, 0.55], "accuracy": [None, 0.25]},
+        {"bin_low": [0.4, 0.5, 0.6], "bin_high": [0.5, 0.6, 0.7], "n_requests": [0, 8, 1]}
+        | {"mean_confidence": [None, 0.55, 0.65], "accuracy": [None, 0.25, 1.0]},
     )
     svg = figures.reliability_figure(bins)
-    (point,) = marks(svg, "symbol")
-    assert x_of(point) == pytest.approx(0.55 * figures.PANEL.width, abs=0.6)
+    places = [x_of(point) / figures.PANEL.width for point in marks(svg, "symbol")]
+    assert places == pytest.approx([0.55, 0.65], abs=0.004)
     assert "Confidence 0.5 to 0.6: 8 predictions, mean confidence 0.55, accuracy 0.25" in svg
 
 

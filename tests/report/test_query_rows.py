@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from evaluator.report import query_rows
-from evaluator.report.query_rows import chosen_rows
+from evaluator.report.query_rows import _Pieces, chosen_rows
 from evaluator.schemas import QUERIES, QUERIES_KEY
 
 
@@ -69,3 +69,10 @@ def test_where_all_parts_come_later_and_the_first_turn_is_too_large_its_first_pr
     used = (first["label_names"].list.len() + 2).cum_sum()  # an answer of two numbers to each of them
     chosen = chosen_rows(rows.lazy(), rows.height, ["later"])
     assert chosen.rows["prompt_id"].to_list() == first.filter(used <= 9)["prompt_id"].to_list() != []
+
+
+def test_a_piece_that_prompts_share_is_stored_and_counted_once() -> None:
+    prompts = {name: (f"Sort. cat {name}", [6, 10]) for name in "abc"}  # an instruction, a demonstration and a query
+    pieces = _Pieces(prompts, len("Sort. ") + len("cat ") + len("a") + len("b"))
+    assert [pieces.of(name) for name in "abcd"] == [[0, 1, 2], [0, 1, 3], None, None]
+    assert ([*pieces.numbers], pieces.n_whole) == (["Sort. ", "cat ", "a", "b"], 2)

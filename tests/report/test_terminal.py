@@ -73,13 +73,6 @@ def test_other_methods_stand_in_a_table_with_what_they_are_above_vanilla() -> No
     assert heading == "  method                   accuracy  minus vanilla"  # of one dataset
 
 
-def test_the_accuracies_of_other_methods_on_one_dataset_are_no_means() -> None:
-    values = {"vanilla": 0.5, "topk": 0.625}
-    rows = [row(name, BOTH, value=values[method]) | {"method": method} for method in values for name in ("a", "mean")]
-    _, *table = verdict_lines(pl.DataFrame(rows, schema=METRICS))
-    assert table == ["  method       accuracy  minus vanilla", "  topk            0.625         +0.125"]
-
-
 def test_where_no_accuracy_was_compared_with_guesses_there_is_no_line() -> None:
     assert verdict_lines(pl.DataFrame(schema=METRICS)) == []
     assert verdict_lines(pl.DataFrame([row("a", None)], schema=METRICS)) == []
