@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import filelock
 import polars as pl
@@ -17,6 +18,7 @@ from evaluator.config import DataOptions, ModelConfig, RunConfig, TableColumns
 from evaluator.errors import ConfigError, StoreError
 from evaluator.files.json_files import read_json, write_json
 from evaluator.progress import finish
+from evaluator.run import folder as run_folder
 from evaluator.run import folders, pipeline
 from evaluator.run.folder import BuiltFolder, config_from_json, read_table
 from evaluator.run.folders import config_to_json, identity
@@ -208,3 +210,15 @@ def test_changed_code_of_prompts_builds_them_again_and_keeps_every_score(tmp_pat
     assert before.prompts.fingerprint != after.prompts.fingerprint
     assert before.scores.tables == after.scores.tables
     assert pl.read_parquet(tmp_path / "tables" / "metrics.parquet").height
+
+
+def test_a_prompt_of_both_rounds_has_one_row_of_scores_a_request(monkeypatch):
+    prompts = pl.LazyFrame({"prompt_id": ["a", "b"], "prompt": ["first", "second"]})
+    stores = [
+        SimpleNamespace(store=SimpleNamespace(prompts=rows)) for rows in (lambda: prompts, lambda: prompts.head(1))
+    ]
+    scored = SimpleNamespace(scored=SimpleNamespace(rows=pl.LazyFrame({"prompt_id": ["b", "a"], "position": [0, 1]})))
+    monkeypatch.setattr(run_folder, "BuiltFolder", lambda _: SimpleNamespace(built=None))
+    monkeypatch.setattr(run_folder, "open_scored", lambda _: stores)
+    monkeypatch.setattr(run_folder, "scored_run", lambda *_: scored)
+    assert run_folder.read_scores("out").collect().rows() == [("b", 0, "second"), ("a", 1, "first")]
