@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.reproductions import REPRODUCTIONS
+from evaluator.reproductions.base import text_table
 from tests.command_line import command_outputs
 
 
@@ -41,3 +42,8 @@ def test_a_run_a_comparison_and_another_papers_page_are_not_replaced(tmp_path: P
         said.split()
     )
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_table_of_the_terminal_has_names_to_the_left_and_numbers_to_the_right() -> None:
+    rows = [("name", "n", "share"), ("a", 1000, 0.5)]
+    assert [*text_table(rows)] == ["name     n  share", "a     1000    0.5"]
