@@ -6,10 +6,11 @@ import sys
 
 import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED, findings, judged_cells
+from evaluator.reproductions.cho_inoue_2025.inconsistencies import UNEXPLAINED, _equal_values, findings, judged_cells
 from evaluator.suites.staicc.published import printed_tables
 
 METHODS = ("Vanilla ICL", "Noisy Channel", "k-NN")
@@ -216,3 +217,12 @@ def test_the_order_of_findings_does_not_depend_on_the_hashes_of_texts() -> None:
     ]
     assert len(outputs[0].stdout) > 1000, outputs[0].stderr
     assert outputs[0].stdout == outputs[1].stdout
+
+
+@pytest.mark.parametrize(("is_neighbour", "expected"), [(True, "0.4"), (False, "1")])
+def test_equal_values_are_expected_in_pairs_of_neighbours_or_in_all_pairs(is_neighbour: bool, expected: str) -> None:
+    # Of five models four pairs are neighbours, and ten are pairs; each is equal with a probability of 0.1.
+    about = {"table": 7, "name": "accuracy", "is_block": False, "n_models": 5, "chance": 0.1, "value": 0.5}
+    pairs = pl.DataFrame([about | {"is_neighbour": is_neighbour, "model": "a", "model_b": "b"}])
+    ((*_, cause),) = _equal_values(pairs)
+    assert cause == f"chance, of which {expected} are expected"
