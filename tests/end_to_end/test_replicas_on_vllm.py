@@ -1,8 +1,4 @@
-"""Replicas of a model on vLLM, and a model split over parts of the processor, beside one process with it.
-
-In every run, replicas are in test_replicas.py and tests/engine/test_ray_*.py, and the numbers of a split model in
-tests/engine/test_vllm_loading.py.
-"""
+"""Replicas of a model on vLLM, and a model split over parts of the processor, beside one process with it."""
 
 from pathlib import Path
 
@@ -19,7 +15,7 @@ from tests.engine import vllm_processes
 
 pytestmark = [
     pytest.mark.skipif(this_processor().max_devices < 2, reason="one core"),
-    pytest.mark.exhaustive,
+    pytest.mark.slow,
     pytest.mark.usefixtures("without_pages"),
 ]
 
@@ -31,7 +27,7 @@ runpy.run_module("evaluator", run_name="__main__")
 
 
 def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_one_core(tmp_path: Path) -> None:
-    words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 16, "--model", "embedded")
+    words = ("run", "staicc-normal", "--datasets", "sst5,trec", "--queries", 4, "--model", "embedded")
     words = (*words, "--engine", "vllm")
     one = vllm_processes.run(ON_ONE_CORE, *words, "--out", tmp_path / "one", folder=tmp_path)
     assert one.returncode == 0, one
@@ -41,7 +37,7 @@ def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_
 
 def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_model: Path, tmp_path: Path) -> None:
     # One method reads scores, the other hidden states.
-    what = ("--datasets", "sst5", "--definition", "paper", "--queries", 16, "--methods", "vanilla,hidden_calibration")
+    what = ("--datasets", "sst5", "--definition", "paper", "--queries", 4, "--methods", "vanilla,hidden_calibration")
     words = ("run", "staicc-normal", *what, "--model", tiny_model, "--dtype", "float32", "--engine", "vllm")
     scores, predictions = [], []
     for n in (1, 2):

@@ -33,8 +33,7 @@ def test_the_engine_contract_holds_on_model_runner_v2() -> None:
 
 
 @cpu_only
-@pytest.mark.exhaustive  # vLLM's choice of processes is in tests/engine/test_options_for_cuda.py, their numbers on
-# runner V1 in test_vllm_loading.py, replicas of several devices in test_ray_actor.py
+@pytest.mark.slow
 @pytest.mark.skipif(this_processor().max_devices < 2, reason="one core")
 def test_a_model_on_two_devices_of_a_cluster_has_the_numbers_of_transformers(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

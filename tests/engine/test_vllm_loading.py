@@ -98,8 +98,7 @@ print(sum(weight() is not None for weight in weights), "alive")
 
 
 @cpu_only  # a GPU compiles in every test
-@pytest.mark.exhaustive  # the first test of this file has what closing does
-@pytest.mark.parametrize("only_traced", ["1", "0"])
+@pytest.mark.parametrize("only_traced", ["1", pytest.param("0", marks=pytest.mark.exhaustive)])
 def test_the_weights_of_a_compiled_model_are_gone_when_its_engine_is_closed(tiny_model, tmp_path, only_traced):
     """In a process of its own, because a process that has computed eagerly stays so.
 
