@@ -93,11 +93,6 @@ def _results(run: ExportedRun) -> dict[str, Any]:
 
 def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
     settings = {"method": row["method"], "definition": row["definition"], "shots": run.record.prompts.shots}
-    uncertainty: dict[str, Any] = {"num_samples": row["n_queries"]}
-    if row["ci_low"] is not None:
-        interval = {"lower": row["ci_low"], "upper": row["ci_high"], "confidence_level": 0.95}
-        over = {"method": f"over {row['ci_over']}"} if row["ci_over"] else {}
-        uncertainty["confidence_interval"] = interval | over
     return {
         "evaluation_result_id": _result_id(row, row["metric"]),
         "evaluation_name": _evaluation_name(row),
@@ -113,10 +108,19 @@ def _result(run: ExportedRun, row: dict[str, Any]) -> dict[str, Any]:
         "score_details": {
             "score": row["value"],
             "details": _strings({name: row[name] for name in DETAILS}),
-            "uncertainty": uncertainty,
+            "uncertainty": _uncertainty(row),
         },
         "generation_config": {"additional_details": settings | {"label_boundary": run.record.scores.label_boundary}},
     }
+
+
+def _uncertainty(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the number of queries of a row, and its 95% interval, if it has one."""
+    if row["ci_low"] is None:
+        return {"num_samples": row["n_queries"]}
+    interval = {"lower": row["ci_low"], "upper": row["ci_high"], "confidence_level": 0.95}
+    over = {"method": f"over {row['ci_over']}"} if row["ci_over"] else {}
+    return {"num_samples": row["n_queries"], "confidence_interval": interval | over}
 
 
 def _bounds(metric: str) -> dict[str, Any]:

@@ -121,10 +121,9 @@ def comparison_file(accuracies: pl.DataFrame, *, is_latex: bool) -> ExportedFile
     for (suite, part, method), rows in by_method(first_definition(accuracies)):
         datasets = [name for name in rows["dataset"].unique().sort() if name != MEAN_OVER_DATASETS]
         shown = datasets if len(datasets) == 1 else [*datasets, MEAN_OVER_DATASETS]
-        of_models = rows.sort("number").partition_by("model", maintain_order=True)
-        cells = [{row["dataset"]: row for row in of_model.iter_rows(named=True)} for of_model in of_models]
         lines = []
-        for row in cells:
+        for of_model in rows.sort("number").partition_by("model", maintain_order=True):
+            row = {each["dataset"]: each for each in of_model.iter_rows(named=True)}
             *others, last = (row[name] for name in shown)
             lines.append([last["model"], *(_number(each["value"]) for each in others), _value(last)])
         columns = ("Model", *(name.capitalize() if name == MEAN_OVER_DATASETS else name for name in shown))
