@@ -235,6 +235,7 @@ def test_a_zero_among_numbers_without_a_step_counts_as_half_of_the_smallest_othe
     assert least_probability(thirds[1:], None) is None
 
 
+@pytest.mark.usefixtures("pages")
 def test_rounded_zeros_have_a_floor_that_is_a_definition_of_its_own(tmp_path, answers):
     queue, _, _, (gold, _, _) = answers
     rounded = queue.round(2)
