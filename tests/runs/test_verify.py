@@ -74,9 +74,6 @@ def test_an_undamaged_run_has_no_faults(whole):
     assert "every file is as it was written" in command("verify", whole)
 
 
-@pytest.mark.parametrize(
-    "damage", ["flip", pytest.param("truncate", marks=pytest.mark.exhaustive), "remove", "empty", "folder"]
-)
 def rows_of(schema: pl.Schema, **columns: object) -> pl.DataFrame:
     given = pl.DataFrame(columns)
     absent = [pl.lit(None).alias(name) for name in schema.names() if name not in columns]
@@ -110,7 +107,9 @@ def test_a_shard_of_scores_has_a_row_for_each_of_its_prompts_or_more(monkeypatch
     assert len([*verifying._score_rows(Path("scores"), manifest)]) == n_faults
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "empty", "folder"])
+@pytest.mark.parametrize(
+    "damage", ["flip", pytest.param("truncate", marks=pytest.mark.exhaustive), "remove", "empty", "folder"]
+)
 def test_every_damaged_file_is_named_with_a_command(whole, tmp_path, damage):
     for number, name in enumerate(checked_files(whole)):
         out = Path(shutil.copytree(whole, tmp_path / str(number)))
@@ -242,6 +241,7 @@ def test_scores_made_again_by_another_run_are_not_measured_with_the_second_round
         finish(pipeline.measure(tmp_path))
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_log_has_a_line_for_each_command_and_fault(out):
     table = out / "tables" / "metrics.parquet"
     table.write_bytes(b"")
