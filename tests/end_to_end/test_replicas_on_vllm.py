@@ -35,6 +35,7 @@ def test_two_replicas_of_vllm_with_a_core_each_give_the_bytes_of_one_process_on_
     assert table_bytes(tmp_path / "two") == table_bytes(tmp_path / "one")
 
 
+@pytest.mark.exhaustive  # in every run: on Ray, with runner V2 (tests/engine/test_on_model_runner_v2.py)
 def test_a_model_split_over_two_parts_of_the_processor_agrees_with_one(tiny_model: Path, tmp_path: Path) -> None:
     # One method reads scores, the other hidden states.
     what = ("--datasets", "sst5", "--definition", "paper", "--queries", 4, "--methods", "vanilla,hidden_calibration")
