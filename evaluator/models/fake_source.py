@@ -18,6 +18,7 @@ from evaluator.models.source import ModelSource
 VOCAB_SIZE = 2**20
 HIDDEN_SIZE = 16
 _PIECES = re.compile(r"\s?\w+|\s|[^\w\s]")  # a word with the space before it, or any other single character
+_BEFORE_LAST_SPACE = re.compile(r"(?s).*\S(?=\s)")
 
 
 class WordTokenizer:
@@ -25,6 +26,10 @@ class WordTokenizer:
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
         return [[zlib.crc32(piece.encode()) % VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]
+
+    def fixed_length(self, text: str) -> int:
+        before_space = _BEFORE_LAST_SPACE.match(text)
+        return before_space.end() if before_space else 0
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [f"word {token}" for token in ids]  # a hash cannot be read back

@@ -123,20 +123,29 @@ def _tokenise_separately(
 
 
 def _tokenise_merged(
-    _tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
+    tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> ContextsAndContinuations:
-    texts = [prompt + text for prompt, space in zip(prompts, continuations, strict=True) for text in space]
-    # One call for all texts, because FastTokenizer tokenises repeated lines of a call only once.
-    rows = as_text([*prompts, *texts])
-    bare, whole = rows[: len(prompts)], rows[len(prompts) :]
-    # Group the flat list of tokenised texts by prompt.
-    left = iter(whole)
-    candidates = [list(islice(left, len(space))) for space in continuations]
-    # A prefix that the lexicographically first and last rows share is shared by all rows between them.
-    ends = [(min([prompt, *rows]), max([prompt, *rows])) for prompt, rows in zip(bare, candidates, strict=True)]
-    contexts = [first[: n_shared(first, last)] for first, last in ends]
+    # With each label only the end of a prompt is tokenised again, from the last place that no token can cross.
+    lengths = list(map(tokenizer.fixed_length, prompts))
+    starts = as_text([prompt[:length] for prompt, length in zip(prompts, lengths, strict=True)])
+    ends = [
+        [prompt[length:] + label for label in ("", *space)]
+        for prompt, length, space in zip(prompts, lengths, continuations, strict=True)
+    ]
+    # One call for all texts of a kind, because FastTokenizer tokenises repeated lines of a call only once.
+    after_start, whole = (
+        [text for length, texts in zip(lengths, ends, strict=True) if bool(length) == has_start for text in texts]
+        for has_start in (True, False)
+    )
+    left = {True: iter(tokenizer.token_ids(after_start, special_tokens=False)), False: iter(as_text(whole))}
+    contexts, rests = list[list[int]](), list[list[list[int]]]()
+    for length, start, texts in zip(lengths, starts, ends, strict=True):
+        rows = list(islice(left[bool(length)], len(texts)))
+        # A prefix that the lexicographically first and last rows share is shared by all rows between them.
+        n = n_shared(min(rows), max(rows))
+        contexts.append([*(start if length else []), *rows[0][:n]])
+        rests.append([row[n:] for row in rows[1:]])
     _refuse_empty_contexts(prompts, contexts)
-    rests = [[row[len(context) :] for row in rows] for context, rows in zip(contexts, candidates, strict=True)]
     for prompt, space, rest in zip(prompts, continuations, rests, strict=True):
         _refuse_indistinct(space, rest, prompt)
     return contexts, rests

@@ -24,6 +24,7 @@ from evaluator.tokens.rows import TokenRows, TokenTotals, count_tokens, ragged
 from evaluator.tokens.tokenizer import TextTokenizer
 
 PROMPTS_PER_BATCH = 2_048
+CHARACTERS_PER_BATCH = 2**25  # of prompts, each once by itself and once with each label: 10 million tokens or so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,7 @@ def _unsorted_tokens(
     scans, done = [pl.LazyFrame(schema=TOKENS)], 0
     for prompts in store.prompts_by_shard():
         batches = []
-        for rows in prompts.iter_slices(PROMPTS_PER_BATCH):
+        for rows in _batches(prompts):
             yield Progress(stage="Tokenising", done=done, total=total, unit="prompts")
             batches.append(tokens_of(rows))
             done += rows.height
@@ -128,6 +129,14 @@ def _unsorted_tokens(
         scans.append(files.enter_context(kept(tokens.lazy(), store.folder)))
     yield Progress(stage="Tokenising", done=total, total=total, unit="prompts")
     return pl.concat(scans)
+
+
+def _batches(prompts: pl.DataFrame) -> list[pl.DataFrame]:
+    """Split schemas.PROMPTS into batches that are tokenised at once, so that their tokens fit in memory."""
+    characters = pl.col("prompt").str.len_chars().cast(pl.Int64) * (1 + pl.col("continuations").list.len())
+    size = pl.max_horizontal(characters, CHARACTERS_PER_BATCH // PROMPTS_PER_BATCH)
+    batch = prompts.select((size.cum_sum() - 1) // CHARACTERS_PER_BATCH).to_series()
+    return prompts.with_columns(batch=batch).partition_by("batch", maintain_order=True, include_key=False)
 
 
 def in_prefix_order(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -42,25 +42,37 @@ def cuts_exactly(backend: Any) -> bool:
     """Return whether tokenising the pieces of `cut` separately gives the tokens of the whole text.
 
     True for the regular expression of GPT-2 and those of _CUT_AFTER_LINES, if the tokenizer applies no normalisation
-    but NFC and no added token extends across a cut.
+    but NFC, and for tokenizers as Gemma's, in which line ends are added tokens: a text is split at these first. In both
+    cases, no added token may extend across a cut.
 
     Args:
         backend: a tokenizer of the `tokenizers` library.
     """
-    normalizer = backend.normalizer
-    composes = normalizer is None or json.loads(normalizer.__getstate__())["type"] == "NFC"
-    # An added token that includes the white space before it would extend across a cut.
-    added = backend.get_added_tokens_decoder().values()
-    extends_across = any(token.lstrip or token.single_word or "\n" in token.content for token in added)
-    return composes and not extends_across and _splits_at_lines(backend.pre_tokenizer)
-
-
-def _splits_at_lines(pre_tokenizer: Any) -> bool:
-    if pre_tokenizer is None:
+    added = [*backend.get_added_tokens_decoder().values()]
+    if any(token.lstrip or token.single_word for token in added):  # it would include the white space before it
         return False
-    stated = json.loads(pre_tokenizer.__getstate__())
-    steps = stated["pretokenizers"] if stated["type"] == "Sequence" else [stated]
-    if not steps or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
+    normalizer, pre_tokenizer = _state(backend.normalizer), _state(backend.pre_tokenizer)
+    of_lines = {token.content for token in added if "\n" in token.content}
+    if not of_lines:
+        return normalizer.get("type", "NFC") == "NFC" and _splits_at_lines(pre_tokenizer)
+    are_alone = "\n" in of_lines and not any(content.strip("\n") for content in of_lines)
+    replaces_spaces = normalizer.get("type", "Replace") == "Replace" and normalizer.get("pattern", _SPACE) == _SPACE
+    splits_at_spaces = pre_tokenizer.get("type", "Split") == "Split" and pre_tokenizer.get("pattern", _SPACE) == _SPACE
+    return are_alone and replaces_spaces and splits_at_spaces
+
+
+_SPACE = {"String": " "}
+
+
+def _state(step: Any) -> dict[str, Any]:
+    """Return the configuration of a normalizer or pre-tokenizer; {} without one."""
+    state: dict[str, Any] = {} if step is None else json.loads(step.__getstate__())
+    return state
+
+
+def _splits_at_lines(pre_tokenizer: dict[str, Any]) -> bool:
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1]["add_prefix_space"]:
         return False
     if len(steps) == 1:
         return bool(steps[0]["use_regex"])
@@ -74,6 +86,13 @@ class TextTokenizer(Protocol):
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
         """Return the token ids of each text; with special_tokens, including the tokenizer's BOS and EOS."""
+        ...
+
+    def fixed_length(self, text: str) -> int:
+        """Return the length of a beginning of the text that has tokens of its own, whatever follows; 0 if unknown.
+
+        Its tokens and those of the rest without special tokens are the tokens of the text.
+        """
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -112,6 +131,9 @@ class FastTokenizer:
         ids = dict(zip(pieces, self._encoded(pieces, special_tokens=False), strict=True))
         before, after = self._added_ids if special_tokens else ([], [])
         return [[*before, *chain.from_iterable([ids[piece] for piece in row]), *after] for row in rows]
+
+    def fixed_length(self, text: str) -> int:
+        return 0 if self._added_ids is None else len(text) - len(cut(text)[-1])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._backend.id_to_token(token)) for token in ids]
@@ -157,7 +179,7 @@ MAX_GROWTH = 1000
 
 def _require_bounded(normalizer: Any) -> None:
     """Raise ModelError if the replacements of a normalizer together can lengthen a text by more than MAX_GROWTH."""
-    growth = 1.0 if normalizer is None else _growth(json.loads(normalizer.__getstate__()))
+    growth = 1.0 if normalizer is None else _growth(_state(normalizer))
     if growth > MAX_GROWTH:
         raise ModelError(
             f"The model's tokenizer can make a text {growth:.3g} times as long before it cuts it, and more than "
@@ -185,6 +207,9 @@ class SlowTokenizer:
         ids: list[list[int]] = encoded["input_ids"]
         return ids
 
+    def fixed_length(self, _text: str) -> int:
+        return 0
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(piece) for piece in self._tokenizer.convert_ids_to_tokens(list(ids))]
 
@@ -207,6 +232,7 @@ class TokenizerWithBos:
     def __init__(self, tokenizer: TextTokenizer, bos: int) -> None:
         self._tokenizer, self._bos = tokenizer, bos
         self.pieces, self.texts, self.control_tokens = tokenizer.pieces, tokenizer.texts, tokenizer.control_tokens
+        self.fixed_length = tokenizer.fixed_length
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
         rows = self._tokenizer.token_ids(texts, special_tokens=special_tokens)

@@ -7,7 +7,7 @@ from evaluator.models.fake_source import fake_model_source
 from evaluator.progress import finish
 from evaluator.run.build import build_prompts
 from evaluator.schemas import TOKENS
-from evaluator.tokens.table import open_tokens, tokenise_store, with_last_tokens, with_token_ids
+from evaluator.tokens.table import _batches, open_tokens, tokenise_store, with_last_tokens, with_token_ids
 from tests.tokens.token_frames import token_table
 
 
@@ -45,6 +45,26 @@ def test_existing_tokens_are_not_made_again_unless_damaged(store, fake_source, m
     (table.folder / "tokens-00000.arrow").write_bytes(b"damaged")
     assert open_tokens(table.folder) is None
     assert tokenised(store, fake_source, "separate").manifest == table.manifest
+
+
+@pytest.mark.parametrize(
+    ("characters", "n_most", "expected"),
+    [
+        (40, 4, [2, 2, 1, 4]),  # 10, 30 / 10, 10 / 100 / 10, 10, 10, 0
+        (10**6, 4, [4, 4, 1]),
+    ],
+)
+def test_batches_have_few_prompts_and_few_characters_with_all_labels(monkeypatch, characters, n_most, expected):
+    monkeypatch.setattr("evaluator.tokens.table.PROMPTS_PER_BATCH", n_most)
+    monkeypatch.setattr("evaluator.tokens.table.CHARACTERS_PER_BATCH", characters)
+    labels = [[], ["a", "b"], ["a"], ["a"], ["a"] * 9, [], [], [], []]
+    prompts = ["x" * n for n in (10, 10, 5, 5, 10, 10, 10, 10, 0)]
+    rows = pl.DataFrame(
+        {"prompt": prompts, "continuations": labels}, schema_overrides={"continuations": pl.List(pl.String)}
+    )
+    batches = _batches(rows)
+    assert pl.concat(batches).equals(rows)
+    assert [batch.height for batch in batches] == expected
 
 
 def test_another_boundary_or_tokenizer_has_a_folder_of_its_own(store, fake_source):

@@ -1,10 +1,14 @@
+from itertools import chain
+
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from evaluator.errors import ModelError
 from evaluator.models.embedded.llama import byte_level_tokenizer
+from evaluator.models.fake_source import WordTokenizer
+from evaluator.tokens.boundary import tokenise_prompts
 from evaluator.tokens.tokenizer import FastTokenizer, cut, cuts_exactly
 
 # As they stand in the tokenizer files of these models.
@@ -50,7 +54,18 @@ def backend(kind):
     )
 
 
-BACKENDS = {kind: backend(kind) for kind in ("gpt-2", "llama-3", "qwen-2")}
+def with_lines_as_tokens() -> Tokenizer:
+    """As Gemma's: merges of whole texts whose spaces are replaced, and added tokens for one or more line ends."""
+    pairs = [("a", "s"), ("\u2581", "a"), ("\u2581a", "s"), ("Q", "\u2581"), ("?", "Q"), (".", "Q")]
+    words = [*dict.fromkeys(chain("".join(PIECES).replace(" ", "\u2581"), chain(*pairs), map("".join, pairs)))]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, pairs))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.add_tokens([AddedToken("\n" * n, normalized=False) for n in (1, 2, 3)])
+    return tokenizer
+
+
+BACKENDS = {kind: backend(kind) for kind in ("gpt-2", "llama-3", "qwen-2")} | {"gemma": with_lines_as_tokens()}
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
@@ -98,9 +113,20 @@ def test_an_added_token_that_takes_the_line_end_before_it_forbids_cuts():
     assert ids == tokenizer.encode("a\nANSWER", add_special_tokens=False).ids
 
 
-def test_another_normalizer_than_composition_forbids_cuts():
-    tokenizer = backend("gpt-2")
+@pytest.mark.parametrize("tokenizer", [backend("gpt-2"), with_lines_as_tokens()], ids=["gpt-2", "gemma"])
+def test_a_normalizer_that_may_change_the_beginning_of_a_piece_forbids_cuts(tokenizer):
     tokenizer.normalizer = normalizers.Prepend("_")
+    assert not cuts_exactly(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("added", "pre_tokenizer"), [("\nA", None), (None, pre_tokenizers.Metaspace()), (None, pre_tokenizers.ByteLevel())]
+)
+def test_lines_as_tokens_forbid_cuts_if_a_token_or_a_step_goes_beyond_a_line(added, pre_tokenizer):
+    tokenizer = with_lines_as_tokens()
+    assert cuts_exactly(tokenizer)
+    tokenizer.add_tokens([added] if added else [])
+    tokenizer.pre_tokenizer = pre_tokenizer or tokenizer.pre_tokenizer
     assert not cuts_exactly(tokenizer)
 
 
@@ -150,3 +176,21 @@ def test_a_text_has_one_tokenisation_although_the_model_of_the_tokenizer_draws_t
     assert len({tuple(tokenizer.encode("ab" * 9).ids) for _ in range(30)}) > 1
     tokenizer = FastTokenizer(tokenizer)
     assert len({tuple(ids) for _ in range(30) for ids in tokenizer.token_ids(["ab" * 9], special_tokens=False)}) == 1
+
+
+TOKENIZERS = {kind: FastTokenizer(one) for kind, one in BACKENDS.items()} | {"words": WordTokenizer()}
+LABELS = st.lists(st.text("aQ 's\n?", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@given(text=TEXTS, labels=LABELS)
+@example("S: a\nQ: b?\nA: ", ["a", " a", "\na"])
+@example("a\nQ", ["s", "\n"])
+def test_contexts_and_labels_are_parts_of_the_tokens_of_whole_texts(kind, text, labels):
+    bare, *whole = TOKENIZERS[kind].token_ids([text, *(text + label for label in labels)], special_tokens=True)
+    n = max(n for n in range(len(bare) + 1) if all(ids[:n] == bare[:n] for ids in whole))
+    rests = [tuple(ids[n:]) for ids in whole]
+    assume(n and all(rests) and len({*rests}) == len(labels))  # others are refused
+    found = tokenise_prompts(TOKENIZERS[kind], [text], ["labels"], [labels], "merged")
+    assert found.contexts.to_pylist() == [bare[:n]]
+    assert found.continuations.to_pylist() == [[*map(list, rests)]]
