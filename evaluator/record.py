@@ -422,18 +422,6 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
         )
 
 
-def require_inputs(record: MeasuredRecord, where: str) -> None:
-    """Raise StoreError for answers to several questions that an earlier version imported without their inputs.
-
-    A mean over questions about the same inputs would take them as independent.
-    """
-    if record.model.kind == "imported" and not record.prompts.inputs and len(record.prompts.datasets) > 1:
-        raise StoreError(
-            f"{where} was imported by an earlier version, which did not record the datasets that ask about the same "
-            f"inputs. Import it again: {record.commands.get('build', 'evaluator import')}"
-        )
-
-
 def score_command(record: RunRecord, where: str) -> str:
     """Return the command that scores a run.
 

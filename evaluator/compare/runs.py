@@ -9,7 +9,7 @@ import polars as pl
 
 from evaluator.errors import ConfigError, StoreError, shown
 from evaluator.files.digests import fingerprint
-from evaluator.record import MeasuredRecord, require_every_query, require_inputs
+from evaluator.record import MeasuredRecord, require_every_query
 
 
 def prompt_form(record: MeasuredRecord) -> str:
@@ -96,7 +96,6 @@ def compared_runs(
     models = _distinct(models, [f"{model} ({name})" for model, name in zip(models, names, strict=True)])
     for folder, record in zip(folders, records, strict=True):
         require_every_query(record, str(folder))
-        require_inputs(record, str(folder))
     runs = [
         ComparedRun(number, folder, name, model, record, read_table(folder, "metrics", record.tables), read_table)
         for number, (folder, name, model, record) in enumerate(zip(folders, names, models, records, strict=True), 1)

@@ -157,8 +157,7 @@ def build_prompts(config: RunConfig, data: Path, out: Path | None = None) -> Sta
     datasets, unread = yield from read_datasets(config)
     config = _with_shots(config, datasets.values())
     folder = data / "store" / store_fingerprint(config, datasets.values())
-    lock = yield from lock_folder(folder)
-    with lock:
+    with (yield from lock_folder(folder)):
         store = open_intact_store(folder) or (yield from _write(config, datasets, folder))
         if out is not None:
             mark_user(out, data)

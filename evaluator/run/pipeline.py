@@ -32,6 +32,7 @@ from evaluator.report.run_record import about_section, cost_section, receipt_sec
 from evaluator.report.section import MeasuredRun, Section
 from evaluator.run import stage_records
 from evaluator.run.build import Built, build_prompts, check_config
+from evaluator.run.compare import compare
 from evaluator.run.folder import MeasuredFolder, open_scored, opened_run
 from evaluator.run.folders import MODELS, PAGE, compared_models, mark_user, write_run
 from evaluator.run.measure import measure_run
@@ -110,29 +111,26 @@ def run(
             yield from begin_loading(load.runs[0].model, data, load.loader)
         records, built, tokens = yield from _build_and_check(config, runs, out, data, accept)
 
-        def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
-            keep_loaded = each is not load.runs[-1]
-            return score_run(built, each.model, data, load.loader, keep_loaded, tokens[each.folder])
-
-        def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
-            record = stage_records.record_scores(records[each.folder], scored, each.model.record, each.folder)
-            return measure_and_report(record, scored, each.folder, len(runs) > 1)
-
         def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
-            for each in load.runs:
-                with _writing_below(out, each.folder):
-                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
+            for model, folder, _ in load.runs:
+                with _writing_below(out, folder):
+                    is_last = folder == load.runs[-1].folder
+                    scored = yield from score_run(built, model, data, load.loader, not is_last, tokens[folder])
+                    record = stage_records.record_scores(records[folder], scored, model.record, folder)
+                    finished.append((yield from measure_and_report(record, scored, folder, len(runs) > 1)))
             return finished
 
         if any(load.loader.place for load in loads):
             finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
-        else:  # the same loop, written here to keep the call stack to the engine short
+        else:
             finished = []
-            for load, each in [(one, each) for one in loads for each in one.runs]:
-                with _writing_below(out, each.folder):
-                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
-    return finished[0] if len(runs) == 1 else (yield from _compare(runs, finished, out))
+            for load in loads:
+                finished += yield from finish_runs(load)
+    if len(runs) == 1:
+        return finished[0]
+    compared = yield from compare([each.folder for each in runs], out)
+    return Finished(compared.page, [each.run for each in finished], compared.answer)
 
 
 def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Collection[str]) -> None:
@@ -145,14 +143,6 @@ def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Co
         )
     for model in configs:
         check_capabilities(config, model)
-
-
-def _compare(runs: Sequence[_ModelRun], finished: Sequence[Finished], out: Path) -> Stage[Finished]:
-    """Compare the runs of several models, in the order of `runs`."""
-    from evaluator.run.compare import compare  # here, because SciPy is slow to import
-
-    compared = yield from compare([each.folder for each in runs], out)
-    return Finished(compared.page, [each.run for each in finished], compared.answer)
 
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:
@@ -323,8 +313,6 @@ def report(out: Path) -> Stage[Path]:
         if not models:
             store = folder.built.store.without(folder.scores.left_out)
             return (yield from report_run(MeasuredFolder(out, folder.record, store)))
-    from evaluator.run.compare import compare  # here, because SciPy is slow to import
-
     for model in models:
         yield from report(model)
     return (yield from compare(models, out)).page

@@ -346,8 +346,7 @@ def _refusals(
 def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stage[TokenTable]:
     """Tokenise a store, or open its tokens, and check them with _check_tokens."""
     source, form = resolved.source, resolved.form
-    lock = yield from lock_folder(store.folder / "tokens")
-    with lock:
+    with (yield from lock_folder(store.folder / "tokens")):
         try:
             table = yield from tokenise_store(
                 store, source.tokenizer, source.tokenizer_fingerprint, form.boundary, _definitions(built), form.chat

@@ -350,8 +350,7 @@ def build_second_round(built: Built, first: ScoredStore, data: Path) -> Stage[Pr
     code = source_fingerprint("methods", "suites", "run")
     name = fingerprint(built.store.fingerprint, first.tokens.fingerprint, answers, code)
     folder = data / "store" / name
-    lock = yield from lock_folder(folder)
-    with lock:
+    with (yield from lock_folder(folder)):
         return open_intact_store(folder) or (yield from _write_second_round(built, first, folder))
 
 
@@ -402,8 +401,7 @@ def write_distances(built: Built, part: ScoredStore, head: "torch.Tensor", loade
     """
     import torch
 
-    lock = yield from lock_folder(part.scores.folder)
-    with lock:
+    with (yield from lock_folder(part.scores.folder)):
         # Another run may have added scores to the folder meanwhile.
         part = replace(part, scores=open_scores(part.scores.folder))
         try:

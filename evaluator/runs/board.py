@@ -26,7 +26,6 @@ from evaluator.files.json_files import write_json
 from evaluator.files.whole import csv_text, write_bytes, writing_to
 from evaluator.metrics.classification import DEFINITIONS
 from evaluator.progress import Progress, Stage
-from evaluator.record import require_inputs
 from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
 from evaluator.run.folders import BOARD_PAGE, PAGE, RUN_FILE, model_runs
@@ -72,7 +71,6 @@ def board(folders: Sequence[Path], out: Path) -> Stage[Board]:
         yield Progress(stage="Reading runs", done=done, total=len(found), unit="runs")
         try:
             run = exported_run(folder)
-            require_inputs(run.record, str(folder))
             answers = _answers(read_table(folder, "predictions", run.record.tables), run.record.prompts.inputs)
         except (StoreError, ConfigError) as error:
             left_out += [str(error)] * (not model_runs(folder))  # a folder of several models: their runs are listed

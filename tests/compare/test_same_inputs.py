@@ -1,9 +1,7 @@
 """Means over questions about the same inputs: an input counts once, however often it is asked about."""
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,9 +11,7 @@ import polars as pl
 import pytest
 from scipy.stats import beta, t
 
-from evaluator.files.json_files import write_record
 from evaluator.metrics.total_error import CrossedAnswers, Design, crossed_headline, total_error_tables
-from evaluator.run.folders import RUN_FILE, read_run
 from tests.command_line import command
 
 COPIES = [f"question {n}" for n in range(4)]
@@ -57,24 +53,6 @@ def test_four_copies_of_a_question_are_worth_one(copies: list[Path], tmp_path: P
     for name in ("difference", "ci_low", "ci_high", "p_value", "test", "n_queries"):
         assert of_mean[name] == of_one[name], name
     assert (of_one["test"], of_one["n_queries"]) == ("McNemar", 60)
-
-
-def test_copies_that_were_imported_without_their_inputs_are_imported_again_first(
-    copies: list[Path], tmp_path: Path
-) -> None:
-    old = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in copies]
-    for folder in old:  # as an earlier version has left them
-        record = read_run(folder)
-        write_record(folder / RUN_FILE, replace(record, prompts=replace(record.prompts, inputs={})))
-    (tmp_path / "policy.toml").write_text("margin = 0.05\n")
-    for words, exits in (
-        (("compare", *old, "--out", tmp_path / "out"), 2),
-        (("gate", old[0], "--against", old[1], "--policy", tmp_path / "policy.toml"), 3),
-        (("board", *old, "--out", tmp_path / "out"), 2),
-    ):
-        said = " ".join(command(*words, exits=exits).split())
-        assert "which did not record the datasets that ask about the same inputs" in said, words
-        assert f"Import it again: evaluator import {copies[0].parent}" in said, words
 
 
 def test_the_recovery_and_the_gate_of_copies_are_those_of_one(copies: list[Path], tmp_path: Path) -> None:
