@@ -4,6 +4,7 @@ run/folders.py reads and writes the record; a missing field or a value of the wr
 field.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from shlex import join
 from typing import Any, Literal
@@ -20,13 +21,13 @@ methods do not predict, such as prompts without a query."""
 ModelKind = Literal["fake", "embedded", "random", "folder", "hub", "imported"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PartRecord:
-    """The kind and definitions of one part of a suite in this run."""
+    """The kind of a part of a suite, and the definitions under which the run measures the part."""
 
     kind: PartKind
-    definitions: list[Definition]
-    prompts_differ: bool  # whether prompts depend on the definition, so that only one definition is measured
+    definitions: Sequence[Definition]
+    prompts_differ: bool = False  # whether prompts depend on the definition, so that only one definition is measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,8 @@ from scipy.special import log_softmax
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
 from evaluator.arrays import Floats
-from evaluator.methods.base import MeasuredPart, ScoredRequests
+from evaluator.methods.base import ScoredRequests
+from evaluator.record import PartRecord
 from evaluator.schemas import REQUESTS
 from evaluator.suites.in_context_pvi.suite import pvi_measures
 
@@ -79,7 +80,7 @@ def _answers(datasets: list[Dataset]) -> ScoredRequests:
         )
     ]
     return ScoredRequests(
-        rows=pl.concat(frames).lazy(), parts={"input": MeasuredPart("classification", ("paper", "released"))}
+        rows=pl.concat(frames).lazy(), parts={"input": PartRecord("classification", ("paper", "released"))}
     )
 
 

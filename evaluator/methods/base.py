@@ -14,7 +14,7 @@ from evaluator.config import Definition, RunConfig, prompt_definition
 from evaluator.datasets.base import AnyDataset, ClassificationDataset
 from evaluator.errors import LabelError, plural
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME
-from evaluator.record import PartKind
+from evaluator.record import PartKind, PartRecord
 from evaluator.schemas import HIDDEN_STATES, LABEL_DISTANCES, PREDICTIONS, PREDICTIONS_KEY, REQUESTS, TOKENS
 from evaluator.store import slices
 
@@ -66,13 +66,6 @@ class MethodContext(NamedTuple):
         return self.dataset
 
 
-class MeasuredPart(NamedTuple):
-    """Kind of a part of a suite, and the definitions under which the run measures the part."""
-
-    kind: PartKind
-    definitions: Sequence[Definition]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScoredRequests:
     """Scores, hidden states and distances of all requests of a run."""
@@ -84,7 +77,7 @@ class ScoredRequests:
     distances: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=LABEL_DISTANCES))
     # Tokens of the first round's prompts, which include all prompts of suites; empty in a table made by hand.
     tokens: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=TOKENS))
-    parts: Mapping[str, MeasuredPart]  # name of a suite's part -> its kind and definitions
+    parts: Mapping[str, PartRecord]  # name of a suite's part -> its kind and definitions
     answered_part: str = ""  # the part to predict
 
     @property

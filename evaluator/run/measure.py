@@ -12,7 +12,7 @@ import polars as pl
 
 from evaluator.files.json_files import to_builtins
 from evaluator.files.whole import remove_tables, scan_parquet, table_path, write_table
-from evaluator.methods.base import MeasuredPart, ScoredRequests
+from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.table import queries_table, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
@@ -64,11 +64,7 @@ def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
         states=pl.concat(each.requests("states") for each in stores),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
-        parts={
-            name: MeasuredPart(part.kind, part.definitions)
-            for suite in built.parts.values()
-            for name, part in suite.items()
-        },
+        parts={name: part for parts in built.parts.values() for name, part in parts.items()},
     )
     methods = chosen_methods(built.config)
     return ScoredRun(config=built.config, store=built.store, scored=scored, methods=methods, model="")

@@ -26,7 +26,7 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.json_files import MANIFEST, read_manifest
 from evaluator.files.whole import size_text
 from evaluator.methods import REFERENCE_METHOD
-from evaluator.methods.base import MeasuredPart, Method, ScoredRequests, scored_definitions
+from evaluator.methods.base import Method, ScoredRequests, scored_definitions
 from evaluator.metrics.classification import DEFINITIONS, per_request_columns
 from evaluator.metrics.table import label_mass_metrics
 from evaluator.models.source import ModelSource
@@ -189,10 +189,8 @@ class _EarlyResults:
         tokens = self.scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
         # Predict and measure these requests alone, as the measure stage does with all.
-        record = self.built.parts[suite][part]
-        parts = {part: MeasuredPart(record.kind, record.definitions)}
         method = methods_of(self.built.config.suites)[REFERENCE_METHOD]
-        scored = ScoredRequests(rows=rows, tokens=tokens, parts=parts, answered_part=part)
+        scored = ScoredRequests(rows=rows, tokens=tokens, parts=self.built.parts[suite], answered_part=part)
         (of_scores,) = scored_definitions([definition])
         answers = method.label_probs(scored, of_scores).select("position", "query_id", "gold", "label_probs")
         predicted = answers.drop_nulls("gold").collect(engine="streaming")

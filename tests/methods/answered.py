@@ -7,13 +7,14 @@ import polars as pl
 
 from evaluator.config import DEFINITIONS, Definition, RunConfig
 from evaluator.methods import METHODS
-from evaluator.methods.base import MeasuredPart, Method, MethodContext, ScoredRequests
+from evaluator.methods.base import Method, MethodContext, ScoredRequests
 from evaluator.prompts.rows import normal_requests
+from evaluator.record import PartRecord
 from evaluator.schemas import REQUESTS, SCORES
 from tests.toolkit import our_dataset
 
 BOTH: tuple[Definition, ...] = ("paper", "released")
-NORMAL = {"normal": MeasuredPart("classification", BOTH)}
+NORMAL = {"normal": PartRecord("classification", BOTH)}
 """The parts of a run of staicc-normal alone."""
 
 FOR_PART = pl.when(pl.col("part") != "normal").then(pl.lit("normal"))

@@ -8,7 +8,8 @@ from scipy.special import softmax
 from evaluator.config import DEFINITIONS
 from evaluator.errors import LabelError
 from evaluator.methods import METHODS
-from evaluator.methods.base import MeasuredPart, Method, ScoredRequests, check_labels, predict, scored_definitions
+from evaluator.methods.base import Method, ScoredRequests, check_labels, predict, scored_definitions
+from evaluator.record import PartRecord
 from evaluator.schemas import PREDICTIONS, TOKENS
 from tests.methods.answered import BOTH, NORMAL, named
 
@@ -72,14 +73,14 @@ def test_published_uses_the_scores_of_released():
     assert scored_definitions(("paper",)) == ["paper"]
 
 
-def two_parts(**kinds: MeasuredPart) -> ScoredRequests:
+def two_parts(**kinds: PartRecord) -> ScoredRequests:
     """The same request in each of these parts."""
     rows = [SCORED.filter(position=0).with_columns(part=pl.lit(part)) for part in kinds]
     return ScoredRequests(rows=pl.concat(rows), parts=kinds)
 
 
 def test_each_part_has_the_definitions_that_its_prompts_can_be_measured_under():
-    answers = two_parts(both=MeasuredPart("choice", BOTH), differs=MeasuredPart("diagnostic", ("released",)))
+    answers = two_parts(both=PartRecord("choice", BOTH), differs=PartRecord("diagnostic", ("released",)))
     table = predict(answers, named("vanilla"), DEFINITIONS).collect()
     assert table.select("part", "definition").rows() == [
         ("both", "paper"),
@@ -89,14 +90,14 @@ def test_each_part_has_the_definitions_that_its_prompts_can_be_measured_under():
 
 
 def test_a_method_answers_only_parts_of_its_kinds_and_nothing_where_no_query_is_asked():
-    answers = two_parts(normal=MeasuredPart("classification", BOTH), null=MeasuredPart("null", BOTH))
+    answers = two_parts(normal=PartRecord("classification", BOTH), null=PartRecord("null", BOTH))
     assert predict(answers, named("vanilla"), ("paper",)).collect()["part"].to_list() == ["normal"]
-    answers = two_parts(normal=MeasuredPart("classification", BOTH), noisy=MeasuredPart("diagnostic", BOTH))
+    answers = two_parts(normal=PartRecord("classification", BOTH), noisy=PartRecord("diagnostic", BOTH))
     assert predict(answers, named("batch_calibration"), ("paper",)).collect()["part"].to_list() == ["normal"]
 
 
 def test_a_part_is_answered_with_what_a_method_asked_for_it_and_not_for_another():
-    answers = two_parts(one=MeasuredPart("choice", BOTH), two=MeasuredPart("choice", BOTH))
+    answers = two_parts(one=PartRecord("choice", BOTH), two=PartRecord("choice", BOTH))
     unconditional = {"one": [0.0, 0.0, 0.0], "two": [-900.0, -700.0, -900.0]}
     added = [
         SCORED.filter(position=0).with_columns(
@@ -146,7 +147,7 @@ def test_a_label_longer_than_a_method_takes_is_named_with_its_tokens():
 
 def test_a_part_is_answered_with_its_own_added_requests_and_those_of_null_parts():
     kinds = {"normal": "classification", "other": "classification", "null": "null"}
-    parts = {name: MeasuredPart(kind, ("paper",)) for name, kind in kinds.items()}
+    parts = {name: PartRecord(kind, ("paper",)) for name, kind in kinds.items()}
     rows = pl.LazyFrame({"for_part": [None, "normal", "other", "null", "normal"], "dataset": [*"ddd", "d", "e"]})
     scored = replace(answered(SCORED), parts=parts, rows=rows, states=rows)
     for dataset, expected in ((None, [None, "normal", "null", "normal"]), ("d", [None, "normal", "null"])):

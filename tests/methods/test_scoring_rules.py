@@ -10,8 +10,9 @@ from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
 from evaluator.datasets.staicc import load_staicc
 from evaluator.errors import ConfigError
-from evaluator.methods.base import MeasuredPart, MethodContext, ScoredRequests, predict
+from evaluator.methods.base import MethodContext, ScoredRequests, predict
 from evaluator.methods.scoring_rules import unconditional_requests
+from evaluator.record import PartRecord
 from evaluator.run.build import check_config
 from evaluator.schemas import PREDICTIONS
 from tests.methods.answered import BOTH, named
@@ -23,7 +24,7 @@ UNCONDITIONAL = [-2.0, -6.0, -7.0]
 
 
 def answered(scored: pl.LazyFrame) -> ScoredRequests:
-    return ScoredRequests(rows=scored, parts={"demonstrations": MeasuredPart("choice", BOTH)})
+    return ScoredRequests(rows=scored, parts={"demonstrations": PartRecord("choice", BOTH)})
 
 
 def scored() -> pl.LazyFrame:

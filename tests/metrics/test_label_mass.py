@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 from scipy.stats import quantile_test
 
-from evaluator.methods.base import MeasuredPart, ScoredRequests
+from evaluator.methods.base import ScoredRequests
 from evaluator.metrics.table import label_mass_metrics, quantile_interval
+from evaluator.record import PartRecord
 from evaluator.report.notes import label_mass_warnings
 from evaluator.schemas import METRICS, REQUESTS, SCORES, TOKENS
 
@@ -38,7 +39,7 @@ def scored(
     return ScoredRequests(
         rows=pl.LazyFrame(rows, schema={**REQUESTS, **SCORES}),
         tokens=pl.LazyFrame(tokens, schema=TOKENS),
-        parts={part: MeasuredPart("classification", ("paper", "released"))},
+        parts={part: PartRecord("classification", ("paper", "released"))},
     )
 
 

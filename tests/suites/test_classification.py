@@ -7,7 +7,8 @@ import pytest
 
 from evaluator.config import DEFINITIONS, Definition, RunConfig
 from evaluator.methods import METHODS
-from evaluator.methods.base import MeasuredPart, ScoredRequests
+from evaluator.methods.base import ScoredRequests
+from evaluator.record import PartRecord
 from evaluator.store import PromptStore, StoreManifest
 from evaluator.suites.base import ScoredRun, classification_tables
 from evaluator.suites.staicc.diagnostics import DIAGNOSTICS
@@ -26,7 +27,7 @@ def measured(*definitions: Definition) -> dict[str, pl.DataFrame]:
         return tables[name].lazy()
 
     rows = [table(part, [[-1.0, -2.0], [-1.0, -3.0], [-2.0, -1.0]]) for part in PARTS]
-    kinds = {part: MeasuredPart("classification" if part == "normal" else "diagnostic", BOTH) for part in PARTS}
+    kinds = {part: PartRecord("classification" if part == "normal" else "diagnostic", BOTH) for part in PARTS}
     run = ScoredRun(
         config=RunConfig(suites=("staicc-normal", "staicc-bias"), datasets=("d",), definitions=definitions),
         store=NO_STORE,

@@ -6,13 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.methods.base import MeasuredPart, ScoredRequests
+from evaluator.methods.base import ScoredRequests
+from evaluator.record import PartRecord
 from evaluator.schemas import REQUESTS, SCORES
 from evaluator.suites.in_context_pvi.schema import PVI, PVI_DEFINITIONS, PVI_KEY, PVI_QUERIES
 
 PARTS = {
-    "input": MeasuredPart("classification", ("paper", "released")),
-    "null": MeasuredPart("null", ("paper", "released")),
+    "input": PartRecord("classification", ("paper", "released")),
+    "null": PartRecord("null", ("paper", "released")),
 }
 
 
