@@ -64,16 +64,19 @@ def require_run(out: Path) -> None:
         raise StoreError(f"{out} holds no run{about if is_page else none}")
 
 
-def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
-    """Add a finished stage to the record: its sections, its elapsed seconds and the command of this process.
+def write_stage(out: Path, record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **sections: Any) -> RunRecord:
+    """Add a finished stage to the record of a run: its sections, its elapsed seconds and the command of this process.
+
+    Writes and returns the record.
 
     Args:
+        out: folder of the run.
         record: the record before the stage.
         stage: name of the stage.
         elapsed_s: stage -> seconds, added to those of earlier stages.
         sections: fields of RunRecord that the stage sets.
     """
-    return replace(
+    record = replace(
         record,
         evaluator=evaluator.__version__,
         finished=now(),
@@ -81,6 +84,8 @@ def with_stage(record: RunRecord, stage: str, *, elapsed_s: dict[str, float], **
         elapsed_s=record.elapsed_s | elapsed_s,
         **sections,
     )
+    write_run(out, record)
+    return record
 
 
 def model_runs(out: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from evaluator.metrics.table import queries_table, query_texts
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuresRecord, RunRecord
 from evaluator.run.build import Built
-from evaluator.run.folders import PAGE, with_stage, write_run
+from evaluator.run.folders import PAGE, write_stage
 from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
@@ -154,7 +154,6 @@ def measure_run(
     )
     if measures != record.measures and (out / PAGE).is_file():
         (out / PAGE).unlink()  # it shows outdated numbers
-    record = with_stage(record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
-    write_run(out, record)
+    record = write_stage(out, record, "measure", elapsed_s={"measure": seconds_since(clock)}, measures=measures)
     yield Progress(stage="Measuring", done=len(digests), total=len(digests), unit="tables")
     return record

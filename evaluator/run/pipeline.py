@@ -72,7 +72,6 @@ class _ModelRun(NamedTuple):
 
     model: ResolvedModel
     folder: Path
-    earlier: RunRecord | None  # record of the finished run in the folder, which this run extends; None: no such run
 
 
 def run(
@@ -109,11 +108,11 @@ def run(
         loads = _loads(runs, stack)
         for load in [load for load in loads if load.loader.place] or loads[:1]:
             yield from begin_loading(load.runs[0].model, data, load.loader)
-        records, built, tokens = yield from _build_and_check(config, runs, out, data, accept)
+        records, built, tokens = yield from _build_and_check(config, runs, out, data, accept, force=force)
 
         def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
-            for model, folder, _ in load.runs:
+            for model, folder in load.runs:
                 with _writing_below(out, folder):
                     is_last = folder == load.runs[-1].folder
                     scored = yield from score_run(built, model, data, load.loader, not is_last, tokens[folder])
@@ -150,12 +149,9 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
     resolved = resolve_models(config, configs)
     below = [out / MODELS / name for name in model_folders(resolved)] if len(configs) > 1 else []
     stage_records.check_comparison(out, below, force=force)
-    runs = [
-        _ModelRun(model, folder, stage_records.finished_run(folder, force=force))
-        for model, folder in zip(resolved, below or [out], strict=True)
-    ]
-    for each in runs:
-        stage_records.check_extension(each.folder, each.earlier, config=config, model=each.model)
+    runs = [_ModelRun(model, folder) for model, folder in zip(resolved, below or [out], strict=True)]
+    for model, folder in runs:
+        stage_records.check_extension(folder, force=force, config=config, model=model)
     return runs
 
 
@@ -182,7 +178,7 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
 
 
 def _build_and_check(
-    config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str]
+    config: RunConfig, runs: Sequence[_ModelRun], out: Path, data: Path, accept: Collection[str], *, force: bool
 ) -> Stage[tuple[dict[Path, RunRecord], Built, dict[Path, Tokenised]]]:
     """Build the prompts, then tokenise and check them for every model.
 
@@ -190,17 +186,17 @@ def _build_and_check(
 
     Raises ConfigError for a finding that is not accepted.
     """
-    build_record, built = yield from _build(config, out, data, {each.folder: each.earlier for each in runs})
+    build_record, built = yield from _build(config, out, data, [each.folder for each in runs], force=force)
     labels, built = split_labels(built), built.without_datasets()
     records, tokens = dict[Path, RunRecord](), dict[Path, Tokenised]()
     started, elapsed_s, prompts = build_record.started, build_record.elapsed_s["build"], build_record.prompts
-    for model, folder, earlier in runs:
+    for model, folder in runs:
         with _writing_below(out, folder):
             record = build_record
             if folder != out:
                 assert prompts is not None, "they are built"
                 mark_user(folder, data)
-                record = stage_records.record_build(prompts, folder, data, started, elapsed_s, earlier)
+                record = stage_records.record_build(prompts, folder, data, started, elapsed_s, force=force)
             clock = time.monotonic()
             tokenised = yield from tokenise_scorable(built, built.store, model)
             preflight = checked(built, labels, model, tokenised, Assumptions(), accept)
@@ -240,32 +236,29 @@ def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool
     check_config(config)
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
-        earlier = stage_records.finished_run(out, force=force)
-        stage_records.check_extension(out, earlier, config=config)
-        _, built = yield from _build(config, out, data or out, {out: earlier})
+        stage_records.check_extension(out, force=force, config=config)
+        _, built = yield from _build(config, out, data or out, [out], force=force)
         return built
 
 
 def _build(
-    config: RunConfig, out: Path, data: Path, earlier: Mapping[Path, RunRecord | None]
+    config: RunConfig, out: Path, data: Path, folders: Sequence[Path], *, force: bool
 ) -> Stage[tuple[RunRecord, Built]]:
     """Build the prompts and write the record of `out`.
 
     Args:
-        config, out, data: as for `run`.
-        earlier: run folder -> record of the finished run that this run extends; None: the folder holds no such run.
+        config, out, data, force: as for `run`.
+        folders: folder of each model's run.
     """
     started, clock = now(), time.monotonic()
     built = yield from build_prompts(config, data, out)
     prompts = stage_records.prompts_record(built)
     check_base(config, prompts)
-    for folder, record in earlier.items():
-        stage_records.check_extension(
-            folder, record, config=built.config, datasets=prompts.dataset_fingerprints, requests=prompts.requests_of
-        )
-    stage_records.remove_replaced(out, is_comparison=out not in earlier)
-    record = stage_records.record_build(prompts, out, data, started, seconds_since(clock), earlier.get(out))
-    return record, built
+    digests, n_requests = prompts.dataset_fingerprints, prompts.requests_of
+    for folder in folders:
+        stage_records.check_extension(folder, force=force, config=built.config, datasets=digests, requests=n_requests)
+    stage_records.remove_replaced(out, is_comparison=out not in folders)
+    return stage_records.record_build(prompts, out, data, started, seconds_since(clock), force=force), built
 
 
 def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[ScoresRecord]:
@@ -275,7 +268,7 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
         check_capabilities(folder.built.config, model)
         resolved = resolve_model(folder.built.config, model)
         stage_records.check_comparison(out, [], force=force)
-        stage_records.check_extension(out, None if force else folder.record, model=resolved)
+        stage_records.check_extension(out, force=force, model=resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data.path, loader)

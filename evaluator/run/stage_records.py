@@ -33,19 +33,8 @@ from evaluator.record import (
     ThroughputRecord,
     TokensRecord,
 )
+from evaluator.run import folders
 from evaluator.run.build import Built, files_read
-from evaluator.run.folders import (
-    COMPARISON_FILE,
-    COMPARISON_PAGE,
-    PAGE,
-    compared_models,
-    comparison_tables,
-    config_to_json,
-    model_runs,
-    read_run_if_intact,
-    with_stage,
-    write_run,
-)
 from evaluator.run.resolved_models import ResolvedModel
 from evaluator.run.score import Scored
 from evaluator.scores.table import ShardRecord
@@ -64,7 +53,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
     descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
     return PromptsRecord(
         fingerprint=built.store.fingerprint,
-        config=config_to_json(config),
+        config=folders.config_to_json(config),
         suites=list(config.suites),
         datasets=list(built.datasets),
         methods=list(config.methods),
@@ -88,7 +77,7 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
 
 
 def record_build(
-    prompts: PromptsRecord, out: Path, data: Path, started: str, elapsed_s: float, earlier: RunRecord | None
+    prompts: PromptsRecord, out: Path, data: Path, started: str, elapsed_s: float, *, force: bool
 ) -> RunRecord:
     """Write and return the record of a run whose prompts are built.
 
@@ -98,20 +87,18 @@ def record_build(
         data: folder of prompts and scores.
         started: time, as returned by run_log.now().
         elapsed_s: seconds of the build stage.
-        earlier: the record of the finished run in the folder, which this run extends; None if there is none.
+        force: whether this run replaces a finished run in the folder; otherwise it extends the finished run.
     """
     relative = os.path.relpath(data, out)
     if (out / relative).resolve() != data.resolve():  # `out` is a link: ".." leads to the parent of its target
         relative = os.path.relpath(data.resolve(), out.resolve())
     record = RunRecord(evaluator=__version__, started=started, finished=started, data=relative)
-    if previous := read_run_if_intact(out):  # its tables and receipts stay until this run has its own
+    if previous := folders.read_run_if_intact(out):  # its tables and receipts stay until this run has its own
         kept = {name: getattr(previous, name) for name in ("measures", "receipts", "receipt_table")}
         record = replace(record, **kept)
-    if earlier:
+    if earlier := finished_run(out, force=force):
         record = replace(record, model=earlier.model, engine=earlier.engine, form=_form_of(earlier))
-    record = with_stage(record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
-    write_run(out, record)
-    return record
+    return folders.write_stage(out, record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
 
 
 def _asked_of(dataset: AnyDataset, config: RunConfig) -> str:
@@ -130,7 +117,8 @@ def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
 def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:
     """Write and return the record of a run whose prompts are scored."""
     scores = _scores_record(scored, model)
-    record = with_stage(
+    return folders.write_stage(
+        out,
         record,
         "score",
         elapsed_s={**scored.elapsed_s, "score": scores.elapsed_s},
@@ -140,8 +128,6 @@ def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Pa
         scores=scores,
         doctor=last_verdict(model.weights_fingerprint, scored.engine),
     )
-    write_run(out, record)
-    return record
 
 
 def doctor_file(weights_fingerprint: str) -> Path:
@@ -272,14 +258,14 @@ def finished_run(out: Path, *, force: bool = False) -> RunRecord | None:
         out: folder of the run.
         force: whether the run may be replaced; the result is then None.
     """
-    record = None if force else read_run_if_intact(out)
+    record = None if force else folders.read_run_if_intact(out)
     return record if record and record.measures else None
 
 
 def check_extension(
     out: Path,
-    earlier: RunRecord | None,
     *,
+    force: bool,
     config: RunConfig | None = None,
     datasets: Mapping[str, str] | None = None,
     requests: Mapping[str, int] = {},
@@ -291,17 +277,18 @@ def check_extension(
 
     Args:
         out: folder of the run.
-        earlier: the record of the finished run; None if there is none.
+        force: whether finished runs may be replaced.
         config: configuration of the new run; None: not compared.
         datasets: dataset -> fingerprint, of the new run: none may be missing or have other content; None: not compared.
         requests: dataset -> number of requests of the new run: no number may be smaller.
         model: model of the new run, with the form of its prompts; None: not compared.
     """
-    if earlier is None or earlier.prompts is None or earlier.measures is None:
+    earlier = finished_run(out, force=force)
+    if earlier is None or earlier.prompts is None:
         return
     changes, known = list[str](), earlier.prompts.dataset_fingerprints
     if config is not None:
-        asked = json.loads(json.dumps(config_to_json(config)))  # tuples are lists in a record
+        asked = json.loads(json.dumps(folders.config_to_json(config)))  # tuples are lists in a record
         changes += _changed(earlier.prompts.config, asked)
         if (before := earlier.prompts.prompt_definition) != config.prompt_definition:
             parts = (part for of_suite in earlier.prompts.parts.values() for part in of_suite.items())
@@ -325,7 +312,7 @@ def check_extension(
         raise _replaces(out, earlier, changes)
 
 
-def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False) -> None:
+def check_comparison(out: Path, below: Sequence[Path], *, force: bool = False) -> None:
     """Raise ConfigError if a command would replace a finished run or comparison in a folder.
 
     A comparison of several models must not replace a finished run, and no command may replace a finished comparison
@@ -333,16 +320,16 @@ def check_comparison(out: Path, folders: Sequence[Path], *, force: bool = False)
 
     Args:
         out: folder of the comparison, or of a run of one model.
-        folders: folders of the models' runs; empty for a run of one model.
+        below: folders of the models' runs; empty for a run of one model.
         force: whether finished runs may be replaced.
     """
-    if folders and (record := finished_run(out, force=force)):
+    if below and (record := finished_run(out, force=force)):
         raise _replaces(out, record, ["several models"])
-    compared = compared_models(out) if (out / COMPARISON_PAGE).is_file() else []
+    compared = folders.compared_models(out) if (out / folders.COMPARISON_PAGE).is_file() else []
     earlier = {path: record for path in compared if (record := finished_run(path, force=force))}
-    if not earlier.keys() <= {*folders}:
+    if not earlier.keys() <= {*below}:
         models = [record.model.title if record.model else path.name for path, record in earlier.items()]
-        asked = ", ".join(folder.name for folder in folders) or "a single model"
+        asked = ", ".join(folder.name for folder in below) or "a single model"
         raise ConfigError(
             f"{out} holds a finished comparison of {', '.join(models)}, and this command is for {asked}. Choose "
             "another --out, or replace it with --force."
@@ -359,15 +346,15 @@ def remove_replaced(out: Path, *, is_comparison: bool) -> None:
         is_comparison: whether a comparison replaces a run; otherwise a run replaces a comparison.
     """
     if is_comparison:
-        record = read_run_if_intact(out)
+        record = folders.read_run_if_intact(out)
         if record and record.measures:
             remove_tables(out, record.measures.tables, ())
-            (out / PAGE).unlink(missing_ok=True)
-            write_run(out, replace(record, measures=None))
-    elif model_runs(out) and (out / COMPARISON_FILE).is_file():
-        remove_tables(out, comparison_tables(out), ())
-        (out / COMPARISON_PAGE).unlink(missing_ok=True)
-        (out / COMPARISON_FILE).unlink()
+            (out / folders.PAGE).unlink(missing_ok=True)
+            folders.write_run(out, replace(record, measures=None))
+    elif folders.model_runs(out) and (out / folders.COMPARISON_FILE).is_file():
+        remove_tables(out, folders.comparison_tables(out), ())
+        (out / folders.COMPARISON_PAGE).unlink(missing_ok=True)
+        (out / folders.COMPARISON_FILE).unlink()
 
 
 def _replaces(out: Path, record: RunRecord, changes: Sequence[str]) -> ConfigError:

@@ -76,8 +76,7 @@ def import_answers(
     )
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
-        earlier = stage_records.finished_run(out, force=force)
-        stage_records.check_extension(out, earlier, config=config, datasets=dict.fromkeys(inputs, digest))
+        stage_records.check_extension(out, force=force, config=config, datasets=dict.fromkeys(inputs, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets, inputs)
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
@@ -87,7 +86,7 @@ def import_answers(
         built = Built(config, store, {IMPORTED: parts})
         elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest, inputs)
         stage_records.remove_replaced(out, is_comparison=False)
-        record = stage_records.record_build(prompts, out, out, started, elapsed_s, earlier)
+        record = stage_records.record_build(prompts, out, out, started, elapsed_s, force=force)
         scored = Scored(built, [scored_store], {}, ENGINE, {})
         answered = ModelRecord(
             name=model,

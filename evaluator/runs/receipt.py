@@ -27,7 +27,7 @@ from evaluator.models.weights import Adapter
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord, ModelRecord, ReceiptRecord, RunRecord
 from evaluator.run.folder import MeasuredFolder, open_scored, opened_run, read_table
-from evaluator.run.folders import with_stage, write_run
+from evaluator.run.folders import write_stage
 from evaluator.run.measure import ScoredStore, complete_run, on_disk, scored_run
 from evaluator.run.pipeline import report_run
 from evaluator.run.score import LOGS
@@ -87,8 +87,7 @@ def make_receipt(out: Path, config: ReceiptConfig) -> Stage[tuple[str, ReceiptRe
             changed_verdicts=changed_verdicts,
         )
         record = _write_receipts(record, name, receipt, table, out)
-        record = with_stage(record, "receipt", elapsed_s={"receipt": seconds_since(clock)})
-        write_run(out, record)
+        record = write_stage(out, record, "receipt", elapsed_s={"receipt": seconds_since(clock)})
         if record.measures:
             yield from report_run(MeasuredFolder(out, record, built.store))
         return name, receipt
