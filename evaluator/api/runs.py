@@ -5,8 +5,7 @@ Options have the names of the command line, with underscores: `--input-column` i
 
 import io
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -46,21 +45,26 @@ T = TypeVar("T")
 _PAGE_HEIGHT = 800  # height of a page in a notebook, in pixels
 
 
-class Results(ABC):
+class Results:
     """Tables and an HTML page in a folder. A notebook displays the page.
 
     Attributes:
         folder: folder of the results. A temporary folder is removed together with this object.
         page: path of the page.
+        table_names: names that `table` takes.
     """
 
-    def __init__(self, folder: Path, page: Path, kept: object = None) -> None:
-        self.folder, self.page = folder, page
+    def __init__(
+        self, folder: Path, page: Path, names: Collection[str], read: Callable[[str], pl.DataFrame], kept: object
+    ) -> None:
+        self.folder, self.page, self.table_names, self._read = folder, page, [*names], read
         self._kept = kept  # keeps a temporary folder alive (_Keeper)
 
-    @abstractmethod
     def table(self, name: str) -> pl.DataFrame:
         """Return a table of `folder`/tables by name. Raises StoreError for a missing or damaged table."""
+        what = f"This {type(self).__name__.lower()} has no table"
+        require_known(what, [name], self.table_names, StoreError, listed="It has")
+        return self._read(name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -76,7 +80,7 @@ class Run(Results):
     """A run of one model, as written by `evaluator run`."""
 
     def __init__(self, measured: MeasuredFolder, page: Path, kept: object = None) -> None:
-        super().__init__(measured.out, page, kept)
+        super().__init__(measured.out, page, measured.record.tables, measured.table, kept)
         self._measured = measured
 
     @property
@@ -109,15 +113,6 @@ class Run(Results):
         """Return the prediction of every request, with label probabilities (schemas.PREDICTIONS)."""
         return self.table("predictions")
 
-    @property
-    def table_names(self) -> list[str]:
-        """Return the names that `table` takes."""
-        return [*self.record.tables]
-
-    def table(self, name: str) -> pl.DataFrame:
-        require_known("This run has no table", [name], self.table_names, StoreError, listed="It has")
-        return self._measured.table(name)
-
     def __str__(self) -> str:
         return "\n".join(summary_lines(self._measured))
 
@@ -126,23 +121,14 @@ class Comparison(Results):
     """A comparison of runs, as written by `evaluator compare`."""
 
     def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
-        super().__init__(folder, compared.page, kept)
-        self.notes, self._tables = compared.notes, compared.tables  # notes: caveats about the numbers
+        super().__init__(folder, compared.page, compared.tables, compared.tables.__getitem__, kept)
+        self.notes = compared.notes  # caveats about the numbers
         self.answer = compared.answer  # sentence: the best run, its lead, and whether the lead is significant
-
-    @property
-    def table_names(self) -> list[str]:
-        """Return the names that `table` takes."""
-        return [*self._tables]
 
     @property
     def differences(self) -> pl.DataFrame:
         """Return paired differences between models and between methods, with tests (compare.schema.DIFFERENCES)."""
         return self.table("differences")
-
-    def table(self, name: str) -> pl.DataFrame:
-        require_known("This comparison has no table", [name], self._tables, StoreError, listed="It has")
-        return self._tables[name]
 
     def __str__(self) -> str:
         return "\n".join([*(f"Note: {note}" for note in self.notes), self.answer])

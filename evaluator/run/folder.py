@@ -91,10 +91,7 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
     parts, stores = [], _stores(built.store, folder.record, folder.out)
     for store, paths in zip(stores, folder.data.scored(scores), strict=True):
         store.require_intact()
-        table = open_scores(paths.scores)
-        if not table.manifest.plans:
-            raise StoreError(f"{table.folder} holds no scores. {hint}")
-        parts.append(ScoredStore(store, require_tokens(paths.tokens, hint), table))
+        parts.append(ScoredStore(store, require_tokens(paths.tokens, hint), open_scores(paths.scores)))
     # Another run that shares the data folder may have replaced damaged scores by new ones with other numbers. They are
     # refused, because the prompts of the second round follow from the recorded scores.
     intact = {name: sha256 for part in parts for name, sha256 in part.scores.files().items()}
@@ -190,8 +187,8 @@ class MeasuredFolder:
     """A measured run in an output folder (report.section.MeasuredRun). Each table is verified and read at most once."""
 
     def __init__(self, out: Path, record: RunRecord, store: PromptStore) -> None:
-        self.out, self._store = out, store
         self.record: MeasuredRecord = measured_record(record, str(out))
+        self.out, self._store = out, store.without(self.record.scores.left_out)
         tables = self.record.measures.tables
         self.scan = scan = cache(lambda name: scan_table(out, name, tables))
         self.table = cache(lambda name: scan(name).collect())

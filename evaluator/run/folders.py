@@ -8,7 +8,7 @@ This module imports no suite and no model, so that listing runs is quick.
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -49,10 +49,9 @@ def read_run(out: Path) -> RunRecord:
 
 def read_run_if_intact(out: Path) -> RunRecord | None:
     """Return the record of a run; None if it is missing or damaged."""
-    try:
+    with suppress(StoreError):
         return read_run(out)
-    except StoreError:
-        return None
+    return None
 
 
 def require_run(out: Path) -> None:
@@ -115,10 +114,9 @@ def comparison_tables(out: Path) -> dict[str, str]:
 
 
 def _comparison(out: Path) -> dict[str, Any]:
-    try:
+    with suppress(StoreError):
         return read_json(out / COMPARISON_FILE) or {}
-    except StoreError:
-        return {}
+    return {}
 
 
 def is_measured(record: RunRecord) -> bool:

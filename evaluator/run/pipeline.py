@@ -304,8 +304,7 @@ def report(out: Path) -> Stage[Path]:
     with opened_run(out) as folder:
         models = [] if folder.record.scores else compared_models(out)
         if not models:
-            store = folder.built.store.without(folder.scores.left_out)
-            return (yield from report_run(MeasuredFolder(out, folder.record, store)))
+            return (yield from report_run(MeasuredFolder(out, folder.record, folder.built.store)))
     for model in models:
         yield from report(model)
     return (yield from compare(models, out)).page
