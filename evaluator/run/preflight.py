@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.config import ChatConfig, ModelConfig, RunConfig
+from evaluator.config import ModelConfig, RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.engine import ENGINES, engine_name, find_source
+from evaluator.engine import ENGINES, engine_name
 from evaluator.errors import LabelError, PromptTooLongError, VocabularyError
 from evaluator.models.source import ModelSource, dtype_bytes, parameter_bytes, scoring_dtype
 from evaluator.preflight import checks
@@ -20,14 +20,7 @@ from evaluator.preflight.findings import engine_findings, finding, in_order
 from evaluator.progress import Progress, Stage
 from evaluator.record import CheckedDatasetRecord, FindingRecord, LabelRecord, PreflightRecord
 from evaluator.run.build import Built, build_prompts, check_config
-from evaluator.run.resolved_models import (
-    ResolvedModel,
-    Tokenised,
-    prompt_form,
-    tokenise_scorable,
-    with_chat,
-    with_forms,
-)
+from evaluator.run.resolved_models import ResolvedModel, Tokenised, resolve_model, tokenise_scorable, with_forms
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
 from evaluator.store import PromptStore
@@ -54,7 +47,9 @@ def preflight(
     """
     check_config(config)
     chosen_devices(assumptions)  # raises ConfigError for an unknown device before prompts are built
-    resolved = with_forms([_without_weights(config, model) for model in models])
+    for model in models:
+        check_capabilities(config, model)
+    resolved = with_forms([resolve_model(config, model, needs_weights=False) for model in models])
     records = []
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
@@ -65,14 +60,6 @@ def preflight(
             records.append(checked(built, labels, each, tokenised, assumptions))
         yield Progress(stage="Checking", done=len(resolved), total=len(resolved), unit="models")
     return records
-
-
-def _without_weights(config: RunConfig, model: ModelConfig) -> ResolvedModel:
-    check_capabilities(config, model)
-    source = find_source(model, needs_weights=False)
-    model = with_chat(config, model, source)
-    # Without a ChatConfig, an unused chat template would also be logged; the findings report it already.
-    return ResolvedModel(source, model, prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source))
 
 
 class _Examples(NamedTuple):

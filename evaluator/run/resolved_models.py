@@ -150,12 +150,17 @@ class ResolvedModel(NamedTuple):
         )
 
 
-def resolve_model(config: RunConfig, model: ModelConfig) -> ResolvedModel:
-    """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError."""
-    source = find_source(model)
+def resolve_model(config: RunConfig, model: ModelConfig, *, needs_weights: bool = True) -> ResolvedModel:
+    """Find a model, its devices and its chat template, if prompts go through one. Raises ModelError or ConfigError.
+
+    Without `needs_weights`, for the checks before a run, devices are not looked up.
+    """
+    source = find_source(model, needs_weights=needs_weights)
     model = with_chat(config, model, source)
-    form = prompt_form(config, model, source)
-    return ResolvedModel(source, with_devices(source, model), form)
+    if needs_weights:
+        return ResolvedModel(source, with_devices(source, model), prompt_form(config, model, source))
+    # Without a ChatConfig, an unused chat template would also be logged; the findings report it already.
+    return ResolvedModel(source, model, prompt_form(config, replace(model, chat=model.chat or ChatConfig()), source))
 
 
 def with_chat(config: RunConfig, model: ModelConfig, source: ModelSource) -> ModelConfig:
