@@ -64,14 +64,12 @@ new_folder = click.option("--out", required=True, type=FOLDER, help="Output fold
 def run(**given: Any) -> None:
     """Build the prompts of SUITE..., score them, measure, and write a report."""
     from evaluator.run import pipeline
-    from evaluator.run.pipeline import summary_lines
 
     config, models = run_config(given), model_configs(given)
     out, data, accept, force = given["out"], given["store"], given["accept"], given["force"]
     finished = draw(pipeline.run(config, models, out, data=data, accept=accept, force=force))
-    echo(*(summary_lines(finished.run) if len(finished.runs) == 1 else ()), f"Report: {finished.page}")
-    if finished.answer:
-        echo(finished.answer)
+    lines = pipeline.summary_lines(finished.run) if len(finished.runs) == 1 else []
+    echo(*lines, f"Report: {finished.page}", *finished.answer.splitlines())
 
 
 @click.command(cls=SuiteCommand)

@@ -42,7 +42,6 @@ from evaluator.run.resolved_models import (
     Tokenised,
     model_folders,
     of_one_load,
-    resolve_model,
     resolve_models,
     tokenise_scorable,
 )
@@ -266,9 +265,7 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
     with opened_run(out) as folder:
         folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
-        resolved = resolve_model(folder.built.config, model)
-        stage_records.check_comparison(out, [], force=force)
-        stage_records.check_extension(out, force=force, model=resolved)
+        ((resolved, _),) = _model_runs(folder.built.config, [model], out, force=force)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data.path, loader)

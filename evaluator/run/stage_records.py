@@ -266,7 +266,7 @@ def check_extension(
     out: Path,
     *,
     force: bool,
-    config: RunConfig | None = None,
+    config: RunConfig,
     datasets: Mapping[str, str] | None = None,
     requests: Mapping[str, int] = {},
     model: ResolvedModel | None = None,
@@ -278,7 +278,7 @@ def check_extension(
     Args:
         out: folder of the run.
         force: whether finished runs may be replaced.
-        config: configuration of the new run; None: not compared.
+        config: configuration of the new run.
         datasets: dataset -> fingerprint, of the new run: none may be missing or have other content; None: not compared.
         requests: dataset -> number of requests of the new run: no number may be smaller.
         model: model of the new run, with the form of its prompts; None: not compared.
@@ -287,18 +287,14 @@ def check_extension(
     if earlier is None or earlier.prompts is None:
         return
     changes, known = list[str](), earlier.prompts.dataset_fingerprints
-    if config is not None:
-        asked = json.loads(json.dumps(folders.config_to_json(config)))  # tuples are lists in a record
-        changes += _changed(earlier.prompts.config, asked)
-        if (before := earlier.prompts.prompt_definition) != config.prompt_definition:
-            parts = (part for of_suite in earlier.prompts.parts.values() for part in of_suite.items())
-            differ = [name for name, part in parts if part.prompts_differ]
-            differ += [
-                name
-                for name, method in methods_of(config.suites).items()
-                if method.prompts.differ and name in earlier.prompts.methods
-            ]
-            changes += [f"{name} with the prompts of {config.prompt_definition} instead of {before}" for name in differ]
+    asked = json.loads(json.dumps(folders.config_to_json(config)))  # tuples are lists in a record
+    changes += _changed(earlier.prompts.config, asked)
+    if (before := earlier.prompts.prompt_definition) != config.prompt_definition:
+        parts = (part for of_suite in earlier.prompts.parts.values() for part in of_suite.items())
+        differ = [name for name, part in parts if part.prompts_differ]
+        methods = methods_of(config.suites)
+        differ += [name for name in earlier.prompts.methods if name in methods and methods[name].prompts.differ]
+        changes += [f"{name} with the prompts of {config.prompt_definition} instead of {before}" for name in differ]
     if datasets is not None:
         changes += [f"datasets without {name}" for name in known if name not in datasets]
         other = [name for name, digest in datasets.items() if known.get(name, digest) != digest]
