@@ -64,26 +64,21 @@ def _refusals(
     repository: str, kind: Kind, revision: str | None, error: type[EvaluatorError], hint: str
 ) -> Iterator[None]:
     """Turn the errors of huggingface_hub into `error`."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        HTTPError,  # of the HTTP client that the installed version of the library uses
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import errors
 
     missing = f"The {kind} {repository!r} was not found"
     try:
         yield
-    except HFValidationError as cause:
+    except errors.HFValidationError as cause:
         raise error(f"{missing}: it is not a hub name (owner/name). {hint}") from cause
-    except GatedRepoError as cause:
+    except errors.GatedRepoError as cause:
         raise error(f"{repository!r} requires a login and acceptance of its licence on the hub. {hint}") from cause
-    except RevisionNotFoundError as cause:
+    except errors.RevisionNotFoundError as cause:
         raise error(f"{missing} in revision {revision!r}. {hint}") from cause
-    except RepositoryNotFoundError as cause:
+    except errors.RepositoryNotFoundError as cause:
         raise error(f"{missing}: no {kind} on the hub has this name. {hint}") from cause
-    except (HTTPError, OSError, RuntimeError) as cause:  # RuntimeError: from hf_xet, which transfers large files
+    # HTTPError: of the HTTP client that the library uses; RuntimeError: from hf_xet, which transfers large files.
+    except (errors.HTTPError, OSError, RuntimeError) as cause:
         raise error(
             f"{missing}: it is not in the local hub cache, and the hub cannot be reached. Run once with a network and "
             f"without HF_HUB_OFFLINE. {hint} (The first cause: {str(cause).partition('. ')[0]}.)"

@@ -13,20 +13,11 @@ from evaluator.compare.report import ComparisonData, comparison_header, comparis
 from evaluator.compare.runs import ComparedRun, compared_runs
 from evaluator.compare.schema import COMPARISON
 from evaluator.errors import ConfigError, StoreError
-from evaluator.files.json_files import write_json
-from evaluator.files.whole import remove_tables, write_table, writing_to
+from evaluator.files.whole import writing_to
 from evaluator.progress import Progress, Stage
 from evaluator.report.page import write_page
 from evaluator.run.folder import read_table
-from evaluator.run.folders import (
-    COMPARISON_FILE,
-    COMPARISON_PAGE,
-    MODELS,
-    RunFolder,
-    build_id,
-    comparison_tables,
-    read_run_if_intact,
-)
+from evaluator.run.folders import COMPARISON_PAGE, MODELS, RunFolder, read_run_if_intact, write_comparison
 from evaluator.suites import families_of, metric_texts, shared_sets
 
 
@@ -95,7 +86,7 @@ def compare(
         header, page = comparison_header(data, answer), out / COMPARISON_PAGE
         title = f"{header.heading}: in-context classification"
         write_page(page, title, header, sorted(sections, key=lambda section: section.is_folded))
-        _write_tables(out, tables, [folder.name for folder in folders if folder.parent == out / MODELS])
+        write_comparison(out, tables, [folder.name for folder in folders if folder.parent == out / MODELS])
     yield Progress(stage="Comparing", done=2, total=2, unit="steps")
     answers = [answer] if base is None else differences.against_lines(own["against"], base.name)
     return Compared(page, notes, tables, "\n".join(answers))
@@ -111,21 +102,6 @@ def _read_checked(folders: Sequence[Path], out: Path, margin: float | None, base
     if base and len({folder.resolve() for folder in every}) < len(every):
         raise ConfigError("A run is named twice, or is the base --against. Name each once.")
     return read_runs(every, of_one_model=base is not None)
-
-
-def _write_tables(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:
-    """Write the tables of a comparison, remove tables of an earlier one and, last, write the record of the comparison.
-
-    Args:
-        out: folder of the comparison.
-        tables: name -> table.
-        models: names of the compared folders below OUT/models.
-    """
-    earlier = comparison_tables(out)
-    digests = {name: write_table(out, name, table) for name, table in tables.items()}
-    remove_tables(out, earlier, digests)
-    build = build_id(read_run_if_intact(out))
-    write_json(out / COMPARISON_FILE, {"tables": digests, "models": models, "build": build})
 
 
 def shared_by(runs: Sequence[ComparedRun]) -> differences.Shared:

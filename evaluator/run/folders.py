@@ -7,7 +7,7 @@ This module imports no suite and no model, so that listing runs is quick.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import filelock
 import msgspec
+import polars as pl
 
 import evaluator
 from evaluator.config import RunConfig
 from evaluator.errors import StoreError, WriteError
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import MANIFEST, read_json, read_record, write_json, write_record
-from evaluator.files.whole import acquire_lock, remove_partial_files
+from evaluator.files.whole import acquire_lock, remove_partial_files, remove_tables, write_table
 from evaluator.progress import Progress, Stage
 from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord, measured_record, no_scores
 from evaluator.run_log import LOG_FILE, command_line, now
@@ -98,19 +99,34 @@ def compared_models(out: Path) -> list[Path]:
     return [each for name in names if (each := out / MODELS / name) in found] or found
 
 
-def build_id(record: RunRecord | None) -> str:
+def _build_id(record: RunRecord | None) -> str:
     """Return the id of the last build of a folder's prompts; "" in a folder without a run."""
     return fingerprint(record.started, record.elapsed_s) if record and record.started else ""
 
 
 def is_compared(out: Path, record: RunRecord) -> bool:
     """Return whether a folder holds a comparison that was written after its last build."""
-    return (out / COMPARISON_PAGE).is_file() and _comparison(out).get("build") == build_id(record)
+    return (out / COMPARISON_PAGE).is_file() and _comparison(out).get("build") == _build_id(record)
 
 
 def comparison_tables(out: Path) -> dict[str, str]:
     """Return table -> SHA-256 of the tables of a comparison; empty if its record is missing or damaged."""
     return dict(_comparison(out).get("tables", {}))
+
+
+def write_comparison(out: Path, tables: Mapping[str, pl.DataFrame], models: Sequence[str]) -> None:
+    """Write the tables of a comparison, remove tables of an earlier one and, last, write the record of the comparison.
+
+    Args:
+        out: folder of the comparison.
+        tables: name -> table.
+        models: names of the compared folders below OUT/models.
+    """
+    earlier = comparison_tables(out)
+    digests = {name: write_table(out, name, table) for name, table in tables.items()}
+    remove_tables(out, earlier, digests)
+    build = _build_id(read_run_if_intact(out))
+    write_json(out / COMPARISON_FILE, {"tables": digests, "models": models, "build": build})
 
 
 def _comparison(out: Path) -> dict[str, Any]:
