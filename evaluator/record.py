@@ -6,6 +6,7 @@ field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from shlex import join
 from typing import Any, Literal
 
@@ -423,6 +424,11 @@ def require_every_query(record: MeasuredRecord, where: str) -> None:
         )
 
 
+def command_for(*words: str | Path) -> str:
+    """Return a command line of `evaluator` with these words, quoted for a shell."""
+    return join(["evaluator", *map(str, words)])
+
+
 def score_command(record: RunRecord, where: str) -> str:
     """Return the command that scores a run.
 
@@ -430,12 +436,8 @@ def score_command(record: RunRecord, where: str) -> str:
     else an `evaluator score` command with MODEL for the model.
     """
     built = record.commands.get("build", "")
-    command = built if built.startswith("evaluator run ") else join(["evaluator", "score", where, "--model", "MODEL"])
+    command = built if built.startswith("evaluator run ") else command_for("score", where, "--model", "MODEL")
     return record.commands.get("score", command)
-
-
-def measure_command(where: str) -> str:
-    return join(["evaluator", "measure", where])
 
 
 def no_scores(record: RunRecord, where: str) -> str:
@@ -452,6 +454,6 @@ def measured_record(record: RunRecord, where: str) -> MeasuredRecord:
         raise StoreError(no_scores(record, where))
     if record.measures is None or record.measures.scores != record.scores.fingerprint:
         what = f"The tables in {where} are those of earlier scores" if record.measures else f"{where} has no tables yet"
-        raise StoreError(f"{what}. Run `{measure_command(where)}` first.")
+        raise StoreError(f"{what}. Run `{command_for('measure', where)}` first.")
     receipts = {name: one for name, one in record.receipts.items() if one.scores == record.scores.fingerprint}
     return MeasuredRecord(**vars(record) | {"receipts": receipts})

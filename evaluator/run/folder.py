@@ -7,7 +7,6 @@ from functools import cache, cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from shlex import join
 from typing import Any
 
 import polars as pl
@@ -17,7 +16,7 @@ from evaluator.errors import ConfigError, StoreError, WriteError, require_known
 from evaluator.files.json_files import from_builtins
 from evaluator.files.whole import file_digest, reason, scan_parquet, table_path, writing_to
 from evaluator.imports.answers import IMPORTED
-from evaluator.record import MeasuredRecord, RunRecord, measured_record, score_command
+from evaluator.record import MeasuredRecord, RunRecord, command_for, measured_record, score_command
 from evaluator.run.build import Built
 from evaluator.run.folders import RUN_FILE, DataFolder, RunFolder, mark_user, require_run
 from evaluator.run.measure import ScoredStore, scored_run
@@ -102,11 +101,6 @@ def open_scored(folder: BuiltFolder) -> list[ScoredStore]:
             f"recorded; the first is {changed[0]}. {hint}"
         )
     return parts
-
-
-def command_for(*words: str | Path) -> str:
-    """Return a command line of `evaluator` with these words, quoted for a shell."""
-    return join(["evaluator", *map(str, words)])
 
 
 def read_requests(out: str | PathLike[str]) -> pl.LazyFrame:

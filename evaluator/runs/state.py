@@ -10,7 +10,7 @@ from typing import Any, Literal
 from evaluator.errors import StoreError
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import lock_holder, read_bytes
-from evaluator.record import EngineRecord, RunRecord, measure_command, score_command
+from evaluator.record import EngineRecord, RunRecord, command_for, score_command
 from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
@@ -160,7 +160,7 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
 def _command(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return the last command, other than `evaluator report`; after a build or scoring that has ended, the next one."""
     if record.prompts and not is_measured(record) and not model_runs(out) and log and log[-1].endswith(ENDED):
-        return measure_command(str(out)) if record.scores else score_command(record, str(out))
+        return command_for("measure", out) if record.scores else score_command(record, str(out))
     started = [line.partition("started: ")[2] for line in log if " started: " in line]
     return next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), "")
 

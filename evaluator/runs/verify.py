@@ -13,10 +13,10 @@ from evaluator.files.digests import is_sealed
 from evaluator.files.json_files import MANIFEST, read_json, read_record
 from evaluator.files.whole import dead_partial_files, table_path
 from evaluator.progress import Progress, Stage
-from evaluator.record import score_command
+from evaluator.record import command_for, score_command
 from evaluator.run import folders, pipeline
 from evaluator.run.build import build_prompts, check_config
-from evaluator.run.folder import BuiltFolder, command_for, config_from_json, open_scored, read_table
+from evaluator.run.folder import BuiltFolder, config_from_json, open_scored, read_table
 from evaluator.run.folders import RUN_FILE, RunFolder, compared_models, is_measured
 from evaluator.run.measure import complete_run, scored_run
 from evaluator.runs.clean import MANIFESTS, Kind
