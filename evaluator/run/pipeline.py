@@ -22,7 +22,7 @@ from evaluator.files.whole import scan_parquet, table_path, writing_to
 from evaluator.preflight.devices import Assumptions
 from evaluator.preflight.findings import FINDINGS, require_accepted, warn
 from evaluator.progress import Progress, Stage
-from evaluator.record import MeasuredRecord, RunRecord, ScoresRecord
+from evaluator.record import MeasuredRecord, ModelRecord, RunRecord, ScoresRecord
 from evaluator.report import run_record
 from evaluator.report.figures import load_compiler
 from evaluator.report.notes import label_mass_warnings, majority_warnings, throughput_line, verdict_lines
@@ -109,22 +109,26 @@ def run(
             yield from begin_loading(load.runs[0].model, data, load.loader)
         records, built, tokens = yield from _build_and_check(config, runs, out, data, accept, force=force)
 
+        def scoring(load: Load[_ModelRun], each: _ModelRun) -> Stage[Scored]:
+            return score_run(built, each.model, data, load.loader, each is not load.runs[-1], tokens[each.folder])
+
+        def measuring(each: _ModelRun, scored: Scored) -> Stage[Finished]:
+            return measure_and_report(records[each.folder], scored, each.model.record, each.folder, len(runs) > 1)
+
         def finish_runs(load: Load[_ModelRun]) -> Stage[list[Finished]]:
             finished = []
-            for model, folder in load.runs:
-                with _writing_below(out, folder):
-                    is_last = folder == load.runs[-1].folder
-                    scored = yield from score_run(built, model, data, load.loader, not is_last, tokens[folder])
-                    record = stage_records.record_scores(records[folder], scored, model.record, folder)
-                    finished.append((yield from measure_and_report(record, scored, folder, len(runs) > 1)))
+            for each in load.runs:
+                with _writing_below(out, each.folder):
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
             return finished
 
         if any(load.loader.place for load in loads):
             finished = [*chain.from_iterable((yield from side_by_side(loads, finish_runs)))]
-        else:
+        else:  # the same loop, written here to keep the call stack to the engine short
             finished = []
-            for load in loads:
-                finished += yield from finish_runs(load)
+            for load, each in [(one, each) for one in loads for each in one.runs]:
+                with _writing_below(out, each.folder):
+                    finished.append((yield from measuring(each, (yield from scoring(load, each)))))
     if len(runs) == 1:
         return finished[0]
     compared = yield from compare([each.folder for each in runs], out)
@@ -218,13 +222,18 @@ def _writing_below(out: Path, folder: Path) -> AbstractContextManager[None]:
     return nullcontext() if folder == out else writing_to(folder)
 
 
-def measure_and_report(record: RunRecord, scored: Scored, out: Path, is_speed_shown: bool = False) -> Stage[Finished]:
-    """Measure a scored run and write its page. With `is_speed_shown`, first show the throughput of scoring."""
+def measure_and_report(
+    record: RunRecord, scored: Scored, model: ModelRecord, out: Path, is_speed_shown: bool = False
+) -> Stage[Finished]:
+    """Record the scores of a run, measure it and write its page.
+
+    With `is_speed_shown`, first show the throughput of scoring.
+    """
+    record = stage_records.record_scores(record, scored, model, out)
     assert record.scores is not None, "it was scored"
-    assert record.model is not None, "it was scored"
     if is_speed_shown and (speed := throughput_line(record.scores)):
         n = record.scores.prompts
-        yield Progress(stage="Scoring", done=n, total=n, unit="prompts", line=f"{record.model.title}: {speed}")
+        yield Progress(stage="Scoring", done=n, total=n, unit="prompts", line=f"{model.title}: {speed}")
     record = yield from measure_run(record, scored.built, scored.stores, out, {})
     measured = MeasuredFolder(out, record, scored.built.store)
     return Finished((yield from report_run(measured)), [measured])

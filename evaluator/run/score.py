@@ -211,6 +211,7 @@ class Scored(NamedTuple):
     left_out: Mapping[str, str]  # dataset that cannot be scored with this model -> why
     engine: EngineRecord
     elapsed_s: Mapping[str, float]  # "tokenise" and "load" -> seconds
+    costs: Sequence[str] = ()  # lines about the cost of a service's answers
 
 
 def check_capabilities(config: RunConfig, model: ModelConfig) -> None:

@@ -183,6 +183,7 @@ def _scores_record(scored: Scored, model: ModelRecord) -> ScoresRecord:
         elapsed_s=rates.elapsed_s,
         replicas=n_replicas,
         throughput=_with_arithmetic(rates, model, scored.engine, n_replicas),
+        costs=list(scored.costs),
         files={name: sha256 for each in scored.stores for name, sha256 in each.scores.files().items()},
     )
 

@@ -75,10 +75,6 @@ class _Answers(NamedTuple):
     computed_tokens: int  # computed for the log-likelihoods, without cached tokens
     elapsed_s: float
 
-    @property
-    def scores(self) -> pl.LazyFrame:
-        return self.scored.scores.lazy()
-
 
 @dataclass(frozen=True)
 class _Patient:
@@ -234,7 +230,7 @@ def _agreement(name: str, patient: _Patient, answers: _Answers, dtype: str) -> C
         why = "the engine is the reference itself" if reference else "no reference fits"
         yield _check(f"{name}: agreement", None, why)
         return
-    by_kind = drifts(answers.scored, reference.scores, name).group_by(KIND, maintain_order=True)
+    by_kind = drifts(answers.scored, reference.scored.scores, name).group_by(KIND, maintain_order=True)
     kinds, rest_agrees = {str(kind): rows for (kind,), rows in by_kind}, True
     # Evictions last: a small cache is the likely cause only if no other kind disagrees.
     for kind in sorted(kinds, key=lambda kind: kind == EVICTIONS):
@@ -256,7 +252,7 @@ def _allowed_nats(patient: _Patient, dtype: str, kind: str = "") -> float:
     truth, same = (patient.references.get(each) for each in ("float32", dtype))
     if truth is None or same is None:
         return MAX_NATS_WITHOUT_REFERENCE
-    own = drifts(same.scored, truth.scores, dtype)
+    own = drifts(same.scored, truth.scored.scores, dtype)
     return 2 * _worst(own.filter(pl.col("prompt_id").str.starts_with(kind))) + ROUNDING
 
 
@@ -325,13 +321,13 @@ def _logit_steps(facts: EngineRecord, answers: _Answers) -> CheckRecord:
 
 def _repeated(own: Engine, patient: _Patient, first: _Answers, again: _Answers) -> Checks:
     """Check that a second scoring agrees and reuses nothing of the first; then check random order and batches."""
-    worst = _worst(drifts(again.scored, first.scores, "again"))
+    worst = _worst(drifts(again.scored, first.scored.scores, "again"))
     is_new = again.computed_tokens == first.computed_tokens
     text = f"{'the same bits' if worst == 0 else f'at most {worst:.2g} nats apart'}, {again.computed_tokens:,} tokens "
     text += f"computed, {first.computed_tokens:,} before: {'nothing' if is_new else 'SOME'} from the earlier call"
     yield _check("repeated", is_new and worst <= MAX_NATS, text, patient.way_out("float32"))
     shuffled = finish(score_shuffled(patient.asked, own, patient.asked.height, seed=0))
-    found = drifts(shuffled, first.scores, "shuffled")
+    found = drifts(shuffled, first.scored.scores, "shuffled")
     invariant = f"batch invariance {'on' if is_batch_invariant() else 'off'}"
     option = "VLLM_BATCH_INVARIANT=1, a variable," if device_kind() == "cuda" else patient.way_out(patient.dtype)
     yield _drift_check(f"shuffled, {invariant}", found, _allowed_nats(patient, patient.dtype), patient, option)
@@ -385,7 +381,7 @@ def _plain_vllm(engine: Any, own: Engine, patient: _Patient) -> CheckRecord:
 
     plain = score_in_one_call(rows, plainly)
     times = f"{ours_s:.2f} s, vLLM's own prompt_logprobs {time.monotonic() - clock:.2f} s"
-    found, allowed = drifts(ours, plain.scores.lazy(), "plain"), _allowed_nats(patient, patient.dtype)
+    found, allowed = drifts(ours, plain.scores, "plain"), _allowed_nats(patient, patient.dtype)
     check = _drift_check("plain vLLM", found, allowed, patient, "--engine transformers")
     return replace(check, text=f"{times}; {check.text}")
 
@@ -442,8 +438,8 @@ def _head_effect(patient: _Patient) -> Checks:
         other = score_in_one_call(patient.asked, adapted(engine, patient.source.adapter).log_likelihoods)
     # before: logits in the dtype of the model; after: logits in float32.
     before, after = (other, same.scored) if is_single else (same.scored, other)
-    found = drifts(after._replace(tokens=patient.asked), before.scores.lazy(), "head")
-    back = drifts(before._replace(tokens=patient.asked), after.scores.lazy(), "head")
+    found = drifts(after._replace(tokens=patient.asked), before.scores, "head")
+    back = drifts(before._replace(tokens=patient.asked), after.scores, "head")
     ties = [each.filter(margin_nats=0.0).height for each in (found, back)]
     text = f"{_drift_text(found)}; the two best labels tie in {ties[0]} prompts without it, in {ties[1]} with it"
     yield CheckRecord(name="effect of logits in float32", status="measured", text=text)
@@ -504,6 +500,6 @@ def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
         while len(answers) < n and time.monotonic() < deadline:  # the first loaded replica may take several jobs
             answers |= dict(replicas.run(jobs))
     first, *others = (answers[number] for number in sorted(answers))
-    worst = max((_worst(drifts(each, first.scores.lazy(), "replica")) for each in others), default=math.inf)
+    worst = max((_worst(drifts(each, first.scores, "replica")) for each in others), default=math.inf)
     text = f"{len(answers)} of {n} answered, at most {worst:.2g} nats apart, {MAX_REPLICA_NATS} allowed"
     yield _check("replicas", len(answers) == n and worst <= MAX_REPLICA_NATS, text, "--devices 1")

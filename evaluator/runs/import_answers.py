@@ -87,7 +87,7 @@ def import_answers(
         elapsed_s, prompts = seconds_since(clock), _prompts_record(built, datasets, digest, inputs)
         stage_records.remove_replaced(out, is_comparison=False)
         record = stage_records.record_build(prompts, out, out, started, elapsed_s, force=force)
-        scored = Scored(built, [scored_store], {}, ENGINE, {})
+        scored = Scored(built, [scored_store], {}, ENGINE, {}, costs)
         answered = ModelRecord(
             name=model,
             kind="imported",
@@ -96,9 +96,7 @@ def import_answers(
             n_parameters=None,
             context_tokens=None,
         )
-        record = stage_records.record_scores(record, scored, answered, out)
-        record = replace(record, scores=replace(record.scores, costs=[*costs]))  # type: ignore[type-var]
-        return (yield from measure_and_report(record, scored, out))
+        return (yield from measure_and_report(record, scored, answered, out))
 
 
 def _prompts_record(

@@ -237,7 +237,7 @@ def score_in_jobs(
     return (scored for _, scored in replicas.run(jobs))
 
 
-def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
+def drifts(again: ScoredAgain, before: pl.DataFrame | pl.LazyFrame, name: str) -> pl.DataFrame:
     """Return the drift of each prompt of the sample: schemas.RECEIPT, sorted by its key.
 
     Args:
@@ -247,7 +247,7 @@ def drifts(again: ScoredAgain, before: pl.LazyFrame, name: str) -> pl.DataFrame:
     """
     tokens = again.tokens.lazy()
     asks = tokens.filter(pl.col("ask") != "last_tokens").select("prompt_id", "ask")
-    joined = asks.join(before, on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
+    joined = asks.join(before.lazy(), on="prompt_id").join(again.scores.lazy(), on="prompt_id", suffix="_again")
     labels, labels_again = pl.col("label_log_likelihoods"), pl.col("label_log_likelihoods_again")
     scored = ("label_log_likelihoods", "last_token_log_probs")  # the drift is the largest difference of either
     differences = (pl.col(f"{column}_again") - pl.col(column) for column in scored)
