@@ -33,7 +33,7 @@ from evaluator.run.pipeline import report_run
 from evaluator.run.score import LOGS
 from evaluator.run.until import rounds_of
 from evaluator.run_log import now, seconds_since
-from evaluator.schemas import RECEIPT, RECEIPT_KEY, SCORES
+from evaluator.schemas import RECEIPT, RECEIPT_KEY
 from evaluator.scores.compute import engine_requests, score_frame
 from evaluator.scores.plan import find_requests
 from evaluator.scores.table import prompt_scores
@@ -277,18 +277,13 @@ def _compared_verdicts(run: ScoredRun, again: ScoredAgain) -> tuple[int | None, 
     families = families_of(run.config.suites)
     if (rounds := rounds_of(run.config)) and len(list(islice(rounds(run), 2))) > 1:
         return None, []
-    columns = [name for name in SCORES if name != "prompt_id"]
-    rows = run.scored.rows.join(again.scores.lazy(), on="prompt_id", how="left", suffix="_again", maintain_order="left")
-    replaced = rows.with_columns(pl.coalesce(f"{name}_again", name).alias(name) for name in columns)
-    scored = replace(run.scored, rows=replaced.drop(f"{name}_again" for name in columns))
-    before, after = (
-        {
-            name: table
-            for name, table in chain.from_iterable(family.measure(measured) for family in families)
-            if "verdict" in table.columns
-        }
-        for measured in (run, replace(run, scored=scored))
-    )
+    scored = replace(run.scored, rows=run.scored.rows.update(again.scores.lazy(), on="prompt_id"))
+
+    def with_verdicts(measured: ScoredRun) -> dict[str, pl.DataFrame]:
+        tables = chain.from_iterable(family.measure(measured) for family in families)
+        return {name: table for name, table in tables if "verdict" in table.columns}
+
+    before, after = with_verdicts(run), with_verdicts(replace(run, scored=scored))
     changed = [line for name, table in before.items() for line in _changed(name, table, after[name])]
     return sum(table["verdict"].count() for table in before.values()), changed
 
