@@ -43,14 +43,11 @@ def read_object(
     Raises `error`, ending in `hint`, for a file that cannot be read, is not JSON, or holds no object.
     """
     try:
-        content = parse_json(read_bytes(path), decoder)
-        if not isinstance(content, dict):
-            raise ValueError(f"an object was expected, got {type(content).__name__}")
+        return parse_object(read_bytes(path), decoder)
     except OSError as cause:
         raise error(f"{path} cannot be read: {reason(cause)}. {hint}".rstrip()) from cause
     except ValueError as cause:
         raise error(f"{path} is damaged or not JSON: {cause}. {hint}".rstrip()) from cause
-    return content
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -90,6 +87,14 @@ def parse_json(content: bytes | str, decoder: json.JSONDecoder = _PLAIN) -> Any:
             _require_unicode(parsed)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    return parsed
+
+
+def parse_object(content: bytes, decoder: json.JSONDecoder = _PLAIN) -> dict[str, Any]:
+    """Return the object of a JSON text. Raises ValueError, as parse_json does, and for another value."""
+    parsed = parse_json(content, decoder)
+    if not isinstance(parsed, dict):
+        raise ValueError(f"an object was expected, got {type(parsed).__name__}")
     return parsed
 
 

@@ -31,7 +31,7 @@ from evaluator.decisions.requests import PROTOCOLS, limit_fault, questions_limit
 from evaluator.engine.server_client import CONNECT_S, BadAnswerError, RefusedError, ServerClient, answer_all
 from evaluator.errors import ConfigError, DatasetError, EvaluatorError, ModelError, WriteError, plural
 from evaluator.files.digests import fingerprint
-from evaluator.files.json_files import parse_json
+from evaluator.files.json_files import parse_object
 from evaluator.files.whole import reason, replacing, writing_to
 from evaluator.imports.decision_logs import ASKED_TABLE
 from evaluator.progress import Progress, Stage
@@ -359,12 +359,9 @@ class _Asking:
     def _reply(self, content: bytes) -> dict[str, Any]:
         """Parse an answer as a JSON object. NaN is accepted here, so that the answer is stored and then refused."""
         try:
-            reply = parse_json(content)
+            return parse_object(content)
         except ValueError as error:
             raise BadAnswerError(f"{self.what.options.url} returned a body that is no JSON: {error}") from error
-        if not isinstance(reply, dict):
-            raise BadAnswerError(f"{self.what.options.url} returned {type(reply).__name__} and no object")
-        return reply
 
     def _store(self, call: Call, reply: dict[str, Any], latency_s: float) -> int:
         """Append an answer to the file, wait until it is on disk, and count it; return its row number, from 0."""
