@@ -42,6 +42,7 @@ from evaluator.run.resolved_models import (
     Tokenised,
     model_folders,
     of_one_load,
+    resolve_model,
     resolve_models,
     tokenise_scorable,
 )
@@ -154,7 +155,8 @@ def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *,
     stage_records.check_comparison(out, below, force=force)
     runs = [_ModelRun(model, folder) for model, folder in zip(resolved, below or [out], strict=True)]
     for model, folder in runs:
-        stage_records.check_extension(folder, force=force, config=config, model=model)
+        earlier = stage_records.finished_run(folder, force=force)
+        stage_records.check_extension(folder, earlier, config=config, model=model)
     return runs
 
 
@@ -244,7 +246,7 @@ def build(config: RunConfig, out: Path, *, data: Path | None = None, force: bool
     check_config(config)
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
-        stage_records.check_extension(out, force=force, config=config)
+        stage_records.check_extension(out, stage_records.finished_run(out, force=force), config=config)
         _, built = yield from _build(config, out, data or out, [out], force=force)
         return built
 
@@ -264,7 +266,8 @@ def _build(
     check_base(config, prompts)
     digests, n_requests = prompts.dataset_fingerprints, prompts.requests_of
     for folder in folders:
-        stage_records.check_extension(folder, force=force, config=built.config, datasets=digests, requests=n_requests)
+        earlier = stage_records.finished_run(folder, force=force)
+        stage_records.check_extension(folder, earlier, config=built.config, datasets=digests, requests=n_requests)
     stage_records.remove_replaced(out, is_comparison=out not in folders)
     return stage_records.record_build(prompts, out, data, started, seconds_since(clock), force=force), built
 
@@ -274,7 +277,9 @@ def score(out: Path, model: ModelConfig, *, force: bool = False) -> Stage[Scores
     with opened_run(out) as folder:
         folder.refuse_imported_answers()
         check_capabilities(folder.built.config, model)
-        ((resolved, _),) = _model_runs(folder.built.config, [model], out, force=force)
+        resolved, earlier = resolve_model(folder.built.config, model), None if force else folder.record
+        stage_records.check_comparison(out, [], force=force)
+        stage_records.check_extension(out, earlier, config=folder.built.config, model=resolved)
         begin_hashing([resolved])
         with closing(EngineLoader(resolved.source, resolved.config, out / LOGS)) as loader:
             yield from begin_loading(resolved, folder.data.path, loader)

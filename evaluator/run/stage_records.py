@@ -265,8 +265,8 @@ def finished_run(out: Path, *, force: bool = False) -> RunRecord | None:
 
 def check_extension(
     out: Path,
+    earlier: RunRecord | None,
     *,
-    force: bool,
     config: RunConfig,
     datasets: Mapping[str, str] | None = None,
     requests: Mapping[str, int] = {},
@@ -278,14 +278,13 @@ def check_extension(
 
     Args:
         out: folder of the run.
-        force: whether finished runs may be replaced.
+        earlier: the record of the finished run; None if there is none.
         config: configuration of the new run.
         datasets: dataset -> fingerprint, of the new run: none may be missing or have other content; None: not compared.
         requests: dataset -> number of requests of the new run: no number may be smaller.
         model: model of the new run, with the form of its prompts; None: not compared.
     """
-    earlier = finished_run(out, force=force)
-    if earlier is None or earlier.prompts is None:
+    if earlier is None or earlier.prompts is None or earlier.measures is None:
         return
     changes, known = list[str](), earlier.prompts.dataset_fingerprints
     asked = json.loads(json.dumps(folders.config_to_json(config)))  # tuples are lists in a record

@@ -76,7 +76,8 @@ def import_answers(
     )
     with writing_to(out):
         stage_records.check_comparison(out, [], force=force)
-        stage_records.check_extension(out, force=force, config=config, datasets=dict.fromkeys(inputs, digest))
+        earlier = stage_records.finished_run(out, force=force)
+        stage_records.check_extension(out, earlier, config=config, datasets=dict.fromkeys(inputs, digest))
         store = _write_store(out / "store" / fingerprint(rows["prompt_id"].to_list()), rows, datasets, inputs)
         tokens = _write_tokens(store, rows)
         scored_store = ScoredStore(store, tokens, _write_scores(out / "scores" / digest / tokens.fingerprint, rows))
