@@ -208,8 +208,6 @@ class RunConfig(Options):
         return next((options for options in self.suite_options.values() if isinstance(options, kind)), None) or kind()
 
     def __post_init__(self) -> None:
-        if not self.suites:
-            raise ConfigError("No suite was named. `evaluator suites` lists them.")
         if self.data.hub and not self.datasets:
             raise ConfigError(
                 "--data hub downloads nothing but what is named: say which with --datasets, as in --datasets snli,rte. "

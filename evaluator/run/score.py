@@ -45,7 +45,6 @@ from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, distances_fi
 from evaluator.store import PromptStore, id_numbers, kept, kept_requests, open_intact_store, write_shard, write_store
 from evaluator.suites import chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
-from evaluator.tokens.table import TokenTable
 
 if TYPE_CHECKING:
     import torch
@@ -253,7 +252,7 @@ def score_run(
     """
     head = load_head(built, resolved.source)  # fail before scoring if the model has no LM head
     scores_of_model = scores_folder(resolved.source, resolved.config, data)
-    adapter, arithmetic = resolved.source.adapter, _arithmetic(resolved)
+    adapter, flop = resolved.source.adapter, _arithmetic(resolved)
     run, stores, left_out, tokenised_s = built, list[ScoredStore](), dict[str, str](), 0.0
     with _naming_bad_tensor(resolved.source), nullcontext() if keep_loaded else closing(loader):
         for is_first in (True, False):
@@ -262,7 +261,9 @@ def score_run(
                 break
             if tokenised is None or not is_first:
                 tokenised = yield from tokenise_scorable(run, store, resolved)
-            tokens, refused = _scorable(tokenised)
+            if (tokens := tokenised.table) is None:
+                raise next(iter(tokenised.refused.values()))
+            refused = reasons_of(tokenised.refused)
             counts, tokenised_s = tokens.manifest.counts, tokenised_s + tokenised.elapsed_s
             yield Progress(stage=SHARED_ONCE, done=counts.floor_tokens, total=counts.tokens, unit="tokens")
             run, left_out = run.without(refused), left_out | refused
@@ -275,9 +276,7 @@ def score_run(
                     after_shard = early_results(run, stores[0], plans)
                 for plan in _steps(run, stores, plans):
                     show = after_shard if plan.key.kind == "scores" else None
-                    scores = yield from score_rows(
-                        plan, stores[-1].scores, loader, adapter, show, arithmetic=arithmetic
-                    )
+                    scores = yield from score_rows(plan, stores[-1].scores, loader, adapter, show, arithmetic=flop)
                     stores[-1] = replace(stores[-1], scores=scores)
     stores = [replace(each, store=each.store.without(left_out)) for each in stores]
     if head is not None:
@@ -292,13 +291,6 @@ def _arithmetic(resolved: ResolvedModel) -> Arithmetic | None:
     flop_per_token = resolved.record.flop_per_token
     peak = partial(peak_of_replicas, saved_quantization=resolved.record.quantization)
     return Arithmetic(flop_per_token, peak) if flop_per_token else None
-
-
-def _scorable(tokenised: Tokenised) -> tuple[TokenTable, dict[str, str]]:
-    """Return the tokens, and dataset that is left out -> reason. Raises its error if no dataset can be scored."""
-    if tokenised.table is None:
-        raise next(iter(tokenised.refused.values()))
-    return tokenised.table, reasons_of(tokenised.refused)
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:
