@@ -5,24 +5,20 @@ compare runs with each other. `doctor` and `coherence` examine a model.
 """
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_model, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
-from evaluator.errors import ConfigError, plural
+from evaluator.errors import ConfigError
 from evaluator.files.json_files import to_builtins, write_record
 from evaluator.files.whole import csv_text, size_text, write_bytes
 from evaluator.options import from_options
-
-if TYPE_CHECKING:
-    from evaluator.runs.state import RunState, Scoring
 
 EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
 
@@ -32,7 +28,7 @@ EXISTING_FOLDER = UserPath(exists=True, file_okay=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs in DIR and below it; the current folder if left out."""
-    from evaluator.runs.state import find_runs, run_state
+    from evaluator.runs.state import find_runs, how_far, run_state
 
     states = [run_state(out) for out in find_runs(folder)]
     if as_json:
@@ -43,7 +39,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
     width = max((len(state.folder) for state in states), default=0)
     for state in states:
         what = ", ".join(filter(None, (" ".join(state.suites), state.model)))
-        echo(f"{state.folder:{width}}  {_how_far(state):24}  {size_text(state.run_bytes):>10}  {what}".rstrip())
+        echo(f"{state.folder:{width}}  {how_far(state):24}  {size_text(state.run_bytes):>10}  {what}".rstrip())
 
 
 @click.command()
@@ -51,10 +47,10 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def show(out: Path, as_json: bool) -> None:
     """Show what the run in DIR is and how far it is, also while another process works on it."""
-    from evaluator.runs.state import run_state
+    from evaluator.runs.state import run_state, state_lines
 
     state = run_state(out)
-    echo_json(state) if as_json else echo(*_lines(state))
+    echo_json(state) if as_json else echo(*state_lines(state))
 
 
 @click.command()
@@ -87,47 +83,6 @@ def clean(folder: Path, yes: bool, cache: bool, gone: bool, as_json: bool) -> No
         echo(f"Freed {size_text(found.n_bytes)}.")
     else:
         echo(f"This would free {size_text(found.n_bytes)}. The same command with --yes deletes it.")
-
-
-def _lines(state: "RunState") -> Iterator[str]:
-    by = f" (process {state.process})" if state.process else ""
-    yield f"{state.folder}: {_how_far(state)}{by}"
-    facts = {
-        "damaged": state.problem,
-        "suites": ", ".join(state.suites),
-        "datasets": ", ".join(state.datasets),
-        "methods": ", ".join(state.methods),
-        "prompts": f"{state.prompts:,} distinct" if state.prompts else "",
-        "model": state.model,
-        "engine": state.engine,
-        "stages": ", ".join(state.stages),
-        "started": state.started,
-        "finished": state.finished,
-        **{f"left out: {name}": why for name, why in state.left_out.items()},
-        "disk": size_text(state.run_bytes)
-        + (f", and {size_text(state.data_bytes)} in {state.data}" if state.data else ""),
-        "last logged": state.last_message,
-    }
-    yield from (f"  {name:12}  {value}" for name, value in facts.items() if value)
-    yield from (f"  {'scoring':12}  {_scored(one)}" for one in state.scoring)
-    if state.state == "unfinished" and state.command:
-        yield f"  {'to go on':12}  {state.command}"
-
-
-def _how_far(state: "RunState") -> str:
-    parts: list[str] = [state.state]
-    if planned := sum(one.planned for one in state.scoring):
-        parts.append(f"{sum(one.done for one in state.scoring) / planned:.0%} scored")
-    elif state.state in ("running", "unfinished"):
-        parts.append(state.stages[-1] if state.stages else "building prompts")
-    return ", ".join(parts)
-
-
-def _scored(one: "Scoring") -> str:
-    speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
-    ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
-    where = ", ".join(filter(None, (one.model, one.engine)))
-    return f"{one.done:,} of {plural(one.planned, 'planned prompt')}{speed}{ago}{f' ({where})' if where else ''}"
 
 
 @click.command()

@@ -1,15 +1,16 @@
 """Report the content and progress of a run from its files alone: quickly, also while another process works on it."""
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evaluator.errors import StoreError
+from evaluator.errors import StoreError, plural
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.whole import lock_holder, read_bytes
+from evaluator.files.whole import lock_holder, read_bytes, size_text
 from evaluator.record import EngineRecord, RunRecord, command_for, score_command
 from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs
 from evaluator.run_log import LOG_FILE
@@ -208,3 +209,46 @@ def _folder_bytes(folder: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(os.path.join(parent, name)).st_size
     return total
+
+
+def state_lines(state: RunState) -> Iterator[str]:
+    """Yield what `evaluator show` prints about a run."""
+    by = f" (process {state.process})" if state.process else ""
+    yield f"{state.folder}: {how_far(state)}{by}"
+    facts = {
+        "damaged": state.problem,
+        "suites": ", ".join(state.suites),
+        "datasets": ", ".join(state.datasets),
+        "methods": ", ".join(state.methods),
+        "prompts": f"{state.prompts:,} distinct" if state.prompts else "",
+        "model": state.model,
+        "engine": state.engine,
+        "stages": ", ".join(state.stages),
+        "started": state.started,
+        "finished": state.finished,
+        **{f"left out: {name}": why for name, why in state.left_out.items()},
+        "disk": size_text(state.run_bytes)
+        + (f", and {size_text(state.data_bytes)} in {state.data}" if state.data else ""),
+        "last logged": state.last_message,
+    }
+    yield from (f"  {name:12}  {value}" for name, value in facts.items() if value)
+    yield from (f"  {'scoring':12}  {_scored(one)}" for one in state.scoring)
+    if state.state == "unfinished" and state.command:
+        yield f"  {'to go on':12}  {state.command}"
+
+
+def how_far(state: RunState) -> str:
+    """Return the state of a run with the share of scored prompts, or with its last stage."""
+    parts: list[str] = [state.state]
+    if planned := sum(one.planned for one in state.scoring):
+        parts.append(f"{sum(one.done for one in state.scoring) / planned:.0%} scored")
+    elif state.state in ("running", "unfinished"):
+        parts.append(state.stages[-1] if state.stages else "building prompts")
+    return ", ".join(parts)
+
+
+def _scored(one: Scoring) -> str:
+    speed = f", {one.done / one.elapsed_s:,.0f} prompts/s" if one.elapsed_s else ""
+    ago = f", the last {max(time.time() - one.last_s, 0):,.0f} s ago" if one.last_s else ""
+    where = ", ".join(filter(None, (one.model, one.engine)))
+    return f"{one.done:,} of {plural(one.planned, 'planned prompt')}{speed}{ago}{f' ({where})' if where else ''}"
