@@ -114,9 +114,7 @@ def write_shard(path: Path, frame: pl.DataFrame) -> str:
 
 def compact_copy(rows: pl.DataFrame) -> pl.DataFrame:
     """Return a copy of rows that shares no memory with the larger frame they are a view of."""
-    copied = pl.from_arrow(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    assert isinstance(copied, pl.DataFrame), "it is a table"
-    return copied
+    return pl.DataFrame(rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def write_shards(folder: Path, name: str, rows: pl.LazyFrame, *, rows_per_shard: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from evaluator.config import RunConfig, UntilOptions
 from evaluator.errors import ConfigError
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import scored_definitions
-from evaluator.record import MeasuredRecord, PromptsRecord, require_every_query
+from evaluator.record import PromptsRecord, require_every_query
 from evaluator.run.folders import RunFolder
 from evaluator.schemas import UNTIL, UNTIL_KEY
 from evaluator.statistics.betting import Planned, log_capitals, mean_interval
@@ -55,22 +55,18 @@ def check_until(config: RunConfig) -> None:
             f"--until decides by {REFERENCE_METHOD}, whose answers do not change as others arrive: leave out --methods."
         )
     if until.against:
-        require_every_query(_base(until), str(until.against))
+        require_every_query(RunFolder(until.against).measured, str(until.against))
 
 
 def check_base(config: RunConfig, prompts: PromptsRecord) -> None:
     """Raise ConfigError if the base run answered other queries than this run will."""
-    if config.until.against is None:
+    base = config.until.against
+    if base is None:
         return
-    known, base = _base(config.until).prompts.query_fingerprints, config.until.against
+    known = RunFolder(base).measured.prompts.query_fingerprints
     for name, digest in prompts.query_fingerprints.items():
         if known.get(name) != digest:
             raise ConfigError(f"{base} did not answer the queries of {name}. Give both the same --data and --queries.")
-
-
-def _base(until: UntilOptions) -> MeasuredRecord:
-    assert until.against is not None, "the goal needs it"
-    return RunFolder(until.against).measured
 
 
 def until_rounds(run: ScoredRun) -> Iterator[pl.DataFrame]:
@@ -137,7 +133,7 @@ def _values(run: ScoredRun, plan: pl.DataFrame) -> dict[str, pl.DataFrame]:
     means = {"correct": is_right, "probability": pl.col("label_probs").list.max().mean()}
     rows = known.join(answers.group_by(_QUERY).agg(**means).collect(), on=_QUERY, how="left", maintain_order="left")
     if until.against:
-        record, suite = _base(until), run.config.suites[0]
+        record, suite = RunFolder(until.against).measured, run.config.suites[0]
         key = {"suite": suite, "part": part, "method": REFERENCE_METHOD, "definition": definition}
         predictions = scan_table(until.against, "predictions", record.tables)
         present = predictions.select(pl.col("part").unique()).collect()["part"].to_list()
