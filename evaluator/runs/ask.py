@@ -271,10 +271,9 @@ class _Asking:
         """Send the missing requests: first one alone, whose refusal may state a limit, then `concurrency` at a time."""
         self.notes.clear()  # earlier commands have shown the notes on stored answers
         places = {key: place for place, key in enumerate(self.answers)}
-        for row, call in self._calls():  # a stored answer that does not fit raises before anything is sent
+        for _, call in self._calls():  # a stored answer that does not fit raises before anything is sent
             if call.key in places:
-                where = f"{self._path}, row {places[call.key]} (from 0), of the table's row {row.number}"
-                self._check(call, self.answers[call.key]["response"], where)
+                self._check(call, self.answers[call.key]["response"], places[call.key])
         self.is_accepted = any("error" not in row["response"] for row in self.of_table())
         if not self.is_accepted:  # n_questions came from answers to other requests
             self.n_questions = PROTOCOLS[self.what.options.protocol].max_questions
@@ -335,8 +334,7 @@ class _Asking:
                     raise
                 reply = {"error": error.text[:2000]}  # a refusal of this input alone: other requests were answered
             self.is_accepted = True
-            place = self._store(call, reply, time.monotonic() - began)
-            self._check(call, reply, f"{self._path}, row {place} (from 0), of the table's row {call.row}")
+            self._check(call, reply, self._store(call, reply, time.monotonic() - began))
         except EvaluatorError as error:
             self.stopped = self.stopped or str(error)
             raise
@@ -382,7 +380,9 @@ class _Asking:
             raise ModelError("--max-cost needs a cost: the service tells none. Add --price-per-million or --prices.")
         return place
 
-    def _check(self, call: Call, reply: dict[str, Any], where: str) -> None:
+    def _check(self, call: Call, reply: dict[str, Any], place: int) -> None:
+        """Raise DatasetError for an answer that does not fit its questions; `place` is its row in the file, from 0."""
+        where = f"{self._path}, row {place} (from 0), of the table's row {call.row}"
         hint = "It is stored: remove its line to ask again, or ask a repetition with --repeat."
         try:
             answers = answers_by_name([question.name for question in call.questions], reply)
