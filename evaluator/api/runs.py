@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any, TypeVar
+from typing import Any
 from weakref import finalize
 
 import click
@@ -28,7 +28,7 @@ from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_kn
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
-from evaluator.progress import Stage, finish
+from evaluator.progress import finish
 from evaluator.record import MeasuredRecord
 from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
@@ -39,8 +39,6 @@ from evaluator.run.folders import PAGE
 from evaluator.run.pipeline import summary_lines
 from evaluator.run_log import started_as
 from evaluator.schemas import MEAN_OVER_DATASETS
-
-T = TypeVar("T")
 
 _PAGE_HEIGHT = 800  # height of a page in a notebook, in pixels
 
@@ -165,7 +163,7 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
         if others:
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
         more = {"data": given["store"], "accept": given["accept"], "force": given["force"]}
-        finished = _finished(pipeline.run(config, model, folder, **more), progress)
+        finished = (draw if progress else finish)(pipeline.run(config, model, folder, **more))
     return Run(finished.run, finished.page, kept)
 
 
@@ -190,7 +188,8 @@ def compare_runs(
     folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
     given, words = _given(compare_command, folders, folder, options)
     with started_as(["compare", *words]):
-        compared = _finished(compare_folders(given["runs"], given["out"], given["margin"], given["against"]), progress)
+        stage = compare_folders(given["runs"], given["out"], given["margin"], given["against"])
+        compared = (draw if progress else finish)(stage)
     return Comparison(folder, compared, kept)
 
 
@@ -323,7 +322,3 @@ def _given(
     except click.ClickException as error:
         raise ConfigError(error.format_message()) from error
     return context.params, words
-
-
-def _finished(stage: Stage[T], progress: bool) -> T:
-    return draw(stage) if progress else finish(stage)
