@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any, TextIO, cast
 
 import click
@@ -53,16 +53,13 @@ for command in (*stages.COMMANDS, *runs.COMMANDS):
 def main() -> None:
     """Run the command line, print a user's error as one message, and exit with a code of the module's docstring."""
     interrupts: list[int] = []
-    stderr = sys.stderr
-    if stderr is not None:
-        sys.stderr = cast(TextIO, LossyStream(stderr))  # a closed standard error must not end a run
+    # A closed standard error must not end a run; without one, it is None.
+    lossy = redirect_stderr(sys.stderr and cast(TextIO, LossyStream(sys.stderr)))
     try:
-        with _noting(interrupts):
+        with lossy, _noting(interrupts):
             status = _status(interrupts)
     except KeyboardInterrupt:  # a second Ctrl-C, while the first was handled
         status = _exit_code(interrupts)
-    finally:
-        sys.stderr = stderr
     sys.exit(status)
 
 
