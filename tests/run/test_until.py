@@ -225,7 +225,7 @@ def test_equivalent_needs_evidence_on_both_sides_from_the_blocks_so_far(monkeypa
 @pytest.mark.parametrize("asked", [{"b": "1"}, {"a": "2"}])
 def test_a_base_without_the_dataset_or_with_other_queries_is_refused(monkeypatch, asked):
     base = SimpleNamespace(prompts=SimpleNamespace(query_fingerprints={"a": "1"}))
-    monkeypatch.setattr(until, "_base", lambda _: base)
+    monkeypatch.setattr(until, "RunFolder", lambda _: SimpleNamespace(measured=base))
     config = SimpleNamespace(until=SimpleNamespace(against="base"))
     until.check_base(config, base.prompts)
     with pytest.raises(ConfigError, match="base did not answer the queries of"):
