@@ -5,18 +5,18 @@ takes as long as scoring with it, so that some models load while others score.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from evaluator.config import ModelConfig
 from evaluator.engine.devices import Place
 from evaluator.engine.replicas import EngineLoader
-from evaluator.progress import Progress, Stage, finish
+from evaluator.progress import Progress, Stage
 from evaluator.scores.compute import STAGE_NAMES
 
 T = TypeVar("T")
@@ -81,40 +81,44 @@ def side_by_side(loads: Sequence[Load[RunT]], work: Callable[[Load[RunT]], Stage
     n_devices = max(place.n_of_run for place in places.values())
     free = {*range(n_devices)}.difference(*(place.devices for place in places.values()))
     events: SimpleQueue[tuple[Load[RunT], Progress | Future[T]]] = SimpleQueue()
-    stopped, results = Event(), dict[Load[RunT], T]()
+    stopped, results, threads = Event(), dict[Load[RunT], T](), list[Thread]()
 
-    def drive(load: Load[RunT]) -> T:
-        def show(progress: Progress) -> None:
-            if stopped.is_set():
-                raise CancelledError  # not read
-            events.put((load, progress))
-
-        with closing(work(load)) as stage:
-            return finish(stage, show)
-
-    with ThreadPoolExecutor(len(loads)) as threads:
-
-        def begin(load: Load[RunT]) -> None:
-            result = threads.submit(copy_context().run, drive, load)
-            result.add_done_callback(lambda done: events.put((load, done)))
-
+    def drive(load: Load[RunT]) -> None:
+        result = Future[T]()
         try:
-            for load in places:
-                begin(load)
-            while len(results) < len(loads):
-                load, event = events.get()
-                if isinstance(event, Progress):
-                    yield from _shown(load, event, loads)
-                    continue
-                results[load] = event.result()
-                free.update(load.loader.place.devices if load.loader.place else ())
-                for other in take_places(loads, free, n_devices):
-                    begin(other)
-        except BaseException:
-            stopped.set()
-            for load in loads:
-                load.loader.close()
-            raise
+            with closing(work(load)) as stage:
+                while not stopped.is_set():
+                    events.put((load, next(stage)))
+        except StopIteration as end:
+            result.set_result(end.value)
+        except BaseException as error:
+            result.set_exception(error)
+        events.put((load, result))  # not read if the models are stopped
+
+    def begin(load: Load[RunT]) -> None:
+        threads.append(Thread(target=copy_context().run, args=(drive, load), name=load.title, daemon=True))
+        threads[-1].start()
+
+    try:
+        for load in places:
+            begin(load)
+        while len(results) < len(loads):
+            load, event = events.get()
+            if isinstance(event, Progress):
+                yield from _shown(load, event, loads)
+                continue
+            results[load] = event.result()
+            free.update(load.loader.place.devices if load.loader.place else ())
+            for other in take_places(loads, free, n_devices):
+                begin(other)
+    except BaseException:
+        stopped.set()
+        for load in loads:
+            load.loader.close()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
     return [results[load] for load in loads]
 
 
