@@ -29,7 +29,6 @@ from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.options import flag
 from evaluator.progress import finish
-from evaluator.record import MeasuredRecord
 from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
 from evaluator.run.compare import Compared
@@ -52,10 +51,8 @@ class Results:
         table_names: names that `table` takes.
     """
 
-    def __init__(
-        self, folder: Path, page: Path, names: Collection[str], read: Callable[[str], pl.DataFrame], kept: object
-    ) -> None:
-        self.folder, self.page, self.table_names, self._read = folder, page, [*names], read
+    def __init__(self, page: Path, names: Collection[str], read: Callable[[str], pl.DataFrame], kept: object) -> None:
+        self.folder, self.page, self.table_names, self._read = page.parent, page, [*names], read
         self._kept = kept  # keeps a temporary folder alive (_Keeper)
 
     def table(self, name: str) -> pl.DataFrame:
@@ -75,16 +72,15 @@ class Results:
 
 
 class Run(Results):
-    """A run of one model, as written by `evaluator run`."""
+    """A run of one model, as written by `evaluator run`.
 
-    def __init__(self, measured: MeasuredFolder, page: Path, kept: object = None) -> None:
-        super().__init__(measured.out, page, measured.record.tables, measured.table, kept)
-        self._measured = measured
+    Attributes:
+        record: record of the run, such as model, engine, versions, seeds and times.
+    """
 
-    @property
-    def record(self) -> MeasuredRecord:
-        """Return the record of the run, such as model, engine, versions, seeds and times."""
-        return self._measured.record
+    def __init__(self, measured: MeasuredFolder, kept: object = None) -> None:
+        super().__init__(measured.out / PAGE, measured.record.tables, measured.table, kept)
+        self._measured, self.record = measured, measured.record
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -118,8 +114,8 @@ class Run(Results):
 class Comparison(Results):
     """A comparison of runs, as written by `evaluator compare`."""
 
-    def __init__(self, folder: Path, compared: Compared, kept: object = None) -> None:
-        super().__init__(folder, compared.page, compared.tables, compared.tables.__getitem__, kept)
+    def __init__(self, compared: Compared, kept: object = None) -> None:
+        super().__init__(compared.page, compared.tables, compared.tables.__getitem__, kept)
         self.notes = compared.notes  # caveats about the numbers
         self.answer = compared.answer  # sentence: the best run, its lead, and whether the lead is significant
 
@@ -164,14 +160,14 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
             raise ConfigError("evaluate takes one model in one form. Call it for each, then compare_runs.")
         more = {"data": given["store"], "accept": given["accept"], "force": given["force"]}
         finished = (draw if progress else finish)(pipeline.run(config, model, folder, **more))
-    return Run(finished.run, finished.page, kept)
+    return Run(finished.run, kept)
 
 
 def open_run(out: str | Path) -> Run:
     """Return the run in a folder. Raises StoreError if the folder has no run, or the run is not measured."""
     out, _ = _folder(out)
     folder = BuiltFolder(out)
-    return Run(MeasuredFolder(out, folder.measured, folder.built.store), out / PAGE)
+    return Run(MeasuredFolder(out, folder.measured, folder.built.store))
 
 
 def compare_runs(
@@ -190,7 +186,7 @@ def compare_runs(
     with started_as(["compare", *words]):
         stage = compare_folders(given["runs"], given["out"], given["margin"], given["against"])
         compared = (draw if progress else finish)(stage)
-    return Comparison(folder, compared, kept)
+    return Comparison(compared, kept)
 
 
 class _Keeper:
