@@ -155,9 +155,8 @@ def identity(config: RunConfig) -> dict[str, Any]:
     content = config_to_json(config)
     content["suite_options"] = {
         # Values that are paths or None are left out: a file counts the same whether it is named or is the default.
-        name: {key: value for key, value in written.items() if not isinstance(getattr(options, key), Path | None)}
-        for name, written in content["suite_options"].items()
-        for options in [config.suite_options[name]]
+        name: {key: value for key, value in vars(options).items() if not isinstance(value, Path | None)}
+        for name, options in config.suite_options.items()
     }
     return {key: value for key, value in content.items() if key not in ("datasets", "data", "until")}
 
