@@ -21,7 +21,7 @@ from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import acquire_lock, dead_partial_files, lock_holder, reason
 from evaluator.run.folders import RUN_FILE, USERS, DataFolder, RunFolder, lock_path
 from evaluator.run.score import LOGS
-from evaluator.runs.state import find_runs, folders_below
+from evaluator.runs.state import bytes_of, find_runs, folders_below
 from evaluator.scores.table import ScoreManifest
 from evaluator.store import StoreManifest
 from evaluator.tokens.table import TokenManifest
@@ -283,8 +283,5 @@ def _named(parent: Path, name: re.Pattern[str], *, are_folders: bool = True) -> 
 
 def _entry(kind: Kind, path: Path, files: Sequence[Path] | None = None) -> Removable:
     """Return a removable file, or folder with its files; a file that has disappeared counts 0 bytes."""
-    files, n_bytes = (path,) if files is None else tuple(files), 0
-    for file in files:
-        with suppress(OSError):
-            n_bytes += file.lstat().st_size
-    return Removable(kind=kind, path=path, files=files, n_bytes=n_bytes)
+    files = (path,) if files is None else tuple(files)
+    return Removable(kind=kind, path=path, files=files, n_bytes=bytes_of(files))

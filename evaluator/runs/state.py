@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,12 +202,16 @@ def _engine_text(engine: EngineRecord | None) -> str:
 
 
 def _folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files in a folder and below it; files that disappear meanwhile are not counted."""
+    """Return the bytes of all files in a folder and below it."""
+    return bytes_of(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+
+
+def bytes_of(files: Iterable[Path]) -> int:
+    """Return the bytes of some files; files that disappear meanwhile are not counted."""
     total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(parent, name)).st_size
+    for file in files:
+        with suppress(OSError):
+            total += file.lstat().st_size
     return total
 
 
