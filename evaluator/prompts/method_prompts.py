@@ -20,7 +20,6 @@ from evaluator.errors import DatasetError
 from evaluator.prompts.rows import (
     ASKS_TEXT,
     NOT_VARIED,
-    asks_labels,
     classification_prompts,
     prompt_spans,
     render_prompts,
@@ -143,8 +142,7 @@ def training_requests(
         demonstration_ids: rows of the calibration split, [n, n_shots].
     """
     text = classification_prompts(
-        dataset.template,
-        dataset.verbalizer,
+        dataset,
         queries=queries,
         demonstrations=dataset.calibration,
         demonstration_ids=demonstration_ids,
@@ -154,10 +152,7 @@ def training_requests(
         position=pl.int_range(pl.len()),
         query_id=pl.lit(None, pl.Int64),
         **NOT_VARIED,
-        n_shots=pl.lit(demonstration_ids.shape[1], pl.Int64),
-        demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
         gold=pl.lit(None, pl.Int64),
-        **asks_labels(dataset),
     )
 
 

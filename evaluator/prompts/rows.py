@@ -11,11 +11,10 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints, arrow_lists
-from evaluator.datasets.base import ClassificationDataset
+from evaluator.datasets.base import ClassificationDataset, Labelled
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, own_demonstrations, sample_demonstrations
 from evaluator.schemas import PROMPTS
-from evaluator.templates.template import MetaTemplate, Verbalizer
 
 _SPAN = pl.Struct({"start": pl.Int32(), "label": pl.Int32(), "end": pl.Int32()})
 NO_SPANS = pl.lit(None, PROMPTS["spans"])
@@ -78,24 +77,26 @@ def shifted(spans: pl.Expr, n_characters: int) -> pl.Expr:
 
 
 def classification_prompts(
-    template: MetaTemplate,
-    verbalizer: Verbalizer,
+    dataset: Labelled,
     *,
     queries: pl.Series,
     demonstrations: pl.DataFrame,
     demonstration_ids: Ints,
     shown_labels: Ints | None = None,
 ) -> pl.DataFrame:
-    """Render demonstrations and queries, and join them to prompts: `prompt` and `spans` of schemas.PROMPTS, [n].
+    """Render demonstrations and queries, and join them to prompts that ask for labels, [n].
 
     Args:
-        template: template of the dataset.
-        verbalizer: label names.
+        dataset: gives the template and the label names.
         queries: List[String], [n], the texts of each prompt's query, one for each field of the template.
         demonstrations: a split, in the schema datasets.base.EXAMPLES.
         demonstration_ids: rows of `demonstrations` that each prompt shows, [n, n_shots].
         shown_labels: indices of the labels that the demonstrations show, [n, n_shots]; None: the gold labels.
+
+    Returns:
+        `prompt`, `spans`, `n_shots`, `demonstration_ids`, and the columns of asks_labels.
     """
+    template, verbalizer = dataset.template, dataset.verbalizer
     if shown_labels is None:
         shown_labels = demonstrations["gold"].to_numpy()[demonstration_ids]
     shown, places = np.unique(demonstration_ids, return_inverse=True)
@@ -108,9 +109,12 @@ def classification_prompts(
     )
     rendered_queries = pl.select(text=template.query(pl.lit(queries)))["text"]
     rows = places.reshape(demonstration_ids.shape) * n_labels + shown_labels
-    prompts = render_prompts(template.instruction, rendered["text"], rows, rendered_queries)
-    return pl.DataFrame(
-        {"prompt": prompts, "spans": prompt_spans(template.instruction, rendered, rows, rendered_queries)}
+    return pl.select(
+        prompt=render_prompts(template.instruction, rendered["text"], rows, rendered_queries),
+        spans=prompt_spans(template.instruction, rendered, rows, rendered_queries),
+        n_shots=pl.lit(rows.shape[1], pl.Int64),
+        demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
+        **asks_labels(dataset),
     )
 
 
@@ -135,7 +139,7 @@ ASKS_STATE: dict[str, pl.Expr] = {"ask": pl.lit("state"), "continuations": NO_CO
 """Columns of requests for the hidden state at the end of the prompt."""
 
 
-def asks_labels(dataset: ClassificationDataset) -> dict[str, pl.Expr]:
+def asks_labels(dataset: Labelled) -> dict[str, pl.Expr]:
     """Return the columns of requests for the log-likelihoods of a dataset's labels."""
     names = pl.lit(list(dataset.verbalizer.label_names))
     return {"dataset": pl.lit(dataset.name), "label_names": names, "ask": pl.lit("labels"), "continuations": names}
@@ -235,8 +239,7 @@ def requests(
         query_id, shown = plan.query_id[some], plan.demonstration_ids[some]
         demonstration_set = plan.demonstration_set[some]
         prompts = classification_prompts(
-            dataset.template,
-            dataset.verbalizer,
+            dataset,
             queries=dataset.test["texts"].gather(query_id) if queries is None else queries.gather(some),
             demonstrations=dataset.demonstration,
             demonstration_ids=shown,
@@ -244,11 +247,8 @@ def requests(
         )
         yield prompts.with_columns(
             **NOT_VARIED | {"demonstration_set": pl.lit(pl.Series(demonstration_set))},
-            **asks_labels(dataset),
             position=pl.Series(query_id + demonstration_set * n_test),
             query_id=pl.Series(query_id),
-            n_shots=pl.lit(shown.shape[1], pl.Int64),
-            demonstration_ids=pl.Series(shown).cast(pl.List(pl.Int64)),
             gold=dataset.test["gold"].gather(query_id),
         )
 

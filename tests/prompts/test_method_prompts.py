@@ -158,8 +158,7 @@ def test_labelled_samples_are_those_of_the_toolkit_byte_for_byte(name: str, n_sh
         )
     drawn = training_draws(dataset, n_draws=n_shots + 1)
     ours = classification_prompts(
-        dataset.template,
-        dataset.verbalizer,
+        dataset,
         queries=dataset.calibration["texts"].gather(drawn[:, -1]),
         demonstrations=dataset.calibration,
         demonstration_ids=drawn[:, :-1],

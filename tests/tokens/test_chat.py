@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from evaluator.datasets.base import EXAMPLES
+from evaluator.datasets.base import EXAMPLES, Labelled
 from evaluator.errors import LabelError, ModelError
 from evaluator.prompts.rows import NO_SPANS, classification_prompts
 from evaluator.store import with_prompt_ids
@@ -44,8 +44,7 @@ MESSAGE = [
 def prompts(*queries: str, ask: str = "labels", continuations: list[str] | None = None) -> pl.DataFrame:
     """Rows of PROMPTS that show both demonstrations before each query."""
     rows = classification_prompts(
-        TEMPLATE,
-        Verbalizer(label_names=tuple(LABELS)),
+        Labelled(name="weather", template=TEMPLATE, verbalizer=Verbalizer(label_names=tuple(LABELS))),
         queries=pl.Series([[query] for query in queries], dtype=pl.List(pl.String)),
         demonstrations=DEMONSTRATIONS,
         demonstration_ids=np.array([[0, 1]] * len(queries)),

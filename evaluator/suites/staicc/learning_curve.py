@@ -42,12 +42,12 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
     """Yield the requests of `whole` with prompts that end before the label of demonstration 0, 1, ..., n_shots - 1."""
     ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
-    template, n_prompts = replace(dataset.template, query_prefix=""), n_sets(dataset) * dataset.test.height
+    n_prompts = n_sets(dataset) * dataset.test.height
+    unprefixed = replace(dataset, template=replace(dataset.template, query_prefix=""))
     for n_before in range(n_shots):
         asked = ids[:, n_before]
         prompts = classification_prompts(
-            template,
-            dataset.verbalizer,
+            unprefixed,
             queries=dataset.demonstration["texts"].gather(asked),
             demonstrations=dataset.demonstration,
             demonstration_ids=ids[:, :n_before],
@@ -56,8 +56,6 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
             *prompts,
             position=pl.col("position") + n_before * n_prompts,
             query_id=pl.lit(None, pl.Int64),
-            n_shots=pl.lit(n_before, pl.Int64),
-            demonstration_ids=pl.col("demonstration_ids").list.head(n_before),
             training_row=pl.Series(asked),
             gold=dataset.demonstration["gold"].gather(asked),
         )
