@@ -18,8 +18,7 @@ N_DEMONSTRATION_SETS = 2  # sets of each query in the toolkit; the paper states 
 LabelDomain = Literal["in_domain", "out_of_domain"]
 """Whether the demonstrations of a prompt must show the query's true label, or must not."""
 
-REJECTION_BATCH = 2**16  # samples that are drawn at a time
-SEARCHED = 2**8  # samples that are checked at a time
+REJECTION_BATCH = 2**9  # samples that are drawn and checked at a time
 MAX_REJECTION_DRAWS = 2**26  # limit of demonstrations drawn for a dataset: seconds here, hours in the toolkit
 
 
@@ -187,27 +186,22 @@ def _rejection_samples(
 ) -> Ints:
     """Draw samples of demonstrations for each label of `gold`, [n], until one fits; return them, [n, n_shots]."""
     labels, is_in_domain = dataset.demonstration["gold"].to_numpy(), label_domain == "in_domain"
-    samples, drawn, n_drawn, place = list[Ints](), np.empty((0, n_shots), np.int64), 0, 0
-    # One prompt after the other, because the search for a prompt starts after the previous prompt's sample.
-    for label in gold.tolist():
-        is_found = False
-        while not is_found:
-            if place == len(drawn):
-                if n_drawn * n_shots >= MAX_REJECTION_DRAWS:
-                    raise TemplateError(
-                        f"{dataset.name}: after {n_drawn:,} samples of {n_shots} demonstrations "
-                        f"{len(gold) - len(samples)} of {len(gold)} prompts still lack one that is "
-                        f"{label_domain.replace('_', '-')}, first one for the label "
-                        f"{dataset.verbalizer.label_names[label]!r}. Choose fewer --shots, or --definition paper, "
-                        "which draws none in vain."
-                    )
-                drawn, place = random.samples(REJECTION_BATCH, n_shots, len(labels)), 0
-                n_drawn += REJECTION_BATCH
-            fits = (labels[drawn[place : place + SEARCHED]] == label).any(axis=1) == is_in_domain
-            is_found = bool(fits.any())
-            place += int(fits.argmax()) + 1 if is_found else len(fits)
-        samples.append(drawn[place - 1])
-    return np.array(samples, dtype=np.int64).reshape(len(gold), n_shots)
+    samples, n_drawn = np.empty((len(gold), n_shots), np.int64), 0
+    left = samples[:0]  # drawn samples that come after the previous prompt's sample
+    for prompt, label in enumerate(gold.tolist()):
+        while not (fits := (labels[left] == label).any(axis=1) == is_in_domain).any():
+            if n_drawn * n_shots >= MAX_REJECTION_DRAWS:
+                raise TemplateError(
+                    f"{dataset.name}: after {n_drawn:,} samples of {n_shots} demonstrations {len(gold) - prompt} of "
+                    f"{len(gold)} prompts still lack one that is {label_domain.replace('_', '-')}, first one for the "
+                    f"label {dataset.verbalizer.label_names[label]!r}. Choose fewer --shots, or --definition paper, "
+                    "which draws none in vain."
+                )
+            left = random.samples(REJECTION_BATCH, n_shots, len(labels))
+            n_drawn += REJECTION_BATCH
+        place = int(fits.argmax())
+        samples[prompt], left = left[place], left[place + 1 :]
+    return samples
 
 
 MAX_LISTED = 2**16  # up to this number of sequences all are shuffled; beyond it, numbers are drawn until enough differ
