@@ -6,7 +6,8 @@ in texts, and texts that tokenisation changes.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 import polars as pl
@@ -94,23 +95,18 @@ def label_spaces(kinds: pl.DataFrame, store: PromptStore, tokens: pl.LazyFrame) 
     """
     # A single continuation is not a label space. `number` names one prompt that has the label space.
     found = kinds.lazy().filter("is_of_labels", pl.col("n_continuations") > 1).select("dataset", "number", "n_prompts")
-    texts, ids = (
-        rows.select(id_numbers("prompt_id").alias("number"), pl.col("continuations").alias(name)).join(
-            found.select("number"), on="number", how="semi"
-        )
-        for name, rows in (("texts", store.prompts()), ("tokens", tokens))
-    )
+    number = id_numbers("prompt_id").alias("number")
     rows = (
-        found.join(texts, on="number")
-        .join(ids, on="number")
+        found.join(store.prompts().select(number, texts="continuations"), on="number")
+        .join(tokens.select(number, tokens="continuations"), on="number")
         .sort("dataset", "n_prompts", "texts", "tokens", descending=[False, True, False, False])
         .select("dataset", "texts", "tokens")
         .collect(engine="streaming")
     )
-    spaces: dict[str, list[LabelSpace]] = {}
-    for dataset, labels, of_labels in rows.iter_rows():
-        spaces.setdefault(dataset, []).append(LabelSpace(labels, of_labels))
-    return spaces
+    return {
+        dataset: [LabelSpace(*labels) for _, *labels in of_dataset]
+        for dataset, of_dataset in groupby(rows.iter_rows(), key=itemgetter(0))
+    }
 
 
 def _begins(a: Tokens, b: Tokens) -> bool:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import converted, read_toml, shipped_tables
@@ -78,17 +79,14 @@ class Assumptions(Options):
             raise ConfigError(f"--utilisation must be above 0 and at most 1, got {self.utilisation}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(NamedTuple):
     """The computation and the memory of a run."""
 
-    computed_tokens: int
+    flop: int  # operations for all tokens
     prompts: int  # number of distinct prompts
-    flop_per_token: int
     dtype: str  # dtype of the computation
-    quantization: str | None = None  # quantisation of the weights
-    weight_bytes: int
-    cache_bytes: int  # KV cache of the longest prompt
+    quantization: str | None  # quantisation of the weights
+    memory_bytes: int  # weights, and the KV cache of the longest prompt
 
 
 def chosen_devices(assumptions: Assumptions) -> dict[str, Device]:
@@ -125,17 +123,16 @@ def peak_of_replicas(engine: EngineRecord, n_replicas: int, saved_quantization: 
 def estimate(work: Work, devices: Mapping[str, Device], utilisation: float) -> dict[str, DeviceRecord]:
     """Return the estimate for each device, by name.
 
-    Seconds are computed_tokens x flop_per_token / (peak x utilisation) + prompts x SECONDS_PER_REQUEST; loading the
-    model is not counted.
+    Seconds are flop / (peak x utilisation) + prompts x SECONDS_PER_REQUEST; loading the model is not counted.
     """
-    records, held = {}, work.weight_bytes + work.cache_bytes
+    records = {}
     for name, device in devices.items():
         # If the device has no FP8 products, or they are unknown, weights are multiplied in the dtype.
         peak = device.peak(work.dtype, work.quantization) or device.peak(work.dtype, None)
         assert peak is not None, "of plain weights it is known"
-        seconds = work.computed_tokens * work.flop_per_token / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
+        seconds = work.flop / (peak * utilisation) + work.prompts * SECONDS_PER_REQUEST
         records[name] = DeviceRecord(
-            fits=held <= MEMORY_SHARE * device.memory_gib * 2**30,
+            fits=work.memory_bytes <= MEMORY_SHARE * device.memory_gib * 2**30,
             elapsed_s=round(seconds, 3),
             price_usd=round(seconds / 3600 * device.usd_per_hour, 6),
         )

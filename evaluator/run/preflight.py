@@ -202,13 +202,11 @@ def _work(resolved: ResolvedModel, record: PreflightRecord, longest_prompt_token
     if record.flop_per_token is None or not record.weight_bytes:
         return None
     return Work(
-        computed_tokens=record.block_floor_tokens[BLOCK_TOKENS],
+        flop=record.block_floor_tokens[BLOCK_TOKENS] * record.flop_per_token,
         prompts=record.prompts,
-        flop_per_token=record.flop_per_token,
         dtype=scoring_dtype(source, model),
         quantization=model.quantization or (source.quantization or {}).get("quant_method"),
-        weight_bytes=record.weight_bytes,
-        cache_bytes=record.cache_bytes_per_token * longest_prompt_tokens,
+        memory_bytes=record.weight_bytes + record.cache_bytes_per_token * longest_prompt_tokens,
     )
 
 

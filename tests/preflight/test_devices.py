@@ -9,12 +9,11 @@ from evaluator.preflight.devices import Assumptions, Device, Work, chosen_device
 
 DEVICE = Device(flops_16_bit=200e12, flops_32_bit=100e12, memory_gib=24, usd_per_hour=3.6)
 WORK = Work(
-    computed_tokens=10**6,
+    flop=16 * 10**15,
     prompts=5_000,
-    flop_per_token=16 * 10**9,
     dtype="bfloat16",
-    weight_bytes=16 * 2**30,
-    cache_bytes=2**30,
+    quantization=None,
+    memory_bytes=17 * 2**30,
 )
 
 
@@ -26,22 +25,22 @@ def test_seconds_and_dollars_of_a_device():
 
 
 def test_numbers_of_32_bits_take_the_other_peak():
-    work = Work(**{**WORK.__dict__, "dtype": "float32"})
+    work = WORK._replace(dtype="float32")
     assert estimate(work, {"d": DEVICE}, 0.4)["d"].elapsed_s == pytest.approx(405)
 
 
 @pytest.mark.parametrize(("flops_8_bit", "expected"), [(400e12, 105), (None, 205)])
 def test_weights_in_fp8_take_its_peak_where_the_device_has_one(flops_8_bit, expected):
     # 16e15 operations at 0.4 x 400e12 a second are 100 s, and 5,000 requests 5 s.
-    device, work = replace(DEVICE, flops_8_bit=flops_8_bit), replace(WORK, quantization="fp8")
+    device, work = replace(DEVICE, flops_8_bit=flops_8_bit), WORK._replace(quantization="fp8")
     assert estimate(work, {"d": device}, 0.4)["d"].elapsed_s == pytest.approx(expected)
 
 
 def test_weights_and_cache_fit_in_nine_tenths_of_the_memory():
-    for gib, fits in ((20.5, True), (20.7, False)):  # of 24 GiB, 21.6
-        work = Work(**{**WORK.__dict__, "weight_bytes": int(gib * 2**30)})
+    for gib, fits in ((21.5, True), (21.7, False)):  # of 24 GiB, 21.6
+        work = WORK._replace(memory_bytes=int(gib * 2**30))
         assert estimate(work, {"d": DEVICE}, 0.4)["d"].fits is fits
-    work = replace(WORK, weight_bytes=8 * 2**30)  # and 1 GiB of cache
+    work = WORK._replace(memory_bytes=9 * 2**30)
     assert estimate(work, {"d": replace(DEVICE, memory_gib=10)}, 0.4)["d"].fits
 
 
