@@ -30,7 +30,7 @@ from evaluator.config import ModelConfig, ServerConfig
 from evaluator.engine import load_engine
 from evaluator.engine.base import ContinuationRequest, Engine
 from evaluator.engine.devices import cores
-from evaluator.models.embedded import shipped_model
+from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.source import find_model
 from tests.engine.vllm_server import running_server, vllm_server
 
@@ -81,7 +81,7 @@ def rate_over_http(case: str, some: Sequence[ContinuationRequest], here: Engine,
 
 def two(runs: int = 3, concurrency: int = 16) -> None:
     """Race two servers against one server. With two cores, the client uses a part of the second core."""
-    folder = shipped_model(ModelConfig(model="embedded")).model
+    folder = str(EMBEDDED_MODELS["embedded"]())
     source = find_model(ModelConfig(model=folder))
     some = families(sst5_requests(source, 256))
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:

@@ -13,7 +13,7 @@ from evaluator.engine.base import Engine, EngineIdentity, FakeEngine, versions_f
 from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, lay_out, this_machine, this_processor
 from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError, unknown_name
-from evaluator.models.embedded import shipped_model
+from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource, find_model, scoring_dtype
 from evaluator.models.weights import Adapter, find_adapter, weight_files
@@ -101,17 +101,14 @@ def find_source(config: ModelConfig, *, needs_weights: bool = True) -> ModelSour
     """
     name = engine_name(config)
     kind = ENGINES[name]
-    for option, value, ability in (
-        ("quantization", config.quantization, "quantizes"),
-        ("adapter", config.adapter, "takes_adapters"),
-    ):
-        if value is not None and not getattr(kind, ability):
+    for option, ability in (("quantization", "quantizes"), ("adapter", "takes_adapters")):
+        if (value := getattr(config, option)) is not None and not getattr(kind, ability):
             able = " or ".join(other for other, each in ENGINES.items() if getattr(each, ability))
             raise ConfigError(f"--{option} {value} needs --engine {able}.")
     if config.steps != StepsConfig() and name != "vllm":
         raise ConfigError("--step-tokens, --step-prompts and --eager are settings of vLLM: add --engine vllm.")
-    if kind.runs_a_model:
-        config = shipped_model(config)
+    if kind.runs_a_model and (folder_of := EMBEDDED_MODELS.get(config.model)):
+        config = replace(config, model=str(folder_of()))
     source = kind.find(config, needs_weights=needs_weights)
     if name == "vllm" and source.short_context:
         # vLLM uses the same LongRoPE factors for all prompts: the long factors if any prompt may exceed this length.

@@ -82,15 +82,12 @@ class Engine(Protocol):
 
         Pass requests in prefix order: a prefix cache can only reuse blocks that it still holds.
         """
-        ...
 
     def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:
         """Return each text's last hidden state, after the final norm: float32 of [len(texts), hidden size]."""
-        ...
 
     def close(self) -> None:
         """Release memory and devices. A closed engine cannot be used again."""
-        ...
 
 
 class FakeEngine:

@@ -38,8 +38,7 @@ class StepMetadata(KVConnectorMetadata):  # type: ignore[misc]  # vLLM is untype
     """The data that the scheduler sends to the worker for one step."""
 
     engine_id: str
-    sources: list[int]  # blocks to copy before the step computes anything
-    targets: list[int]  # blocks to copy the sources to
+    copies: list[tuple[int | None, int]]  # (source, target) blocks to copy before the step computes anything
 
 
 class _Prefix(NamedTuple):
@@ -141,8 +140,7 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 end = start + scheduler_output.num_scheduled_tokens[request_id]
                 self._add(self._index, self._running[request_id], start, end)
         copies, self._copies = self._copies, []
-        sources, targets = [source for source, _ in copies], [target for _, target in copies]
-        return StepMetadata(self._engine_id, sources, targets)
+        return StepMetadata(self._engine_id, copies)
 
     def request_finished_all_groups(self, request: Any, block_ids: tuple[list[int], ...]) -> tuple[bool, None]:
         self._running.pop(request.request_id, None)
@@ -220,9 +218,10 @@ class BlockSharing(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         step = self._get_connector_metadata()
         assert isinstance(step, StepMetadata)
         assert step.engine_id == self._engine_id, "vLLM has one cache per process; close one engine before the next"
-        if step.sources:
+        if step.copies:
+            sources, targets = map(list, zip(*step.copies, strict=True))
             for words in self._caches:
-                words[step.targets] = words[step.sources]  # all sources are read before any target is written
+                words[targets] = words[sources]  # all sources are read before any target is written
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: all copies are done when start_load_kv returns."""

@@ -151,8 +151,8 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
         if number > limit:
             parts = "devices" if machine.kind == "cuda" else "cores, each of which counts as a device,"
             raise ConfigError(f"{option} is {number}, and there are {limit} {parts} {where}. Give fewer.")
-    tensor = wanted.tensor_parallel or _min_tensor_parallel(
-        source, config, machine, n_devices, splits_models=splits_models
+    tensor = wanted.tensor_parallel or (
+        _min_tensor_parallel(source, config, machine, n_devices) if splits_models else 1
     )
     if not _divides_heads(tensor, source):
         key_values = f" and {source.n_kv_heads} key-value heads" if source.n_kv_heads else ""
@@ -182,15 +182,13 @@ def n_replicas(devices: DevicesConfig) -> int:
     return groups * devices.engines_per_device
 
 
-def _min_tensor_parallel(
-    source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int, *, splits_models: bool
-) -> int:
+def _min_tensor_parallel(source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int) -> int:
     """Return the smallest tensor-parallel size with which the model fits into GPU memory.
 
-    The size divides the requested number of devices and the attention heads. It is 1 if the memory is not known or the
-    engine cannot split models. Raises ModelError if no size fits.
+    The size divides the requested number of devices and the attention heads. It is 1 if the memory is not known. Raises
+    ModelError if no size fits.
     """
-    if machine.memory_bytes is None or not splits_models:
+    if machine.memory_bytes is None:
         return 1
     devices = config.devices
     groups = devices.pipeline_parallel

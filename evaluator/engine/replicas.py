@@ -44,7 +44,6 @@ class Replicas(Protocol):
 
         Raises the errors of loading.
         """
-        ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Any]:
         """Do the jobs, in any order, and yield their results.
@@ -53,11 +52,9 @@ class Replicas(Protocol):
 
         Raises the errors of a job, and ModelError if replicas are lost repeatedly.
         """
-        ...
 
     def close(self) -> None:
         """Release memory and devices."""
-        ...
 
 
 class OneReplica:

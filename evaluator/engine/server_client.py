@@ -71,25 +71,21 @@ class RefusedError(ModelError):
         self.status, self.text = status, text
 
 
-@dataclass(frozen=True)
-class _Model:
+class _Model(msgspec.Struct):
     id: str
     max_model_len: int | None = None
     owned_by: str | None = None  # the server's program: "vllm" or "sglang"
 
 
-@dataclass(frozen=True)
-class _Models:
+class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-@dataclass(frozen=True)
-class _Version:
+class _Version(msgspec.Struct):
     version: str
 
 
-@dataclass(frozen=True)
-class _Tokens:
+class _Tokens(msgspec.Struct):
     tokens: list[int]
 
 

@@ -6,8 +6,9 @@ SGLang: POST /generate with `token_ids_logprob`, or with `logprob_start_len` (do
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
+
+from msgspec import Struct
 
 from evaluator.config import ServerKind
 
@@ -33,32 +34,27 @@ class WrongModelError(ValueError):
     """A server answered with another model than the requested model."""
 
 
-@dataclass(frozen=True)
-class _LogProb:
+class _LogProb(Struct):
     logprob: float
 
 
-@dataclass(frozen=True)
-class _LogProbs:
+class _LogProbs(Struct):
     top_logprobs: list[dict[str, float] | None]
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(Struct):
     index: int
     logprobs: _LogProbs | None = None
     prompt_logprobs: list[dict[int, _LogProb] | None] | None = None
 
 
-@dataclass(frozen=True)
-class _Usage:
+class _Usage(Struct):
     prompt_tokens: int  # number of tokens of all prompts of a request
 
 
-@dataclass(frozen=True)
-class _Completion:
+class _Completion(Struct):
     model: str
-    choices: list[_Choice] = field(default_factory=list)
+    choices: list[_Choice] = []
     usage: _Usage | None = None
 
 
@@ -124,16 +120,14 @@ _Entry = list[float | int | str | None]
 """Log-probability in nats, token id, and text of the token or None."""
 
 
-@dataclass(frozen=True)
-class _About:
+class _About(Struct):
     prompt_tokens: int
     cached_tokens: int = 0
     input_token_logprobs: list[_Entry] | None = None
     output_token_ids_logprobs: list[list[_Entry]] | None = None
 
 
-@dataclass(frozen=True)
-class _Generated:
+class _Generated(Struct):
     meta_info: _About
 
 

@@ -83,9 +83,9 @@ class VllmEngine:
         n_groups = max(1, len(core.scheduler.kv_cache_config.kv_cache_groups))
         self._cache_blocks = loaded.cache_config.num_gpu_blocks // n_groups
         self._block_tokens = loaded.cache_config.block_size
+        unit = shared_block_tokens(self._llm)
         # Recurrent states, which the cache keeps at only a few positions of a prompt.
-        has_states = getattr(core.scheduler, "has_mamba_layers", False)
-        self._state_unit = shared_block_tokens(self._llm) if has_states else None
+        self._state_unit = unit if core.scheduler.has_mamba_layers else None
         self.facts = EngineRecord(
             name="vllm",
             versions=versions_for_vllm(),
@@ -93,7 +93,7 @@ class VllmEngine:
             dtype=scoring_dtype(source, config),
             head_dtype=head_dtype(source, config, device_kind()),
             quantization=config.quantization,
-            prefix_block_tokens=shared_block_tokens(self._llm),
+            prefix_block_tokens=unit,
             tokens_per_step=loaded.scheduler_config.max_num_batched_tokens,
             sequences_per_step=loaded.scheduler_config.max_num_seqs,
             cache_block_tokens=self._block_tokens,

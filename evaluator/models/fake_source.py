@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ _BEFORE_LAST_SPACE = re.compile(r"(?s).*\S(?=\s)")
 class WordTokenizer:
     """A tokenizer whose ids are hashes of words, so that label names are single tokens; it adds no special tokens."""
 
+    control_tokens: ClassVar[dict[int, str]] = {}
+
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:  # noqa: ARG002
         return [[zlib.crc32(piece.encode()) % VOCAB_SIZE for piece in _PIECES.findall(text)] for text in texts]
 
@@ -36,10 +38,6 @@ class WordTokenizer:
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:  # noqa: ARG002
         return []
-
-    @property
-    def control_tokens(self) -> dict[int, str]:
-        return {}
 
 
 class FakeModelSource(ModelSource):

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -207,10 +208,9 @@ class ModelSource:
 
         None if there is no such word.
         """
-        try:
+        card = ""
+        with suppress(OSError):
             card = read_bytes(self.folder / "README.md").decode(errors="replace")
-        except OSError:
-            card = ""
         heading = re.search(r"^# .*", card, re.MULTILINE)
         found = re.search(r"instruct|chat|[-_]it\b", f"{Path(self.name).name}\n{heading and heading[0]}", re.IGNORECASE)
         return found and found[0]

@@ -66,8 +66,7 @@ _SPACE = {"String": " "}
 
 def _state(step: Any) -> dict[str, Any]:
     """Return the configuration of a normalizer or pre-tokenizer; {} without one."""
-    state: dict[str, Any] = {} if step is None else json.loads(step.__getstate__())
-    return state
+    return {} if step is None else dict(json.loads(step.__getstate__()))
 
 
 def _splits_at_lines(pre_tokenizer: dict[str, Any]) -> bool:
@@ -86,27 +85,22 @@ class TextTokenizer(Protocol):
 
     def token_ids(self, texts: Sequence[str], *, special_tokens: bool) -> list[list[int]]:
         """Return the token ids of each text; with special_tokens, including the tokenizer's BOS and EOS."""
-        ...
 
     def fixed_length(self, text: str) -> int:
         """Return the length of a beginning of the text that has tokens of its own, whatever follows; 0 if unknown.
 
         Its tokens and those of the rest without special tokens are the tokens of the text.
         """
-        ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return each token as the vocabulary writes it: `Ġgood` for " good" in a byte-level vocabulary."""
-        ...
 
     def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode each row of token ids, control tokens included; return an empty list if ids cannot be decoded."""
-        ...
 
     @property
     def control_tokens(self) -> dict[int, str]:
         """Token id -> text of the tokens that a prompt should not contain: BOS, EOS, the beginning of a turn."""
-        ...
 
 
 class FastTokenizer:
@@ -146,8 +140,7 @@ class FastTokenizer:
             of_words = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
             decoder = decoders.ByteLevel() if "ByteLevel" in str(self._backend.pre_tokenizer) else of_words
             return [decoder.decode(self.pieces(row)) for row in rows]
-        decoded: list[str] = self._backend.decode_batch(rows, skip_special_tokens=False)
-        return decoded
+        return list(self._backend.decode_batch(rows, skip_special_tokens=False))
 
     @property
     def control_tokens(self) -> dict[int, str]:
@@ -204,8 +197,7 @@ class SlowTokenizer:
         if not texts:
             return []
         encoded = self._tokenizer(list(texts), add_special_tokens=special_tokens, padding=False, truncation=False)
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids
+        return list(encoded["input_ids"])
 
     def fixed_length(self, _text: str) -> int:
         return 0

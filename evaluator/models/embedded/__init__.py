@@ -4,13 +4,12 @@ The tokenizer of the random model is trained on the datasets.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
 import polars as pl
 
-from evaluator.config import ModelConfig, cache_folder
+from evaluator.config import cache_folder
 from evaluator.datasets import SOURCES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.staicc import load_staicc
@@ -44,9 +43,3 @@ EMBEDDED_MODELS: dict[str, Callable[[], Path]] = {
     "random": random_model_folder,
 }
 """Model names that `--model` accepts in addition to folders and hub names -> function that returns the folder."""
-
-
-def shipped_model(model: ModelConfig) -> ModelConfig:
-    """Replace the name of a model of EMBEDDED_MODELS by its folder; return other configurations unchanged."""
-    make = EMBEDDED_MODELS.get(model.model)
-    return model if make is None else replace(model, model=str(make()))
