@@ -4,14 +4,13 @@
 A row is a hidden state after the final norm, its logits are head @ hidden, and its distribution q is their softmax over
 the whole vocabulary. Computations are in fp32, whatever the dtype of the head, and sums over tiles in float64.
 
-Logits of one block (some rows and a tile of the vocabulary) are in memory at a time; only their maximum and the sum of
-their exponentials are kept.
+Logits of one block (some rows and a tile of the vocabulary) are in memory at a time; only their log-sum-exps are kept.
 
 Undefined results are NaN: a row with a NaN gives NaN and affects no other row. An infinity in a row gives logits that
 are infinite or NaN; a row with a logit of +inf, or with all logits -inf, has no distribution. A head that is not finite
 affects every row.
 
-Shape legend: T rows or queries, A anchors, C centroids, D hidden size, V tokens of the vocabulary or a tile, P tiles.
+Shape legend: T rows or queries, A anchors, C centroids, D hidden size, V tokens of the vocabulary or a tile.
 """
 
 import math
@@ -46,23 +45,16 @@ def log_sum_exp(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
     """
     _check_head(head_VD)
     _check_rows("hidden_TD", hidden_TD, head_VD)
-    tiles = head_VD.split(TOKENS)
-    max_TP = hidden_TD.new_empty(len(hidden_TD), len(tiles))
-    sum_TP = torch.empty_like(max_TP)
-    block = hidden_TD.new_empty(min(ROWS, len(hidden_TD)) * min(TOKENS, len(head_VD)))  # reused, as allocation is slow
-    for tile, tile_VD in enumerate(tiles):
+    lse_T = hidden_TD.new_full((len(hidden_TD),), -math.inf, dtype=torch.float64)
+    for tile_VD in head_VD.split(TOKENS):
         tile_DV = tile_VD.float().T
-        for start in range(0, len(hidden_TD), ROWS):
-            rows = slice(start, start + ROWS)
-            rows_TD = hidden_TD[rows]
-            shape = len(rows_TD), len(tile_VD)
-            logits_TV = torch.mm(rows_TD, tile_DV, out=block[: math.prod(shape)].view(shape))
-            max_T = max_TP[rows, tile] = logits_TV.amax(-1)
-            sum_TP[rows, tile] = logits_TV.sub_(_finite_or_zero(max_T)[:, None]).exp_().sum(-1)
-    # Combine the tiles: the sum of a tile is over exp(logit - _finite_or_zero(maximum of the tile)).
-    max_TP = max_TP.double()
-    shift_T = _finite_or_zero(max_TP.amax(-1))
-    return shift_T + (sum_TP * (max_TP - shift_T[:, None]).exp()).sum(-1).log()
+        for rows_TD, rows_lse_T in zip(hidden_TD.split(ROWS), lse_T.split(ROWS), strict=True):
+            logits_TV = rows_TD @ tile_DV
+            max_T = logits_TV.amax(-1)
+            shift_T = torch.where(max_T.isfinite(), max_T, 0)  # not an infinite maximum, as inf - inf is NaN
+            sum_T = logits_TV.sub_(shift_T[:, None]).exp_().sum(-1)
+            torch.logaddexp(rows_lse_T, shift_T + sum_T.double().log(), out=rows_lse_T)
+    return lse_T
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -109,11 +101,6 @@ def centroid_divergences(
     kl_TC = negentropy_C - queries_TD.double() @ mean_head_CD.T + query_lse_T[:, None]
     is_undefined_C = ((weights_CA != 0) & is_undefined_A).any(-1)
     return kl_TC.masked_fill(is_undefined_C, torch.nan)
-
-
-def _finite_or_zero(max_T: torch.Tensor) -> torch.Tensor:
-    """Return the numbers to subtract from logits before exp: the maximum, or 0 if it is infinite (inf - inf is NaN)."""
-    return torch.where(max_T.isfinite(), max_T, 0)
 
 
 def _normalizers(hidden_TD: torch.Tensor, head_VD: torch.Tensor) -> torch.Tensor:
