@@ -6,7 +6,6 @@ ends the remaining processes of the cluster, some of which would run for another
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -104,15 +103,12 @@ def local_cluster(n_cpus: int, n_gpus: int) -> Iterator[Any]:
     """
     temporary = tempfile.gettempdir()
     if len(temporary) > _MAX_TEMPORARY_PATH:
-        temporary = "/tmp"  # noqa: S108 - mkdtemp makes a private folder in it
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
+        temporary = "/tmp"  # noqa: S108 - the folder in it is private
     resources = {"num_cpus": n_cpus, "num_gpus": n_gpus, "object_store_memory": _OBJECT_STORE_BYTES}
-    options = {"address": "local", "include_dashboard": False, "_temp_dir": str(folder)}
-    try:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=temporary, ignore_cleanup_errors=True) as folder:
+        options = {"address": "local", "include_dashboard": False, "_temp_dir": folder}
         with _connected(**resources, **options) as ray, _ended_if_killed(folder):
             yield ray
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -201,10 +197,10 @@ def _connected(**options: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _ended_if_killed(folder: Path) -> Iterator[None]:
+def _ended_if_killed(folder: str) -> Iterator[None]:
     """If this process dies within this context, kill the child processes that it has now and remove the folder."""
     processes = [str(process.pid) for process in psutil.Process().children(recursive=True)]
-    command = [sys.executable, "-I", "-S", "-c", _REAPER, str(folder), *processes]
+    command = [sys.executable, "-I", "-S", "-c", _REAPER, folder, *processes]
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True) as reaper:
         try:

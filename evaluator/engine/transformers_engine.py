@@ -113,10 +113,7 @@ class TransformersEngine:
 
     def close(self) -> None:
         del self._model, self._adapted
-        if self._device == "cuda":
-            torch.cuda.empty_cache()
-        else:
-            return_freed_memory()
+        return_freed_memory()
 
     def _begin(self, requests: Requests, adapter: Adapter | None) -> None:
         """Select the adapter of a call, or the base model. Raises PromptTooLongError if a request is too long."""

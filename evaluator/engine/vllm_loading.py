@@ -249,7 +249,6 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
 
     Within the context, the caller must drop its reference: the memory of a compiled model is freed with the LLM itself.
     """
-    import torch
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
     try:
@@ -264,8 +263,6 @@ def stopping_vllm(llm: Any) -> Iterator[None]:
         yield
     finally:
         gc.collect()
-    if device_kind() == "cuda":
-        torch.cuda.empty_cache()
     return_freed_memory()
 
 

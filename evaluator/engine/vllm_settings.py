@@ -234,9 +234,8 @@ def quiet(log: Path | None = None) -> Iterator[None]:
 
 def new_log() -> Path:
     """Create a file in the system's temporary folder for the output of vLLM and its worker processes."""
-    handle, name = tempfile.mkstemp(prefix=f"evaluator-vllm-{os.getpid()}-", suffix=".log")
-    os.close(handle)
-    return Path(name)
+    with tempfile.NamedTemporaryFile(prefix=f"evaluator-vllm-{os.getpid()}-", suffix=".log", delete=False) as log:
+        return Path(log.name)
 
 
 def last_error(log: Path) -> str:

@@ -3,11 +3,10 @@
 A random Llama classifies at chance level, but lets a first run and the tests use a real model, tokenizer and engine.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -62,18 +61,17 @@ def make_random_llama(
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        tokenizer = byte_level_tokenizer(texts, vocab_size=size.vocab_size, adds_bos=adds_bos)
-        save_tokenizer(unfinished, tokenizer, size.context_length)
-        _save_random_weights(unfinished, size, seed, dtype)
-        unfinished.chmod(0o755)
-        unfinished.rename(folder)
+        with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+            unfinished = Path(temporary) / folder.name
+            unfinished.mkdir()
+            tokenizer = byte_level_tokenizer(texts, vocab_size=size.vocab_size, adds_bos=adds_bos)
+            save_tokenizer(unfinished, tokenizer, size.context_length)
+            _save_random_weights(unfinished, size, seed, dtype)
+            unfinished.rename(folder)
     except OSError:
         if not folder.exists():  # else another process made the same model in the meantime
             raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
