@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Ints, arrow_lists
+from evaluator.arrays import Ints
 from evaluator.datasets.base import ClassificationDataset, Labelled
 from evaluator.errors import ConfigError
 from evaluator.prompts.demonstrations import N_DEMONSTRATION_SETS, own_demonstrations, sample_demonstrations
@@ -51,10 +51,9 @@ def prompt_spans(opening: str, demonstrations: pl.DataFrame, rows: Ints, queries
         sizes, in_example = np.column_stack([sizes, query_sizes]), np.column_stack([in_example, query_sizes])
     # Examples follow the opening without gaps, so that ends are cumulative lengths.
     ends = len(opening) + np.cumsum(sizes, axis=1)
-    starts = ends - sizes
-    flat = {"start": starts, "label": starts + in_example, "end": ends}
-    structs = pl.DataFrame({name: values.ravel() for name, values in flat.items()}).to_struct().cast(_SPAN).to_arrow()
-    return pl.Series("spans", arrow_lists(structs, [sizes.shape[1]] * len(rows)), dtype=PROMPTS["spans"])
+    spans = np.stack([ends - sizes, ends - sizes + in_example, ends], axis=-1).astype(np.int32)
+    to_struct = pl.element().arr.to_struct(fields=[field.name for field in _SPAN.fields])
+    return pl.Series("spans", spans).arr.to_list().list.eval(to_struct)
 
 
 def with_query_span(shown: pl.Expr, before: pl.Expr, asked: pl.Expr, prompt: pl.Expr) -> pl.Expr:

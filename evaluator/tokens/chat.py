@@ -107,11 +107,9 @@ class ChatForm:
             prompt: complete text of the prompt.
             spans: `spans` of schemas.PROMPTS: character positions of the demonstrations and, last, of the query.
         """
-        if self.demonstrations == "message":
-            return [*self.system, _message("user", prompt[: spans[-1]["label"]])]
         turns: list[Message] = []
         asked_from = 0
-        for span in spans[:-1]:
+        for span in spans[:-1] if self.demonstrations == "turns" else ():
             turns.append(_message("user", prompt[asked_from : span["label"]]))
             turns.append(_message("assistant", prompt[span["label"] : span["end"]]))
             asked_from = span["end"]

@@ -201,11 +201,8 @@ def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
 
     A row reuses the whole blocks of the longest prefix that it shares with an earlier row, but never its last token: an
     engine must compute the last token to predict the next one (vLLM reuses at most n - 1 of n tokens). So a repeated
-    row costs at least one token here and none in token_floor. Raises ValueError unless rows are in prefix order, or if
-    `block_tokens` is less than 1.
+    row costs at least one token here and none in token_floor. Raises ValueError unless rows are in prefix order.
     """
-    if block_tokens < 1:
-        raise ValueError(f"block_tokens must be 1 or more, got {block_tokens}.")
     shared = _shared_with_any_earlier_row(tokens, offsets)
     lengths = np.diff(offsets)
     reusable = np.minimum(shared, np.maximum(lengths - 1, 0))

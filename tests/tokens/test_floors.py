@@ -95,11 +95,6 @@ def test_floors_refuse_rows_that_are_out_of_order(rows):
                 floor(*flat(rows))
 
 
-def test_a_block_of_no_tokens_is_refused():
-    with pytest.raises(ValueError, match="block_tokens must be 1 or more, got 0"):
-        block_floor(*flat([[1]]), 0)
-
-
 def test_the_floor_counts_each_token_after_its_own_prefix_once(tmp_path):
     tokens = in_prefix_order(
         token_table((A, [1, 2, 3], [[9], [8]]), (B, [1, 2, 4], [[9], [8]]), (C, [1, 2, 3, 5], [[9], [8]])).lazy()
