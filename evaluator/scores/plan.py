@@ -109,7 +109,7 @@ def plan_rows(tokens: TokenRows, table: ScoreTable, kind: Kind) -> Plan:
     if earlier:
         planned = table.manifest.plans[str(earlier)]
         reused, missing = _reuse(rows, ids, table, planned.reused)
-        if reused.height == planned.expected_rows:
+        if reused.height == planned.reused_rows:
             return Plan(earlier, planned, missing, find_requests(missing))
         key = earlier._replace(version=earlier.version + 1)
     files = _other_shards(table, key)

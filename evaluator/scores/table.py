@@ -218,7 +218,7 @@ class ShardRecord:
     prompt_tokens: int
     cached_tokens: int
     elapsed_s: float
-    finished_s: float = 0.0  # time in seconds since 1970; 0 if an earlier version of this package wrote the record
+    finished_s: float = 0.0  # time in seconds since 1970; 0 for imported answers
     replica: int = 0  # number of the replica that computed the shard
 
 
@@ -233,12 +233,7 @@ class PlanRecord:
     shares_prefixes: bool  # whether the engine computes a shared prefix only once
     min_shard_tokens: int = 1  # minimum with several replicas, for which shards get smaller towards the end
     n_replicas: int = 1  # number of replicas for which the shards were cut
-    reused_rows: int | None = None  # number of rows in reused shards; None: an earlier version, as reused_prompts
-
-    @property
-    def expected_rows(self) -> int:
-        """Return the number of rows that the reused shards must have; if some are lost, the plan is replaced."""
-        return self.reused_prompts if self.reused_rows is None else self.reused_rows
+    reused_rows: int = 0  # number of rows in reused shards; if some are lost, the plan is replaced
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from evaluator import store
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, TokenCounts
 from evaluator.engine.replicas import EngineLoader, OneReplica, Replicas
 from evaluator.errors import ScoreError
-from evaluator.files.json_files import MANIFEST, read_json, write_json
 from evaluator.progress import Stage, finish
 from evaluator.record import EngineRecord
 from evaluator.schemas import TOKEN_STATES, TOKENS
@@ -189,20 +188,6 @@ def test_a_prompt_that_lacks_only_its_last_tokens_counts_as_scored(tmp_path):
     table = score(rows_with_last_tokens(15), engine, tmp_path / "second")
     assert engine.asked == 15
     assert n_prompts(table) == (15, 0)
-
-
-def test_a_plan_of_an_earlier_version_which_counted_rows_is_still_complete(tmp_path):
-    score(rows_with_last_tokens(10), CountingEngine(), tmp_path / "first")
-    score(rows_with_last_tokens(20), CountingEngine(), tmp_path / "second")
-    content = read_json(tmp_path / "second" / MANIFEST)
-    (plan,) = content["plans"].values()
-    plan["reused_prompts"] = plan.pop("reused_rows")
-    assert plan["reused_prompts"] == 20
-    write_json(tmp_path / "second" / MANIFEST, content)
-    engine = CountingEngine()
-    table = score(rows_with_last_tokens(20), engine, tmp_path / "second")
-    assert engine.asked == 0
-    assert len(table.manifest.shards) == len(content["shards"])
 
 
 def test_a_plan_stays_as_it_was_when_other_folders_are_added(tmp_path):
