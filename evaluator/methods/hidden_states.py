@@ -26,16 +26,7 @@ from evaluator.arrays import Floats, Ints
 from evaluator.config import Definition
 from evaluator.datasets.lcg import SEED
 from evaluator.errors import TemplateError
-from evaluator.methods.base import (
-    NO_QUERY,
-    Method,
-    MethodContext,
-    MethodPrompts,
-    ScoredRequests,
-    label_score,
-    softmax,
-    softmax_of,
-)
+from evaluator.methods import base
 from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.method_prompts import N_SAMPLES, training_draws, training_requests
 from evaluator.prompts.rows import ASKS_STATE, NO_SPANS, PromptPlan, asks_labels, requests
@@ -59,7 +50,7 @@ class DatasetStates(NamedTuple):
     n_labels: int  # size of the label space
 
 
-def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
+def labelled_prompts(context: base.MethodContext, part: str) -> pl.DataFrame:
     """Return requests for 128 training prompts with their true labels as `gold`.
 
     Demonstrations and query of a training prompt are rows of the calibration split (prompts.method_prompts); query_id
@@ -75,7 +66,7 @@ def labelled_prompts(context: MethodContext, part: str) -> pl.DataFrame:
     return rows.with_columns(gold=queries["gold"])
 
 
-def state_requests(context: MethodContext) -> Iterator[pl.DataFrame]:
+def state_requests(context: base.MethodContext) -> Iterator[pl.DataFrame]:
     """Yield requests for the hidden states of the queries' prompts, then of the training prompts."""
     queries = (rows.with_columns(part=pl.lit(QUERY_STATES)) for rows in context.frames())
     for rows in chain(queries, [labelled_prompts(context, TRAINING_STATES)]):
@@ -87,7 +78,7 @@ def labelled_examples(n_shots: int) -> int:
     return N_SAMPLES * (n_shots + 1)
 
 
-def dataset_states(scored: ScoredRequests) -> Iterator[DatasetStates]:
+def dataset_states(scored: base.ScoredRequests) -> Iterator[DatasetStates]:
     """Yield the hidden states of state_requests, for one dataset of one suite at a time."""
     queries = scored.states.filter(part=QUERY_STATES)
     for suite, dataset in queries.select("suite", "dataset").unique().sort("suite", "dataset").collect().iter_rows():
@@ -128,7 +119,7 @@ def label_distances(states: DatasetStates, present: Floats) -> pl.Series:
     return pl.Series(distances).arr.to_list().list.eval(pl.element().fill_nan(None))
 
 
-def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+def centroid_probs(scored: base.ScoredRequests, distances: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
     """Return queries with `label_probs` = softmax(-distance), which equals the toolkit's softmax(d_0 - d_i).
 
     A class without training prompts has no centroid. Under `paper` its probability is zero. Under `released`, as in the
@@ -141,10 +132,10 @@ def centroid_probs(scored: ScoredRequests, distances: pl.LazyFrame, definition: 
         definition: "paper" or "released".
     """
     closeness = pl.col("distances").list.eval(-pl.element().fill_null(float("inf")))
-    return with_label_probs(scored, distances.select(*ROW, label_probs=softmax(closeness)), definition)
+    return with_label_probs(scored, distances.select(*ROW, label_probs=base.softmax(closeness)), definition)
 
 
-def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
+def with_label_probs(scored: base.ScoredRequests, probs: pl.LazyFrame, definition: Definition) -> pl.LazyFrame:
     """Return the queries with `label_probs` from `probs`.
 
     Under `released`, queries of datasets with a class without training prompts get vanilla's probabilities.
@@ -158,12 +149,12 @@ def with_label_probs(scored: ScoredRequests, probs: pl.LazyFrame, definition: De
     if definition == "paper":
         return queries
     incomplete = _missing(scored).select("suite", "dataset", fallback=True).unique()
-    vanilla = softmax(label_score(definition))
+    vanilla = base.softmax(base.label_score(definition))
     marked = queries.join(incomplete, on=["suite", "dataset"], how="left", maintain_order="left")
     return marked.with_columns(label_probs=pl.when("fallback").then(vanilla).otherwise("label_probs")).drop("fallback")
 
 
-def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl.DataFrame:
+def missing_classes(scored: base.ScoredRequests, methods: Mapping[str, base.Method]) -> pl.DataFrame:
     """Return the labels without training prompts, as schemas.MISSING_CLASSES, for the report.
 
     Args:
@@ -176,7 +167,7 @@ def missing_classes(scored: ScoredRequests, methods: Mapping[str, Method]) -> pl
     return named.select(MISSING_CLASSES_KEY).sort(MISSING_CLASSES_KEY).collect()
 
 
-def _missing(scored: ScoredRequests) -> pl.LazyFrame:
+def _missing(scored: base.ScoredRequests) -> pl.LazyFrame:
     """Return suite, dataset and label of the labels without training prompts."""
     shown = scored.states.filter(part=TRAINING_STATES).select("suite", "dataset", "label_names", "gold").unique()
     label = pl.col("label_names").list.get(pl.col("gold"))
@@ -184,7 +175,7 @@ def _missing(scored: ScoredRequests) -> pl.LazyFrame:
     return spaces.join(shown.with_columns(label=label), on=["suite", "dataset", "label"], how="anti")
 
 
-def hidden_calibration_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def hidden_calibration_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return queries with the softmax over labels of minus the distance to the class centroids.
 
     The distance is the Euclidean distance between last hidden states; a centroid is the mean of a class's states.
@@ -202,10 +193,10 @@ def hidden_calibration_probs(scored: ScoredRequests, definition: Definition) -> 
     return centroid_probs(scored, pl.concat(frames).lazy(), definition)
 
 
-HIDDEN_CALIBRATION = Method(
+HIDDEN_CALIBRATION = base.Method(
     summary="The label whose training prompts have, on average, the hidden state nearest to the query's.",
     label_probs=hidden_calibration_probs,
-    prompts=MethodPrompts(requests=state_requests, need_states=True),
+    prompts=base.MethodPrompts(requests=state_requests, need_states=True),
     part_kinds=("classification",),
     drawn_once="training prompts",
     labelled_examples=labelled_examples,
@@ -217,7 +208,7 @@ N_NEIGHBOURS = 3
 _VOCABULARY_ROWS = 16_384  # number of rows of the LM head that are converted to float64 at a time
 
 
-def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def centroid_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return queries with the softmax over labels of minus the distance to each class's mean distribution.
 
     Source: Cho & Inoue 2025, appendix B.2, "the centroid form of k-NN" of Xu et al. 2023 (arXiv 2303.13824); Xu et al.
@@ -228,7 +219,7 @@ def centroid_label_probs(scored: ScoredRequests, definition: Definition) -> pl.L
     return centroid_probs(scored, _distances_of(scored, CENTROID, definition), definition)
 
 
-def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def neighbour_label_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return queries with the share of each label among the three nearest training prompts.
 
     Among equal distances the training prompt of the lower position is nearer.
@@ -244,11 +235,11 @@ def neighbour_label_probs(scored: ScoredRequests, definition: Definition) -> pl.
     rows = _distances_of(scored, NEIGHBOURS, definition).join(labels, on=["suite", "dataset"]).sort(ROW).collect()
     by_dataset = rows.partition_by("suite", "dataset", maintain_order=True)
     votes = pl.concat(frame.select(ROW).with_columns(votes=_votes(frame)) for frame in by_dataset)
-    probs = softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
+    probs = base.softmax(pl.col("votes")) if definition == "released" else pl.col("votes") / N_NEIGHBOURS
     return with_label_probs(scored, votes.lazy().select(*ROW, label_probs=probs), definition)
 
 
-def vocabulary_distances(scored: ScoredRequests, head: "torch.Tensor", method: str) -> pl.DataFrame:
+def vocabulary_distances(scored: base.ScoredRequests, head: "torch.Tensor", method: str) -> pl.DataFrame:
     """Return schemas.LABEL_DISTANCES between next-token distributions (`paper`) and raw logits (`released`).
 
     Args:
@@ -321,7 +312,7 @@ def logit_map(head: "torch.Tensor") -> Floats:
     return np.asarray((directions * scales.clamp(min=0).sqrt()).cpu())
 
 
-def _distances_of(scored: ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
+def _distances_of(scored: base.ScoredRequests, method: str, definition: Definition) -> pl.LazyFrame:
     """Return ROW and `distances` of every query, by one method under one definition."""
     distances = scored.distances.filter(method=method, definition=definition).select("prompt_id", "distances")
     queries = scored.states.filter(part=QUERY_STATES).select(*ROW, "prompt_id")
@@ -364,7 +355,7 @@ RELEASED_POOL = 512  # the toolkit chooses among the first 512 rows of the demon
 _QUERY = ["suite", "dataset", "query_id"]
 
 
-def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
+def text_requests(context: base.MethodContext, n_nearest: int) -> Iterator[pl.DataFrame]:
     """Yield a frame of requests for the hidden states of the texts of candidate demonstrations and of queries.
 
     `training_row` is the row of a demonstration, `query_id` the row of a query. Several text fields are joined by a
@@ -386,7 +377,7 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
         )
     query_ids = context.rows.select(pl.col("query_id").unique().sort()).collect()["query_id"]
     position, gold = pl.col("position"), pl.lit(dataset.test["gold"].gather(query_ids))
-    shared = {**NO_QUERY, **asks_labels(dataset), **ASKS_STATE, "spans": NO_SPANS}
+    shared = {**base.NO_QUERY, **asks_labels(dataset), **ASKS_STATE, "spans": NO_SPANS}
     parts = [
         demonstrations.with_columns(**shared | {"part": pl.lit(DEMONSTRATION_TEXTS), "training_row": position}),
         _texts(dataset.test)[query_ids].with_columns(
@@ -396,7 +387,9 @@ def text_requests(context: MethodContext, n_nearest: int) -> Iterator[pl.DataFra
     yield pl.concat(parts, how="vertical_relaxed").select(context.columns)
 
 
-def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nearest: int) -> tuple[Ints, Ints]:
+def nearest_demonstrations(
+    context: base.MethodContext, scored: base.ScoredRequests, n_nearest: int
+) -> tuple[Ints, Ints]:
     """Return the nearest demonstrations of each query, by Euclidean distance of last hidden states in float64.
 
     Returns:
@@ -415,7 +408,7 @@ def nearest_demonstrations(context: MethodContext, scored: ScoredRequests, n_nea
     return queries["query_id"].to_numpy(), demonstrations["training_row"].to_numpy()[order]
 
 
-def retrieved_requests(context: MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
+def retrieved_requests(context: base.MethodContext, part: str, plan: PromptPlan) -> Iterator[pl.DataFrame]:
     """Yield the requests of a plan with the method's `part`."""
     for rows in requests(context.classification, plan):
         yield rows.with_columns(part=pl.lit(part)).select(context.columns)
@@ -430,7 +423,7 @@ def _states_by_row(states: pl.LazyFrame, part: str, row: str) -> pl.DataFrame:
     return states.filter(part=part).select(row, "hidden_state").unique(row).sort(row).collect()
 
 
-def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+def topk_follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield one request for each query, after its nearest demonstrations, nearest first.
 
     (StaICC-Normal itself has two requests for each query.)
@@ -444,10 +437,10 @@ def topk_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[p
     yield from retrieved_requests(context, TOPK_PART, plan)
 
 
-TOPK = Method(
+TOPK = base.Method(
     summary="Vanilla after the demonstrations whose hidden states are nearest to the query's.",
-    label_probs=softmax_of(label_score, TOPK_PART),
-    prompts=MethodPrompts(
+    label_probs=base.softmax_of(base.label_score, TOPK_PART),
+    prompts=base.MethodPrompts(
         requests=lambda context: text_requests(context, context.config.n_shots),
         follow_up=topk_follow_up,
         need_states=True,
@@ -458,7 +451,7 @@ TOPK = Method(
 )
 
 
-def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.LazyFrame:
+def lowest_entropy_probs(scored: base.ScoredRequests, definition: Definition) -> pl.LazyFrame:
     """Return one row for each query, with vanilla's label probabilities after the ordering of lowest entropy.
 
     The first of equal orderings is chosen. `prompt_id` is the id of the chosen prompt. Up to ten prompts are scored,
@@ -468,7 +461,7 @@ def lowest_entropy_probs(scored: ScoredRequests, definition: Definition) -> pl.L
     probabilities. The toolkit's function (functional.py, entropy) applies another softmax to rows whose sum differs
     from one by rounding.
     """
-    probs = softmax(label_score(definition))
+    probs = base.softmax(base.label_score(definition))
     rows = scored.rows.filter(part=SA_ICL_PART).sort(*_QUERY, "ordering").with_columns(label_probs=probs)
     lowest_entropy = entropy_nats(pl.col("label_probs")).arg_min().over(_QUERY)
     return rows.filter(pl.int_range(pl.len()).over(_QUERY) == lowest_entropy).with_columns(position="query_id")
@@ -480,7 +473,7 @@ def entropy_nats(probs: pl.Expr) -> pl.Expr:
     return -probs.list.eval(pl.when(p > 0).then(p * p.log()).otherwise(0.0)).list.sum()
 
 
-def sa_icl_follow_up(context: MethodContext, scored: ScoredRequests) -> Iterator[pl.DataFrame]:
+def sa_icl_follow_up(context: base.MethodContext, scored: base.ScoredRequests) -> Iterator[pl.DataFrame]:
     """Yield requests for each query after up to ten sequences of n_shots of its n_shots + 1 nearest demonstrations.
 
     The toolkit does this for n_shots = 4. `position` is 10 * query_id + ordering.

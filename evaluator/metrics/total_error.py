@@ -14,15 +14,9 @@ import polars as pl
 
 from evaluator import schemas
 from evaluator.arrays import Floats, Ints
+from evaluator.metrics import intervals
 from evaluator.metrics.classification import IntervalForm, Limits, Measured
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.metrics.intervals import (
-    Z,
-    mean_over_datasets,
-    total_standard_error,
-    two_way_standard_error,
-    with_intervals,
-)
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.variance_components import COMPONENTS, Component, variance_components
 
@@ -188,7 +182,7 @@ def crossed_headline(case: CrossedAnswers, limits: Limits, factor: str) -> Headl
     over_queries = float(cells.mean(axis=1).std(ddof=1)) / n_queries**0.5 if n_queries > 1 else None
     form: IntervalForm = "score" if np.isfinite(limits).all() else "symmetric"
     measured = Measured(float(cells.mean()), over_queries, n_queries - 1, form, *limits)
-    return Headline({**case.key, "n_queries": n_queries}, measured, [factor], [two_way_standard_error(cells)])
+    return Headline({**case.key, "n_queries": n_queries}, measured, [factor], [intervals.two_way_standard_error(cells)])
 
 
 @dataclass(frozen=True)
@@ -227,7 +221,7 @@ class TotalErrors:
                 last = (measured.standard_error, float(measured.degrees_of_freedom))
                 errors = [last]
                 for case in cases:
-                    error, degrees = total_standard_error(*last, case.cells.mean(axis=2), case.attributes)
+                    error, degrees = intervals.total_standard_error(*last, case.cells.mean(axis=2), case.attributes)
                     last = last if error is None else (error, degrees)
                     errors.append(last)
                 yield Headline(about, measured, [self.factors[str(case.key["part"])] for case in cases], errors)
@@ -249,11 +243,11 @@ def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = Tru
         return schemas.TOTAL_ERROR.to_frame()
     floats = ("value", "standard_error", "degrees_of_freedom", "total_error", "total_degrees", "lowest", "highest")
     schema = dict.fromkeys((*floats, "n_queries"), pl.Float64)
-    naive = with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=schema))
+    naive = intervals.with_intervals(pl.DataFrame(rows, infer_schema_length=None, schema_overrides=schema))
     degrees = pl.col("total_degrees").fill_null(0)
-    total = with_intervals(naive.with_columns(standard_error="total_error", degrees_of_freedom=degrees))
+    total = intervals.with_intervals(naive.with_columns(standard_error="total_error", degrees_of_freedom=degrees))
     # Add the means over datasets to both tables: the interval of a mean follows from the intervals of its datasets.
-    naive, total = (_with_means(intervals, independent) for intervals in (naive, total))
+    naive, total = (_with_means(datasets, independent) for datasets in (naive, total))
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
     return table.select(schemas.TOTAL_ERROR.names()).cast(schemas.TOTAL_ERROR).sort(schemas.TOTAL_ERROR_KEY)
@@ -263,7 +257,7 @@ def _with_means(datasets: pl.DataFrame, independent: bool) -> pl.DataFrame:
     """Append the means over datasets, which have no total_degrees, to rows of datasets with intervals."""
     first = {name: pl.col(name).first() for name in ("ci_over", "total_over")}
     first["total_degrees"] = pl.lit(None, pl.Float64)
-    means = mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, independent=independent, **first)
+    means = intervals.mean_over_datasets(datasets, schemas.TOTAL_ERROR_KEY, independent=independent, **first)
     return pl.concat([datasets.select(means.columns), means])
 
 
@@ -277,7 +271,7 @@ def _component_rows(case: CrossedAnswers, found: Mapping[str, Component]) -> Ite
 
 def _mean_components(components: pl.DataFrame, independent: bool) -> pl.DataFrame:
     # Limits are 0 or more, so their distances for mean_over_datasets start from the estimate, limited to 0 or more.
-    means = mean_over_datasets(
+    means = intervals.mean_over_datasets(
         components.with_columns(value=pl.col("variance").clip(lower_bound=0)),
         schemas.VARIANCE_COMPONENTS_KEY,
         independent=independent,
@@ -312,7 +306,7 @@ def _design_rows(
             return asked
         error = variances.standard_error(design)
         sizes = {**design._asdict(), "n_prompts": design.n_prompts * n_datasets}
-        return {**asked, **sizes, "standard_error": error, "half_width": Z * error}
+        return {**asked, **sizes, "standard_error": error, "half_width": intervals.Z * error}
 
     yield row("now", "", now)
     for spent_on, design in more_prompts(now, MORE_PROMPTS // n_datasets, factors):
@@ -395,6 +389,6 @@ def cheapest(variances: Variances, half_width: float, *, has_draws: bool) -> Des
 def _queries_needed(variances: Variances, half_width: float, levels: Ints, draws: Ints) -> Floats:
     """Return the smallest number of queries for each number of levels and draws; infinite where none is enough."""
     # The variance that may come from queries: the wanted variance minus the part of the levels.
-    left = (half_width / Z) ** 2 - variances.level / levels
+    left = (half_width / intervals.Z) ** 2 - variances.level / levels
     needed = np.maximum(np.ceil(variances.of_query(levels, draws) / np.where(left > 0, left, 1.0)), 2.0)
     return np.asarray(np.where(left > 0, needed, np.inf))

@@ -11,15 +11,7 @@ from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines import held_out as base
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
-from evaluator.reproductions.yauney_mimno_2024.data import (
-    EXPERIMENT,
-    HELD_OUT_MODELS,
-    STATED_PROMPTS,
-    TASKS,
-    PublishedData,
-    distinct_prompts,
-    experiment_name,
-)
+from evaluator.reproductions.yauney_mimno_2024 import data
 from evaluator.schemas import declare
 
 PUBLISHED_HELD_OUT = declare(
@@ -40,24 +32,24 @@ PUBLISHED_SPREAD = declare(  # scores over the authors' splits and over seeded s
     z=pl.Float64(),  # difference / standard_error
 )
 
-TRIES = (1, 2, 5, 10, 100, STATED_PROMPTS)
+TRIES = (1, 2, 5, 10, 100, data.STATED_PROMPTS)
 SEED = 0
 
 SCORES = ("accuracy", "precision", "recall", "auroc", "aupr")
 
-TRIALS_KEY = ["tries", *EXPERIMENT, "split"]
+TRIALS_KEY = ["tries", *data.EXPERIMENT, "split"]
 TRIALS = [*TRIALS_KEY, *base.VERDICTS.values(), *base.SCORES.values(), base.OUTCOME]
 """Columns of a table of trials: the key, the predictions, and the outcome with which predictions are compared."""
 
 
-def published_trials(data: PublishedData) -> pl.DataFrame:
+def published_trials(released: data.PublishedData) -> pl.DataFrame:
     """Return the released trials, with the columns TRIALS. Their splits had no seed and cannot be drawn again.
 
     The columns of log10 tails have -F instead, the negated distribution function: only the order of tails matters, and
     1 - F would round different small values of F to the same number.
     """
-    return data.held_out.select(
-        pl.col("model").replace_strict(HELD_OUT_MODELS),
+    return released.held_out.select(
+        pl.col("model").replace_strict(data.HELD_OUT_MODELS),
         "dataset",
         "shots",
         pl.col("t").cast(pl.Int64).alias("tries"),
@@ -71,7 +63,7 @@ def published_trials(data: PublishedData) -> pl.DataFrame:
 
 
 def seeded_trials(
-    data: PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
+    released: data.PublishedData, prompts: pl.DataFrame, chances: pl.DataFrame
 ) -> Stage[tuple[pl.DataFrame, pl.DataFrame]]:
     """Search for the best prompt on a hundred seeded splits of every experiment.
 
@@ -79,7 +71,7 @@ def seeded_trials(
     Under the authors' rules, all 200 prompts are tries, and demonstrations count as examples.
 
     Args:
-        data: the released results.
+        released: the released results.
         prompts: rows of `read_prompts`.
         chances: CHANCES of every experiment.
 
@@ -87,20 +79,20 @@ def seeded_trials(
         Two tables with the columns TRIALS: under the authors' rules, for 200 tries, and under sound rules, for the
         numbers of tries in TRIES.
     """
-    n_experiments = prompts.n_unique(EXPERIMENT)
-    ids = distinct_prompts(prompts).group_by(experiment_name()).agg("prompt_id")
+    n_experiments = prompts.n_unique(data.EXPERIMENT)
+    ids = data.distinct_prompts(prompts).group_by(data.experiment_name()).agg("prompt_id")
     distinct: dict[str, list[int]] = dict(ids.iter_rows())
-    released, sound = [], []
+    by_authors, sound = [], []
     yield Progress(stage="Splitting", done=0, total=n_experiments, unit="experiments")
-    for done, experiment in enumerate(base.read_experiments(data.correctness(prompts), chances), start=1):
+    for done, experiment in enumerate(base.read_experiments(released.correctness(prompts), chances), start=1):
         sound.append(base.search(_with_prompts(experiment, distinct[experiment.name]), TRIES, seed=SEED))
-        searches = base.search(experiment, [STATED_PROMPTS], seed=SEED)
+        searches = base.search(experiment, [data.STATED_PROMPTS], seed=SEED)
         n_part = base.train_size(experiment.scored.shape[1])
-        released.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
+        by_authors.append(searches.with_columns(n_train_part=pl.lit(n_part, dtype=pl.Int64)))
         yield Progress(stage="Splitting", done=done, total=n_experiments, unit="experiments")
-    names = prompts.select(*EXPERIMENT, experiment_name()).unique()
+    names = prompts.select(*data.EXPERIMENT, data.experiment_name()).unique()
     judged = (
-        _judged_as_released(pl.concat(released).join(names, on="experiment")),
+        _judged_as_released(pl.concat(by_authors).join(names, on="experiment")),
         base.with_baselines(pl.concat(sound)).join(names, on="experiment"),
     )
     as_released, as_sound = (trials.select(TRIALS).sort(TRIALS_KEY) for trials in judged)
@@ -126,7 +118,7 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
         searches: HELD_OUT_SEARCHES with model, dataset, shots, and n_train_part, the number of examples in the train
             part.
     """
-    chances = {name: task.stated_chance for name, task in TASKS.items()}
+    chances = {name: task.stated_chance for name, task in data.TASKS.items()}
     chance = searches["dataset"].replace_strict(chances, return_dtype=pl.Float64)
     n, p, tries = (column.to_numpy() for column in (searches["n_train_part"], chance, searches["tries"]))
     accuracy = pl.col("correct_train") / pl.col("n_train")
@@ -159,7 +151,7 @@ def spread_table(authors: pl.DataFrame, seeded: pl.DataFrame) -> pl.DataFrame:
     Args:
         authors, seeded: trials under the authors' rules, with the columns TRIALS.
     """
-    trials = (each.filter(tries=STATED_PROMPTS) for each in (authors, seeded))
+    trials = (each.filter(tries=data.STATED_PROMPTS) for each in (authors, seeded))
     (theirs, their_error), (ours, our_error) = map(_scores_with_errors, trials)
     rows = [
         (*key, theirs[key], ours[key], ours[key] - theirs[key], math.hypot(their_error[key], our_error[key]))

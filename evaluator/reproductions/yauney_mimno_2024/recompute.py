@@ -139,13 +139,8 @@ def _verdict(rules: Rules) -> pl.Expr:
     accuracy, chance, max_random = pl.col("accuracy"), pl.col("chance"), pl.col("max_random")
     if rules.above == "more":
         return verdict(accuracy, chance, max_random)
-    return (
-        pl.when(is_above(chance, accuracy))
-        .then(pl.lit("below both"))
-        .when(is_above(accuracy, max_random))
-        .then(pl.lit("above both"))
-        .otherwise(pl.lit("between"))
-    )
+    above_chance = pl.when(is_above(accuracy, max_random)).then(pl.lit("above both")).otherwise(pl.lit("between"))
+    return pl.when(is_above(chance, accuracy)).then(pl.lit("below both")).otherwise(above_chance)
 
 
 def verdict_totals(verdicts: pl.DataFrame) -> pl.DataFrame:
