@@ -289,8 +289,8 @@ def _f1_statistics(n_labels: int) -> dict[str, pl.Expr]:
     statistics = dict[str, pl.Expr]()
     for label in range(n_labels):
         is_gold, is_pred = pl.col("gold") == label, pl.col("pred") == label
-        counted = {"true_positive": is_gold & is_pred, "predicted": is_pred, "gold": is_gold}
-        statistics |= {f"{name}_{label}": of_label for name, of_label in counted.items()}
+        both = is_gold & is_pred
+        statistics |= {f"true_positive_{label}": both, f"predicted_{label}": is_pred, f"gold_{label}": is_gold}
     return statistics
 
 

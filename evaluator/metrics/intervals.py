@@ -463,11 +463,10 @@ def with_estimates(table: pl.DataFrame, estimates: pl.DataFrame) -> pl.DataFrame
         estimates: ESTIMATES, as reduced_bias returns.
     """
     joined = table.join(estimates, on=METRICS_KEY, how="left", suffix="_reduced_bias", maintain_order="left")
-    low, high, value = pl.col("ci_low_reduced_bias"), pl.col("ci_high_reduced_bias"), pl.col("value")
-    return joined.with_columns(
-        ci_low=pl.when(low.is_not_null()).then(pl.min_horizontal(low, value)).otherwise("ci_low"),
-        ci_high=pl.when(high.is_not_null()).then(pl.max_horizontal(high, value)).otherwise("ci_high"),
-    ).drop("ci_low_reduced_bias", "ci_high_reduced_bias")
+    low = pl.col("ci_low_reduced_bias").clip(upper_bound=pl.col("value"))
+    high = pl.col("ci_high_reduced_bias").clip(lower_bound=pl.col("value"))
+    extended = joined.with_columns(ci_low=pl.coalesce(low, "ci_low"), ci_high=pl.coalesce(high, "ci_high"))
+    return extended.drop("ci_low_reduced_bias", "ci_high_reduced_bias")
 
 
 def _is_estimable(row: Row) -> bool:

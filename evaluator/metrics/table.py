@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from evaluator import schemas
+from evaluator.arrays import Floats
 from evaluator.config import Definition
 from evaluator.methods import REFERENCE_METHOD
 from evaluator.methods.base import LABEL_SCORE, ScoredRequests
@@ -215,7 +215,7 @@ def _with_weights(asked: pl.LazyFrame, tokens: pl.LazyFrame) -> pl.LazyFrame:
     return numbered.join(by_prompt, on="number", how="left", maintain_order="left")
 
 
-def quantile_interval(values: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
+def quantile_interval(values: Floats, share: float) -> tuple[float, float]:
     """Return a 95% interval of a quantile of numbers in [0, 1]: order statistics, or 0 or 1 where there is none.
 
     The number of values at or below the true quantile is binomial, so the interval contains it with a probability of at

@@ -255,12 +255,9 @@ def _at_equal_size(_: Recomputed, counted: Counted) -> Iterator[tuple[str, int, 
 
 
 SENTENCES = (
-    Sentence(
-        "1",
-        "We observe clear scaling laws of ICL classification performance against the model parameter numbers.",
-        "rises",
-        lambda figures: slopes(figures, 4, "accuracy", "true_label_probability", "macro_f1"),
-    ),
+    Sentence("1",
+             "We observe clear scaling laws of ICL classification performance against the model parameter numbers.",
+             "rises", lambda figures: slopes(figures, 4, "accuracy", "true_label_probability", "macro_f1")),
     Sentence("3.2", "A clear log-linear scaling law can be observed (figure 4): the slope.", "rises",
              lambda figures: slopes(figures, 4, "true_label_probability")),
     Sentence("3.2", "A clear log-linear scaling law can be observed (figure 4): no curvature.", "none",

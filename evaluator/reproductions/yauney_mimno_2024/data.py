@@ -205,8 +205,7 @@ class PublishedData:
         """Return the predictions for the given prompts, with any further columns of `prompts`."""
         schema = self.predictions.collect_schema()
         selected = prompts.lazy().cast({name: schema[name] for name in PROMPT})
-        tasks = prompts["dataset"].unique().to_list()  # filtering by task lets the reader skip other tasks
-        return self.predictions.filter(pl.col("dataset").is_in(tasks)).join(selected, on=PROMPT, how="inner")
+        return self.predictions.join(selected, on=PROMPT)
 
 
 def read_results(folder: Path) -> PublishedData:
@@ -248,10 +247,6 @@ def experiment_name(*, categorical: bool = False) -> pl.Expr:
     return (name.cast(pl.Categorical) if categorical else name).alias("experiment")
 
 
-MIXED_TASKS = [name for name, task in TASKS.items() if task.subtasks]
-"""Tasks whose examples have different chances."""
-
-
 def best_prompt_chances(data: PublishedData, experiments: pl.DataFrame) -> list[Floats]:
     """Return the chances of the examples on which the best prompt of every experiment was scored.
 
@@ -266,15 +261,13 @@ def best_prompt_chances(data: PublishedData, experiments: pl.DataFrame) -> list[
 
     Raises DatasetError if the task's other rows and the predictions have different example ids.
     """
-    best = experiments.filter(pl.col("dataset").is_in(MIXED_TASKS))
-    prompts = best.select(*EXPERIMENT, pl.col("best_prompt").alias("prompt_id"))
-    scored = data.of_prompts(prompts).select(*EXPERIMENT, "example_id").collect(engine="streaming")
-    rows_of_best = scored.cast({pl.Categorical: pl.String}).partition_by(EXPERIMENT, as_dict=True)
+    best = experiments.select(*EXPERIMENT, prompt_id="best_prompt")
+    scored = data.of_prompts(best).group_by(EXPERIMENT).agg("example_id").collect(engine="streaming")
+    examples = scored.cast({pl.Categorical: pl.String})
     found = []
-    for row in experiments.iter_rows(named=True):
-        key = model, dataset, shots = tuple(row[name] for name in EXPERIMENT)
-        examples = rows_of_best[key]["example_id"].to_list() if key in rows_of_best else range(row["n"])
-        chances = _chances(data, dataset, examples, row["demonstration_ids"], f"{model}, {dataset}, {shots}-shot")
+    for row in experiments.join(examples, on=EXPERIMENT, how="left", maintain_order="left").iter_rows(named=True):
+        where = "{model}, {dataset}, {shots}-shot".format(**row)
+        chances = _chances(data, row["dataset"], row["example_id"], row["demonstration_ids"], where)
         found.append(np.array(list(chances.values()), dtype=np.float64))
     return found
 

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from markupsafe import Markup
 
-from evaluator.arrays import Floats
+from evaluator.arrays import Bools, Floats
 from evaluator.random_baselines.held_out import ranking_curves
 from evaluator.random_baselines.max_random import max_random_accuracy
 from evaluator.report import figures
@@ -190,21 +189,15 @@ def _experiments(tables: Tables) -> Iterator[Block]:
             if (model, row["dataset"], shots) in experiments
         )
 
+    verdicts = [
+        Column(f"{kind}, {shots}", cell=moons(tuned, shots), style="moons")
+        for tuned, kind in enumerate(("base", "tuned"))
+        for shots in SHOTS
+    ]
+    columns = [text_column("Task", "dataset"), Column("n", "n"), *verdicts, Column("◐", "released")]
+    rows = sizes.join(counts, on="dataset", how="left", maintain_order="left")
     yield TEXTS["experiments"].format(", ".join(FAMILIES))
-    yield Table(
-        sizes.join(counts, on="dataset", how="left", maintain_order="left"),
-        [
-            text_column("Task", "dataset"),
-            Column("n", "n"),
-            *(
-                Column(f"{kind}, {shots}", cell=moons(tuned, shots), style="moons")
-                for tuned, kind in enumerate(("base", "tuned"))
-                for shots in SHOTS
-            ),
-            Column("◐", "released"),
-            Column("sound", "sound"),
-        ],
-    )
+    yield Table(rows, [*columns, Column("sound", "sound")])
 
 
 def _moon(row: dict[str, Any]) -> Markup:
@@ -344,21 +337,13 @@ def search_panel(models: pl.DataFrame, baselines: pl.DataFrame, base_model: str)
         base_model: name of the model that is drawn in blue; other models are green.
     """
     dash = pl.when(pl.col("rules") == "released").then(pl.lit("dashed")).otherwise(pl.lit("solid"))
-    guesses = [
-        baselines.select(
-            x="tries",
-            y=column,
-            colour=pl.lit(colour),
-            dash=dash,
-            description=pl.format(
-                name + " {} of guessing, {} rules", pl.col(column).last().over("rules").round(3), "rules"
-            ),
-        )
-        for column, colour, name in (
-            ("chance", figures.GREY, "Chance"),
-            ("max_random", figures.VERMILION, "Best of 200"),
-        )
-    ]
+
+    def guess_lines(column: str, name: str, colour: str) -> pl.DataFrame:
+        last = pl.col(column).last().over("rules").round(3)
+        text = pl.format(name + " {} of guessing, {} rules", last, "rules")
+        return baselines.select(x="tries", y=column, colour=pl.lit(colour), dash=dash, description=text)
+
+    guesses = guess_lines("chance", "Chance", figures.GREY), guess_lines("max_random", "Best of 200", figures.VERMILION)
     lines = pl.concat([*guesses, _model_lines(models, "expected_maximum", base_model)])
     values = lines["y"].to_numpy()
     margin = 0.06 * float(np.ptp(values))
@@ -452,7 +437,7 @@ def ranking_panel(trials: pl.DataFrame, kind: Kind) -> figures.Drawing:
     return figures.panel([chance, *marks], x, y, size=SQUARE, data=data, lines=lines, chance=ends)
 
 
-def _curve(score: Floats, outcome: npt.NDArray[np.bool_], kind: Kind) -> pl.DataFrame:
+def _curve(score: Floats, outcome: Bools, kind: Kind) -> pl.DataFrame:
     found = ranking_curves(score, outcome)
     # Rates of false and true positives, or recall (the rate of true positives) and precision.
     x, y = found[:2] if kind == "ROC" else found[1:]
