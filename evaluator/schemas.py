@@ -369,6 +369,11 @@ MEAN_OVER_DATASETS = "mean"
 """The value of `dataset` in rows with the unweighted mean over a suite's datasets."""
 
 
+def declared(rows: pl.DataFrame, schema: pl.Schema, key: Sequence[str]) -> pl.DataFrame:
+    """Select and cast the columns of a schema, and sort the rows by the key of the table."""
+    return rows.select(schema.names()).cast(schema).sort(key)
+
+
 def declared_tables(constants: Mapping[str, Any]) -> dict[str, tuple[pl.Schema, Sequence[str]]]:
     """Return table name -> (schema, key) of the tables that a module declares.
 

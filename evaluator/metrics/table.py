@@ -66,12 +66,7 @@ def metrics_table(
     sizes = {**SIZES, **mean_guesses()}
     means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, independent=independent, **same, **sizes)
     parts = [intervals.with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
-    return (
-        with_tests_of_run(*parts, independent=independent)
-        .select(schemas.METRICS.names())
-        .cast(schemas.METRICS)
-        .sort(schemas.METRICS_KEY)
-    )
+    return schemas.declared(with_tests_of_run(*parts, independent=independent), schemas.METRICS, schemas.METRICS_KEY)
 
 
 def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:

@@ -250,7 +250,7 @@ def total_error(rows: Sequence[Mapping[str, object]], *, independent: bool = Tru
     naive, total = (_with_means(datasets, independent) for datasets in (naive, total))
     freedom = pl.when(total["ci_low"].is_not_null()).then("total_degrees").alias("degrees_of_freedom")
     table = naive.with_columns(freedom, total_low=total["ci_low"], total_high=total["ci_high"])
-    return table.select(schemas.TOTAL_ERROR.names()).cast(schemas.TOTAL_ERROR).sort(schemas.TOTAL_ERROR_KEY)
+    return schemas.declared(table, schemas.TOTAL_ERROR, schemas.TOTAL_ERROR_KEY)
 
 
 def _with_means(datasets: pl.DataFrame, independent: bool) -> pl.DataFrame:

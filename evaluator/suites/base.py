@@ -77,11 +77,6 @@ class Comparison(NamedTuple):
     sections: Sequence[Section]
 
 
-def declared(rows: pl.DataFrame, schema: pl.Schema, key: Sequence[str]) -> pl.DataFrame:
-    """Select and cast the columns of a schema, and sort the rows by the key of the table."""
-    return rows.select(schema.names()).cast(schema).sort(key)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun:
     """A run with the scores of its requests: the input of the measure stage."""

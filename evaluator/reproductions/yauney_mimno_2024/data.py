@@ -23,7 +23,7 @@ from evaluator.errors import DatasetError
 from evaluator.files.toml_files import shipped_tables
 from evaluator.random_baselines.held_out import CHANCES
 from evaluator.reproductions.base import ReleasedFile, require_values
-from evaluator.schemas import declare
+from evaluator.schemas import declare, declared
 
 
 class Subtask(NamedTuple):
@@ -420,8 +420,8 @@ def identical_models(prompts: pl.DataFrame) -> pl.DataFrame:
     pairs = both.group_by("dataset", "shots", "model", other_model="model_b").agg(
         shared_prompts=shared.n_unique(), identical_prompts=shared.filter(is_identical).n_unique()
     )
-    identical = pairs.filter(pl.col("identical_prompts") > 0).select(list(PUBLISHED_IDENTICAL))
-    return identical.cast(PUBLISHED_IDENTICAL).sort("dataset", "shots", "model")
+    identical = pairs.filter(pl.col("identical_prompts") > 0)
+    return declared(identical, PUBLISHED_IDENTICAL, ["dataset", "shots", "model"])
 
 
 def same_losses_as(experiments: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:

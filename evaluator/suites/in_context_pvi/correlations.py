@@ -21,9 +21,9 @@ import polars as pl
 from evaluator.compare.runs import ComparedRun
 from evaluator.datasets.tables import read_table
 from evaluator.errors import DatasetError
+from evaluator.schemas import declared
 from evaluator.statistics.correlation import correlation_p
 from evaluator.statistics.variance_components import one_way_by, repeated_measures_by, require_one_each
-from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY, PVI_RUN
 

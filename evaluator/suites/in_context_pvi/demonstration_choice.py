@@ -27,8 +27,8 @@ from evaluator.metrics.classification import Limits, Measured
 from evaluator.metrics.guessing import GUESSES, majority_test, prompts_tried, with_baselines, with_both_tests
 from evaluator.metrics.intervals import two_way_standard_error, with_intervals
 from evaluator.metrics.total_error import crossed_cells
+from evaluator.schemas import declared
 from evaluator.statistics.paired import paired_interval
-from evaluator.suites.base import declared
 from evaluator.suites.in_context_pvi import prompts, schema
 from evaluator.suites.in_context_pvi.pvi import gain_nats
 from evaluator.suites.in_context_pvi.schema import CHOSEN, PVI_CANDIDATES, PviOrder

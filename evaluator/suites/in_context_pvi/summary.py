@@ -19,8 +19,7 @@ import polars as pl
 
 from evaluator.arrays import Bools, Floats
 from evaluator.metrics.intervals import mean_over_queries, with_intervals
-from evaluator.schemas import MEAN_OVER_DATASETS
-from evaluator.suites.base import declared
+from evaluator.schemas import MEAN_OVER_DATASETS, declared
 from evaluator.suites.in_context_pvi import schema
 from evaluator.suites.in_context_pvi.schema import PVI_MEANS, PVI_MEANS_KEY, PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
 

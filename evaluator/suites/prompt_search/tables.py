@@ -28,8 +28,8 @@ from evaluator.random_baselines.max_random import (
     verdict,
     verdict_counts,
 )
+from evaluator.schemas import declared
 from evaluator.statistics.selective import proportion_interval
-from evaluator.suites.base import declared
 from evaluator.suites.prompt_search import schema
 
 MAX_CURVE_POINTS = 200

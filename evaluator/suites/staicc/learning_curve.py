@@ -20,8 +20,7 @@ from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_over_datasets, with_intervals
 from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts
-from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY
-from evaluator.suites.base import declared
+from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, declared
 
 PART = "learning_curve"
 
