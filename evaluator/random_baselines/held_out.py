@@ -341,10 +341,7 @@ def _search_rows(experiment: Experiment, in_train: Bools, tries: Ints, best: Int
 
 def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
     """Add baselines, tails and verdicts to HELD_OUT_SEARCHES; return HELD_OUT_TRIALS."""
-    # Compute each distinct setting once, and settings with the same number of distinct chances together.
-    settings = searches.select(SETTING).unique(maintain_order=True)
-    kinds = settings.group_by(pl.col("train_chances").list.len(), maintain_order=True)
-    baselines = pl.concat(_baselines(kind) for _, kind in kinds)
+    baselines = _baselines(searches.select(SETTING).unique(maintain_order=True))  # each distinct setting once
     trials = searches.join(baselines, on=SETTING, how="left", maintain_order="left")
     on_train, on_test = (pl.col(f"correct_{part}") / pl.col(f"n_{part}") for part in ("train", "test"))
     judged = trials.with_columns(
@@ -356,12 +353,10 @@ def with_baselines(searches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _baselines(settings: pl.DataFrame) -> pl.DataFrame:
-    """Add the maximum random baseline and both tails to SETTING rows with the same number of distinct chances."""
-    chances, counts = settings["train_chances"], settings["train_counts"]
+    """Add the maximum random baseline and both tails to SETTING rows."""
+    counts = settings["train_counts"]
     tries, correct, n = (column.to_numpy() for column in (*settings["n_prompts", "correct_train"], counts.list.sum()))
-    chance: Floats | list[Floats] = chances.list.first().to_numpy()
-    if len(chances[0]) > 1:
-        chance = [np.repeat(row, count) for row, count in zip(chances.to_list(), counts.to_list(), strict=True)]
+    chance = [np.repeat(*row) for row in settings.select("train_chances", "train_counts").iter_rows()]
     # Compute both tails in one call, because computing the distribution takes most of the time.
     tails = np.asarray(max_random_tail(correct, n, chance, np.stack([np.ones_like(tries), tries]), log10=True))
     return settings.with_columns(

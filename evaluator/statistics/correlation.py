@@ -117,7 +117,9 @@ class Fit(NamedTuple):
     coefficients: Floats  # [k]
     covariance: Floats  # [k, k], covariance of the coefficients
     degrees_of_freedom: int  # degrees of freedom of Student's t
+    unscaled: Floats  # [k, k], inverse of X'X
     residual_variance: float
+    n: int  # number of points
 
     def estimate(self, place: int = 1) -> Estimated:
         """Return the coefficient at index `place`; by default the slope of a line."""
@@ -129,14 +131,13 @@ class Fit(NamedTuple):
     def predict(self, row: Floats) -> tuple[float, float, float]:
         """Return the fitted value of a new point, and its 95% prediction interval: value, low, high.
 
-        For a fit without clusters.
-
         Args:
             row: [k], the new point's row of X. The point is independent of the others, with the same variance.
         """
         value = float(row @ self.coefficients)
-        error = np.sqrt(self.residual_variance + row @ self.covariance @ row)
-        reach = float(stdtrit(self.degrees_of_freedom, (1 + CONFIDENCE) / 2) * error)
+        freedom = self.n - len(self.coefficients)
+        error = np.sqrt(self.residual_variance * (1 + row @ self.unscaled @ row))
+        reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2) * error)
         return value, value - reach, value + reach
 
 
@@ -160,10 +161,10 @@ def least_squares(x: Sequence[Floats], y: Floats, clusters: Sequence[str] | None
     residuals = y - design @ coefficients
     variance = float(residuals @ residuals) / (n - k)
     if clusters is None:
-        return Fit(coefficients, variance * unscaled, n - k, variance)
+        return Fit(coefficients, variance * unscaled, n - k, unscaled, variance, n)
     names, place = np.unique(np.array(clusters), return_inverse=True)
     scores = np.zeros((len(names), k))
     np.add.at(scores, place, design * residuals[:, None])
     g = len(names)
     covariance = (g / (g - 1) * (n - 1) / (n - k)) * unscaled @ (scores.T @ scores) @ unscaled
-    return Fit(coefficients, covariance, g - 1, variance)
+    return Fit(coefficients, covariance, g - 1, unscaled, variance, n)
