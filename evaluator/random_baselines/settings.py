@@ -328,14 +328,13 @@ def _chances_of_choices(counts: ChoiceCounts) -> Chances:
 
 def require_numbers(name: str, value: Any) -> Floats:
     """Return the value as floats; raise BaselineError for strings, booleans and missing entries."""
+    rule = f"{name} must be a number or an array of numbers"
     try:
         numbers = np.asarray(value)
     except ValueError:
-        raise BaselineError(
-            f"{name} must be a number or an array of numbers; rows differ in length: {value!r}."
-        ) from None
+        raise BaselineError(f"{rule}; rows differ in length: {value!r}.") from None
     if numbers.dtype.kind not in "iuf" and numbers.size:
-        raise BaselineError(f"{name} must be a number or an array of numbers; received {value!r}.")
+        raise BaselineError(f"{rule}; received {value!r}.")
     return numbers.astype(np.float64)
 
 

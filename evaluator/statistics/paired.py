@@ -309,8 +309,6 @@ def mcnemar_power(n: int, share: float, difference: float, level: float) -> floa
 def _common_unit(absolute: Floats) -> int | None:
     """Return the smallest k up to MAX_DENOMINATOR such that all differences are multiples of 1/k, or None."""
     distinct = np.unique(absolute)
-    if len(distinct) > MAX_DENOMINATOR**2:
-        return None
     units = (k for k in range(1, MAX_DENOMINATOR + 1) if k * distinct[0] > 0.5)  # no difference may be rounded to 0
     return next((k for k in units if np.abs(distinct * k - np.rint(distinct * k)).max() < 1e-9), None)
 
