@@ -219,15 +219,11 @@ class Settings:
 
     def blocks(self) -> Iterator[tuple[slice, Ints]]:
         """Yield slices of rows of distributions that fit a block, with the indices of the settings that use them."""
-        by_row = np.argsort(self.row, kind="stable")
-        sizes = self.distributions.n + 1
-        stop = len(sizes)
-        # Begin with the last row, the longest of the remaining rows: its length determines how many rows fit a block.
-        while stop:
-            start = max(0, stop - max(1, BLOCK // int(sizes[stop - 1])))
-            first, last = np.searchsorted(self.row, [start, stop], sorter=by_row)
-            yield slice(start, stop), by_row[first:last]
-            stop = start
+        by_row, sizes = np.argsort(self.row, kind="stable"), self.distributions.n + 1
+        step = max(1, BLOCK // int(sizes.max(initial=1)))
+        for start in range(0, len(sizes), step):
+            first, last = np.searchsorted(self.row, [start, start + step], sorter=by_row)
+            yield slice(start, start + step), by_row[first:last]
 
     def shaped(self, values: Floats) -> float | Floats:
         """Reshape values [settings] to `shape`; the value of a single setting becomes a plain number."""

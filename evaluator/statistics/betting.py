@@ -38,14 +38,14 @@ def e_process(values: ArrayLike, mean: float) -> Floats:
     # A bet of FRACTIONS / mean leaves at least 1 - FRACTIONS of the capital, at a value of 0.
     growth = np.log1p(FRACTIONS[:, None] / mean * (observed - mean))
     logs = np.concatenate([np.zeros((len(FRACTIONS), 1)), np.cumsum(growth, axis=1)], axis=1)  # [bets, n + 1]
-    total, waiting, start, number = np.zeros(len(observed)), 1.0, 0, 1
+    capital, start, number = np.ones(len(observed)), 0, 1
     with np.errstate(over="ignore"):
         while start < len(observed):
-            share = 1 / (number * (number + 1))
-            total[:start] += share  # not yet bet
-            total[start:] += share * np.exp(logs[:, start + 1 :] - logs[:, start, None]).mean(axis=0)
-            waiting, start, number = waiting - share, FIRST_START * 2 ** (number - 1), number + 1
-    return np.asarray(total + waiting)
+            # Of the share that is bet from here on, the gain; the rest is kept.
+            gain = np.exp(logs[:, start + 1 :] - logs[:, start, None]).mean(axis=0) - 1
+            capital[start:] += gain / (number * (number + 1))
+            start, number = FIRST_START * 2 ** (number - 1), number + 1
+    return capital
 
 
 def two_sided_e_process(signs: ArrayLike) -> Floats:
