@@ -194,12 +194,9 @@ class PublishedData:
 
         Columns have small types: 8.1 million rows need 60 MB.
         """
-        return self.of_prompts(prompts.select(*PROMPT, experiment_name(categorical=True))).select(
-            "experiment",
-            pl.col("prompt_id").alias("prompt"),
-            pl.col("example_id").alias("example"),
-            pl.col("correct").cast(pl.Boolean),
-        )
+        predictions = self.of_prompts(prompts.select(*PROMPT, experiment_name(categorical=True)))
+        correct = pl.col("correct").cast(pl.Boolean)
+        return predictions.select("experiment", prompt="prompt_id", example="example_id", correct=correct)
 
     def of_prompts(self, prompts: pl.DataFrame) -> pl.LazyFrame:
         """Return the predictions for the given prompts, with any further columns of `prompts`."""
@@ -218,11 +215,10 @@ def read_results(folder: Path) -> PublishedData:
     for file, scan in zip(FILES, scans, strict=True):
         require_values(folder / file.name, file, scan)
     predictions, demonstrations, sampled, held_out = scans
-    rows_by_task = sampled.collect().partition_by("dataset", as_dict=True)
     data = PublishedData(
         predictions=predictions,
         demonstrations=demonstrations.collect(),
-        sampled_rows={str(name): rows["example_id"].to_list() for (name,), rows in rows_by_task.items()},
+        sampled_rows=dict(sampled.group_by("dataset").agg("example_id").collect().iter_rows()),
         held_out=held_out.collect(),
     )
     for name in data.demonstrations["dataset"].unique(maintain_order=True):

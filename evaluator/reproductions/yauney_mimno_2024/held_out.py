@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from evaluator.arrays import Floats, Ints
 from evaluator.metrics.intervals import jackknife
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines import held_out as base
@@ -124,19 +123,16 @@ def _judged_as_released(searches: pl.DataFrame) -> pl.DataFrame:
     accuracy = pl.col("correct_train") / pl.col("n_train")
     # The authors use the distribution function at floor(n x accuracy): one minus the tail of the next larger count.
     next_count = searches.select((pl.col("n_train_part") * accuracy).floor().cast(pl.Int64) + 1).to_series().to_numpy()
+    both = np.stack([np.ones_like(tries), tries])
+    tails = max_random_tail(np.minimum(next_count, n), n, p, both, log10=True)
+    standard_tails, max_tails = np.where(next_count > n, -np.inf, tails)
     return searches.with_columns(
         above_standard_on_train=accuracy > chance,
         above_max_on_train=accuracy > pl.Series(np.asarray(max_random_accuracy(n, p, tries))),
         above_standard_on_test=pl.col("correct_test") / pl.col("n_test") > chance,
-        log10_standard_tail=_log10_tail(next_count, n, p, np.ones_like(tries)),
-        log10_max_tail=_log10_tail(next_count, n, p, tries),
+        log10_standard_tail=standard_tails,
+        log10_max_tail=max_tails,
     )
-
-
-def _log10_tail(correct: Ints, n: Ints, chance: Floats, tries: Ints) -> Floats:
-    """Return log10 of the tail of `correct` or more right answers; -inf if `correct` exceeds n."""
-    tail = np.asarray(max_random_tail(np.minimum(correct, n), n, chance, tries, log10=True))
-    return np.where(correct > n, -np.inf, tail)
 
 
 N_GROUPS = 20

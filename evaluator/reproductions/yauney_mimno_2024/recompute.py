@@ -88,16 +88,14 @@ def best_prompts(prompts: pl.DataFrame) -> pl.DataFrame:
     measured = prompts.with_columns(accuracy=pl.col("correct") / pl.col("n_examples"))
     best_first = measured.sort([*EXPERIMENT, -pl.col("accuracy"), "prompt_id"])
     return best_first.group_by(EXPERIMENT, maintain_order=True).agg(
+        pl.col("correct", "accuracy", "demonstration_ids").first(),
         best_prompt=pl.col("prompt_id").first(),
         n=pl.col("n_examples").first(),
-        correct=pl.col("correct").first(),
-        accuracy=pl.col("accuracy").first(),
         n_best=(pl.col("accuracy") == pl.col("accuracy").first()).sum(),
         n_prompts=pl.len(),
         n_distinct_prompts=pl.col("demonstration_ids").n_unique(),
         n_without_query=(~pl.col("with_query")).sum(),
         best_without_query=~pl.col("with_query").first(),
-        demonstration_ids=pl.col("demonstration_ids").first(),
     )
 
 
@@ -288,10 +286,8 @@ def _experiments(best: pl.DataFrame, chances: list[Floats], verdicts: pl.DataFra
     numbers = ("n", "chance", "tries", "max_random", "verdict")
     # Tails of one random classifier, and of the best of as many as the experiment has tries.
     correct, n = best["correct"].to_numpy(), best["n"].to_numpy()
-    standard_tails, max_tails = (
-        np.asarray(max_random_tail(correct, n, chances, tries, log10=True))
-        for tries in (np.ones_like(n), sound["tries"].to_numpy())
-    )
+    tries = np.stack([np.ones_like(n), sound["tries"].to_numpy()])
+    standard_tails, max_tails = np.asarray(max_random_tail(correct, n, chances, tries, log10=True))
     sources = {name: task.source for name, task in TASKS.items()}
     return (
         best.with_columns(
