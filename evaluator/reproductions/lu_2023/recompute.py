@@ -97,7 +97,8 @@ def recompute(results: data.PublishedResults) -> Stage[Published]:
             _cells("2", *shares),
             _anova_cells("15", anova_table.with_columns(row=pl.format("{}, {}", "dataset", "model"))),
             _anova_cells("3", multinli.with_columns(row="model")),
-            _exemplar_cells(runs.filter(is_gpt3)),
+            # Table 7 has randomly drawn demonstrations (set 1a); runs with chosen demonstrations are not released.
+            _run_means("7", "dataset", runs, is_gpt3 & (pl.col("demonstration_set") == "1a"), all_runs=is_gpt3),
             _cells("9", sizes, sizes),
         ]
     )
@@ -169,15 +170,6 @@ def _anova_cells(table: str, anova: pl.DataFrame) -> pl.DataFrame:
     columns = (("f", "p"), ("f_reach", "p_reach"))
     tests, reach = (anova.select("row", **dict(zip(data.ANOVA, names, strict=True))) for names in columns)
     return _cells(table, tests, tests, reach)
-
-
-def _exemplar_cells(gpt3: pl.DataFrame) -> pl.DataFrame:
-    """Return the cells of table 7 for randomly drawn demonstrations (set 1a).
-
-    Runs with chosen demonstrations are not released.
-    """
-    first = gpt3.filter(demonstration_set="1a").select(row="dataset", random="accuracy")
-    return _cells("7", first, gpt3.group_by(row="dataset").agg(random=pl.col("accuracy").mean()), HALF_UNIT)
 
 
 def _differences(runs: pl.DataFrame) -> pl.DataFrame:
@@ -408,13 +400,11 @@ def _run_rules(runs: pl.DataFrame) -> Iterator[Row]:
             yield from _mean_rules(table, column, rule, kept)
 
 
-def _mean_rules(
-    table: str, column: str, rule: str, runs: pl.DataFrame, means: Mapping[str, str] = data.MEANS
-) -> Iterator[Row]:
+def _mean_rules(table: str, column: str, rule: str, runs: pl.DataFrame) -> Iterator[Row]:
     """Yield the comparisons of the rows of a table with means over runs; `column` has the names of the rows."""
     for (row,), rows in runs.partition_by(column, as_dict=True, maintain_order=True).items():
         if (table, row) in PRINTED_NUMBERS:
-            values = {name: float(rows[source].to_numpy().mean()) for name, source in means.items()}
+            values = {name: float(rows[source].to_numpy().mean()) for name, source in data.MEANS.items()}
             yield _judged(table, str(row), rule, rows.height, values)
 
 
@@ -424,7 +414,7 @@ def _correlation_rules(results: data.PublishedResults) -> Iterator[Row]:
         for cases, kept in _parts(frame):
             for reading, r, p in _readings(kept):
                 for digits, limit in product(DIGITS, LIMITS):
-                    rule = ", ".join((cases, *filter(None, (reading,)), digits, limit))
+                    rule = ", ".join(filter(None, (cases, reading, digits, limit)))
                     read = DIGITS[digits](r)
                     strong, weak = LIMITS[limit](read, p)
                     numbers = (float(read.mean()), float(np.median(read)), float(strong.mean()), float(weak.mean()))
@@ -460,10 +450,10 @@ def _readings(rows: pl.DataFrame) -> Iterator[tuple[str, Floats, Floats]]:
 
 def _exemplar_rules(runs: pl.DataFrame) -> Iterator[Row]:
     """Yield the comparisons of table 7 with the accuracy of GPT3-175B: mean over sets, and for single sets."""
-    gpt3, accuracy = runs.filter(model=data.GPT3), {"random": "accuracy"}
-    yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3, accuracy)
+    gpt3 = runs.filter(model=data.GPT3)
+    yield from _mean_rules("7", "dataset", MEAN_OVER_SETS, gpt3)
     for name in sorted({*gpt3["demonstration_set"]}):
-        yield from _mean_rules("7", "dataset", f"set {name} alone", gpt3.filter(demonstration_set=name), accuracy)
+        yield from _mean_rules("7", "dataset", f"set {name} alone", gpt3.filter(demonstration_set=name))
 
 
 def _size_rules(results: data.PublishedResults) -> Iterator[Row]:
