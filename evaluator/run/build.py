@@ -106,7 +106,7 @@ def check_config(config: RunConfig) -> None:
                 f"{name} must be the only suite of a run, because it has other prompts and options; got "
                 f"{', '.join(config.suites)}. Run the other suites in another command."
             )
-        suite.plan.check(config)
+        suite.check(config)
     parts = dict.fromkeys(part for suite in suites.values() for part in suite.parts)
     require_known("There is no part", config.parts or (), parts, where=f" in {', '.join(config.suites)}")
     _check_methods(config, suites)
@@ -244,7 +244,7 @@ def reasons_of(errors: Mapping[str, EvaluatorError], n_datasets: int | None = No
 
 def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[str, str]]]:
     """Load the datasets of a run: return name -> dataset, and name -> reason for datasets that cannot be loaded."""
-    every_row = any(suite.plan.queries_every_row(config) for suite in _suites(config).values())
+    every_row = any(suite.queries_every_row(config) for suite in _suites(config).values())
     sources = dataset_sources(config.datasets, config.data)
     datasets, errors = dict[str, AnyDataset](), dict[str, EvaluatorError]()
     for done, source in enumerate(sources):
@@ -290,7 +290,7 @@ def added_rows(
 def files_read(suite: Suite, config: RunConfig) -> dict[Path, str]:
     """Return path -> SHA-256 of the files, other than datasets, that a suite reads. Raises ConfigError."""
     digests = dict[Path, str]()
-    for path in filter(None, suite.plan.files(config)):
+    for path in filter(None, suite.files(config)):
         try:
             digests[path] = file_digest(path)
         except OSError as error:

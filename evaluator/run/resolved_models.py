@@ -363,7 +363,7 @@ def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stag
 
 
 def _explained(error: LabelError, built: Built, store: PromptStore) -> LabelError:
-    return SUITES[built.config.suites[0]].plan.explain(error, store)
+    return SUITES[built.config.suites[0]].explain(error, store)
 
 
 def _check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source: ModelSource) -> None:

@@ -189,7 +189,7 @@ def _with_columns(out: Path, record: MeasuredRecord, rows: pl.DataFrame, named: 
         if len(config.data.paths) != 1:
             raise ConfigError(f"{out} was imported from several tables: import each by itself to use their columns.")
         return _with_cells(rows, config.data.paths[0], named)
-    every_row = any(SUITES[name].plan.queries_every_row(config) for name in config.suites)
+    every_row = any(SUITES[name].queries_every_row(config) for name in config.suites)
     tables = []
     for source in dataset_sources(config.datasets, config.data):
         dataset = source.load(query_every_row=every_row)

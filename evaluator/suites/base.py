@@ -9,7 +9,7 @@ use them.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -32,8 +32,6 @@ from evaluator.report.section import MeasuredRun, Section
 from evaluator.report.table import CORE_TITLES, MetricText, MetricTexts
 from evaluator.schemas import METRICS_KEY
 from evaluator.store import PromptStore
-
-OptionsT = TypeVar("OptionsT")
 
 Table = tuple[str, pl.DataFrame]
 """The file name (without ending) and the rows of a table that the measure stage writes."""
@@ -86,15 +84,11 @@ class ScoredRun:
     scored: ScoredRequests  # all requests with their scores, including requests of Method.follow_up
     methods: Mapping[str, Method]  # name -> method, in the order of the run
     model: str  # name of the model
-    options: Mapping[str, object] = field(default_factory=dict)  # suite -> instance of its Suite.measure_options
+    options: Mapping[str, Any] = field(default_factory=dict)  # suite -> its Suite.measure_options, if any are given
 
     keep: Callable[[str, pl.LazyFrame], pl.LazyFrame] = lambda _name, rows: rows.collect().lazy()
     """Write a large table, given its name and its rows, and return a scan of the written file. (The default keeps the
     rows in memory.)"""
-
-    def options_of(self, kind: type[OptionsT]) -> OptionsT:
-        """Return the measure options of the type `kind`; its default values if no suite of the run has such options."""
-        return next((options for options in self.options.values() if isinstance(options, kind)), None) or kind()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,24 +130,6 @@ class Family:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Checks and settings of a suite that a run needs before it builds prompts, and an explanation of label errors."""
-
-    check: Callable[[RunConfig], None] = lambda _config: None
-    """Raise ConfigError for a configuration that does not fit the suite."""
-
-    files: Callable[[RunConfig], Iterable[Path | None]] = lambda _config: ()
-    """Return the files, other than datasets, that determine the requests; entries that are None are ignored."""
-
-    queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
-    """Return whether every row of a table without training rows is loaded as a query. Otherwise the loader reserves
-    some of its rows for demonstrations."""
-
-    explain: Callable[[LabelError, PromptStore], LabelError] = lambda error, _store: error
-    """Return the error with the source of its labels (file and row) in the message, if the suite knows the source."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Suite:
     """A benchmark, as data and functions that have no access to the engine and to the folder of the run."""
 
@@ -172,7 +148,19 @@ class Suite:
     label_boundary: LabelBoundary = "separate"  # label boundary of a run without --label-boundary
     options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
     joins_others: bool = False  # whether a run may have further suites, although this suite has options
-    plan: Plan = Plan()
+
+    check: Callable[[RunConfig], None] = lambda _config: None
+    """Raise ConfigError for a configuration that does not fit the suite, before prompts are built."""
+
+    files: Callable[[RunConfig], Iterable[Path | None]] = lambda _config: ()
+    """Return the files, other than datasets, that determine the requests; entries that are None are ignored."""
+
+    queries_every_row: Callable[[RunConfig], bool] = lambda _config: False
+    """Return whether every row of a table without training rows is loaded as a query. Otherwise the loader reserves
+    some of its rows for demonstrations."""
+
+    explain: Callable[[LabelError, PromptStore], LabelError] = lambda error, _store: error
+    """Return the error with the source of its labels (file and row) in the message, if the suite knows the source."""
 
     # Measure and report stages.
     family: Family

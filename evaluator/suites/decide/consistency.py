@@ -180,10 +180,9 @@ def words_right(rows: pl.DataFrame, seed: int) -> pl.DataFrame | None:
     from sklearn.model_selection import GroupKFold
     from sklearn.pipeline import make_pipeline
 
-    groups = np.unique(named.to_list(), return_inverse=True)[1]
     inputs, gold = np.array(rows["input"].to_list(), dtype=object), rows["gold"].to_numpy()
     pred = np.full(len(gold), -1)
-    for train, test in GroupKFold(N_FOLDS, shuffle=True, random_state=seed).split(inputs, gold, groups):
+    for train, test in GroupKFold(N_FOLDS, shuffle=True, random_state=seed).split(inputs, gold, named.to_numpy()):
         if len(np.unique(gold[train])) == 1:
             pred[test] = gold[train][0]
             continue

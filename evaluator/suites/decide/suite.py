@@ -126,8 +126,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     yield from consistency.total_error_of_accuracies(errors, run.config.definitions).items()
     yield "baselines", baselines.table()
     if PART in run.scored.parts and options.shots[0]:
-        form = options.forms[0]
-        yield "learning_curve", learning_curve(run.scored, run.config.definitions, form, graded.independent)
+        yield "learning_curve", learning_curve(run, options.forms[0], graded.independent)
 
 
 class GradedAnswers:
@@ -221,9 +220,9 @@ SUITES = {
         take=lambda dataset, _config: as_decision(dataset),
         requests=prompts.decide_requests,
         describe=describe,
-        plan=base.Plan(
-            check=check, files=lambda config: [config.data.questions], queries_every_row=lambda _config: True
-        ),
+        check=check,
+        files=lambda config: [config.data.questions],
+        queries_every_row=lambda _config: True,
         family=base.Family(
             measure=measure,
             sections=decide_sections,

@@ -189,7 +189,7 @@ def repeated_measures_table(pvi: pl.DataFrame) -> pl.DataFrame:
 
     Returns schema.PVI_REPEATED_MEASURES.
     """
-    by = ["dataset", "demonstrations", "n_shots", "definition"]
+    by = schema.PVI_REPEATED_MEASURES_KEY
     return repeated_measures_by(pvi, by=by, condition="demonstration_set", value="pvi_bits")
 
 

@@ -21,7 +21,7 @@ generator, whose draws cannot be repeated here.
 import math
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -130,7 +130,7 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
         hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
         label_ids = [torch.tensor(tokens) for tokens in chunk["labels"].to_list()]
         ids = torch.nn.utils.rnn.pad_sequence(label_ids, batch_first=True).to(head.device)
-        for method, log_probs in zip((NAME, DRAWN), filtered(hidden, head, ids), strict=True):
+        for method, log_probs in filtered(hidden, head, ids).items():
             padded = pl.lit(pl.Series(log_probs.cpu().numpy()).arr.to_list())
             scores = padded.list.head(pl.col("labels").list.len())
             rows = chunk.select("prompt_id", method=pl.lit(method), definition=pl.lit("released"), distances=scores)
@@ -138,14 +138,7 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     return pl.concat(frames)
 
 
-class Filtered(NamedTuple):
-    """Log-probabilities of labels after the filter; float64 [rows, labels]."""
-
-    replaced: "torch.Tensor"  # a removed label has the lowest log-probability of the kept tokens
-    drawn: "torch.Tensor"  # a removed label has minus infinity
-
-
-def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor") -> Filtered:
+def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor") -> "dict[str, torch.Tensor]":
     """Compute log-probabilities of labels at TEMPERATURE among the N_KEPT most probable next tokens.
 
     Tokens that tie with the least probable kept token are kept too, as in `generate`.
@@ -154,6 +147,9 @@ def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor
         hidden: float32 [rows, hidden size], hidden states at the ends of prompts.
         head: [vocabulary, hidden size].
         labels: int64 [rows, labels], token ids.
+
+    Returns method of LABEL_DISTANCES -> log-probabilities, float64 [rows, labels]. A removed label has the lowest
+    log-probability of the kept tokens under NAME, and minus infinity under DRAWN.
     """
     import torch
 
@@ -166,7 +162,7 @@ def filtered(hidden: "torch.Tensor", head: "torch.Tensor", labels: "torch.Tensor
     # Log-softmax over the kept tokens and their ties. Scores are relative to the highest, so that exp cannot overflow.
     total = (top.double() - highest).exp().sum(1, keepdim=True) + n_ties_outside * (lowest - highest).exp()
     replaced = torch.maximum(label_scores, lowest) - highest - total.log()
-    return Filtered(replaced, torch.where(label_scores < lowest, -torch.inf, replaced))
+    return {NAME: replaced, DRAWN: torch.where(label_scores < lowest, -torch.inf, replaced)}
 
 
 def _label_tokens(scored: ScoredRequests) -> pl.DataFrame:

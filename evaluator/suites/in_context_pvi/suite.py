@@ -48,8 +48,8 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     queries = run.store.table("pvi_queries", PVI_QUERIES).collect()
     candidates = run.store.table("pvi_candidates", PVI_CANDIDATES).collect()
     options = run.config.options_of(prompts.PviOptions)
-    annotations = run.options_of(prompts.PviMeasureOptions).annotations
-    yield from pvi_measures(run.scored, queries, annotations, options=options, candidates=candidates).items()
+    given = run.options.get("pvi", prompts.PviMeasureOptions())
+    yield from pvi_measures(run.scored, queries, given.annotations, options=options, candidates=candidates).items()
 
 
 def pvi_measures(
@@ -161,11 +161,9 @@ SUITES = {
         measure_options=prompts.PviMeasureOptions,
         requests=requests,
         describe=describe,
-        plan=base.Plan(
-            files=lambda config: [prompts.resolved_options(config).prompts],
-            # Published demonstrations need no training rows.
-            queries_every_row=lambda config: config.options_of(prompts.PviOptions).source == "published",
-        ),
+        files=lambda config: [prompts.resolved_options(config).prompts],
+        # Published demonstrations need no training rows.
+        queries_every_row=lambda config: config.options_of(prompts.PviOptions).source == "published",
         family=base.Family(
             measure=measure,
             sections=pvi_sections,

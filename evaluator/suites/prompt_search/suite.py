@@ -264,9 +264,9 @@ SUITES = {
         take=lambda dataset, _config: as_multiple_choice(dataset),
         requests=lambda dataset, config: search_requests(dataset, config.options_of(SearchOptions), config.n_queries),
         describe=describe,
-        plan=base.Plan(
-            check=check, files=lambda config: [config.options_of(SearchOptions).candidates], explain=explain
-        ),
+        check=check,
+        files=lambda config: [config.options_of(SearchOptions).candidates],
+        explain=explain,
         family=base.Family(
             measure=measure,
             sections=search_sections,

@@ -8,7 +8,7 @@ The queries of cut prompts are examples of the demonstration split; the queries 
 test split. Cut prompts lack the template's query prefix (StaICC's templates have none).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +16,12 @@ import polars as pl
 
 from evaluator.config import Definition, RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.methods.base import LABEL_SCORE, ScoredRequests, softmax
+from evaluator.methods.base import LABEL_SCORE, softmax
 from evaluator.metrics.classification import DEFINITIONS, METRICS, REQUEST_COLUMNS, metric_values, per_request_columns
 from evaluator.metrics.intervals import mean_over_datasets, with_intervals
 from evaluator.prompts.rows import classification_prompts, n_sets, normal_requests, of_parts
 from evaluator.schemas import LEARNING_CURVE, LEARNING_CURVE_KEY, declared
+from evaluator.suites.base import ScoredRun
 
 PART = "learning_curve"
 
@@ -60,27 +61,24 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
         )
 
 
-def learning_curve(
-    scored: ScoredRequests, definitions: Sequence[Definition], whole: str = "normal", independent: bool = True
-) -> pl.DataFrame:
+def learning_curve(run: ScoredRun, whole: str = "normal", independent: bool = True) -> pl.DataFrame:
     """Return accuracy and true-label probability of vanilla after 0, 1, ... demonstrations, with 95% intervals.
 
     Intervals are clustered by the classified example. The points of a curve share examples and prompts, so that
     overlapping intervals do not tell whether two points differ.
 
     Args:
-        scored: requests of the parts `learning_curve` and `whole`.
-        definitions: definitions to measure.
+        run: has requests of the parts `learning_curve` and `whole`.
         whole: part with the uncut prompts.
         independent: whether the datasets are independent.
 
     Returns schemas.LEARNING_CURVE, sorted by its key.
     """
-    rows = scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, whole])).collect()
+    rows = run.scored.rows.filter(pl.col("for_part").is_null(), pl.col("part").is_in([PART, whole])).collect()
     rows = rows.filter(pl.col("gold").is_not_null())
     # Several suites of a run can have the uncut prompts.
     rows = rows.unique(["part", "dataset", "position"], keep="first", maintain_order=True)
-    points = [point for definition in definitions for point in _points(rows, definition)]
+    points = [point for definition in run.config.definitions for point in _points(rows, definition)]
     datasets = with_intervals(pl.DataFrame(points, infer_schema_length=None)).rename({"n_queries": "n_examples"})
     sizes = {name: pl.col(name).sum() for name in ("n_examples", "n_requests")} | {"chance": pl.col("chance").mean()}
     means = mean_over_datasets(datasets, LEARNING_CURVE_KEY, independent=independent, **sizes)

@@ -93,8 +93,6 @@ def absent_label_notes(absent: pl.DataFrame) -> Iterator[str]:
     Args:
         absent: schemas.ABSENT_LABELS.
     """
-    if absent.is_empty():
-        return
     by_dataset = absent.group_by("dataset").agg(pl.col("label_name", "definition").unique().sort()).sort("dataset")
     for dataset, labels, definitions in by_dataset.select("dataset", "label_name", "definition").iter_rows():
         values = in_words([f"{UNDEFINED[definition]} under {definition}" for definition in definitions])

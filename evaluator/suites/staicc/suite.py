@@ -150,7 +150,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     yield "absent_labels", pl.concat(absent).sort(ABSENT_LABELS_KEY)
     yield from crossed.tables(run.config.definitions).items()
     if PART in run.scored.parts:
-        yield "learning_curve", learning_curve(run.scored, run.config.definitions)
+        yield "learning_curve", learning_curve(run)
 
 
 def published() -> pl.DataFrame:
@@ -197,8 +197,7 @@ def _suite(build: Callable[[ClassificationDataset, RunConfig], Iterable[pl.DataF
         build: function that yields the requests for a dataset.
         further: fields of Suite that differ from the fields that all suites of StaICC share.
     """
-    plan = base.Plan(check=_check_demonstrations)
-    shared: dict[str, Any] = {"plan": plan, "take": completed, "describe": _describe}
+    shared: dict[str, Any] = {"check": _check_demonstrations, "take": completed, "describe": _describe}
     return base.Suite(
         requests=lambda dataset, config: base.Requests(build(dataset, config)),
         default_datasets=tuple(SOURCES),
@@ -280,6 +279,6 @@ SUITES = {
         parts={"normal": base.Part(), PART: base.Part(kind="null")},
         methods=INFERENCE_METHODS,
         options=DemonstrationOptions,
-        plan=base.Plan(check=_require_shots),
+        check=_require_shots,
     ),
 }

@@ -34,7 +34,7 @@ def test_filtered_scores_are_those_of_transformers_with_its_own_filters() -> Non
     hidden = torch.from_numpy(RANDOM.normal(size=(50, WIDTH)).astype(np.float32))
     labels = torch.from_numpy(RANDOM.integers(0, VOCABULARY, (50, 3)))
     expected = [notebook(row, own.tolist()) for row, own in zip(hidden, labels, strict=True)]
-    found = filtered(hidden, HEAD, labels).replaced
+    found = filtered(hidden, HEAD, labels)[NAME]
     assert found.dtype == torch.float64
     assert found.numpy() == pytest.approx(np.array(expected), abs=1e-5)
     assert len(set(found.flatten().tolist())) < found.numel(), "some label is outside the twenty"
@@ -44,13 +44,13 @@ def test_tokens_as_probable_as_the_twentieth_are_kept_as_well() -> None:
     # One logit of 0.8 ln 3, then 24 of 0: weights 3 and 24 ones, all kept, so 1/27 each; the rest are far below.
     logits = torch.tensor([0.8 * math.log(3), *[0.0] * 24, *[-50.0] * 10])
     found = filtered(torch.ones(1, 1), logits[:, None], torch.tensor([[0, 24, 30]]))
-    assert found.replaced[0].tolist() == pytest.approx([math.log(3 / 27), math.log(1 / 27), math.log(1 / 27)])
-    assert found.drawn[0].tolist() == pytest.approx([math.log(3 / 27), math.log(1 / 27), -math.inf])
+    assert found[NAME][0].tolist() == pytest.approx([math.log(3 / 27), math.log(1 / 27), math.log(1 / 27)])
+    assert found[DRAWN][0].tolist() == pytest.approx([math.log(3 / 27), math.log(1 / 27), -math.inf])
 
 
 def test_a_vocabulary_of_fewer_than_twenty_is_kept_whole() -> None:
     logits = torch.tensor([0.0, 0.8 * math.log(2), 0.8 * math.log(5)])
-    found = filtered(torch.ones(1, 1), logits[:, None].to(torch.bfloat16).float(), torch.tensor([[0, 1, 2]])).replaced
+    found = filtered(torch.ones(1, 1), logits[:, None].to(torch.bfloat16).float(), torch.tensor([[0, 1, 2]]))[NAME]
     assert found[0].exp().sum() == pytest.approx(1)
     assert found[0].exp().tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=2e-3)
 

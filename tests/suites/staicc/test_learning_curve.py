@@ -89,7 +89,7 @@ def test_a_run_that_has_the_whole_prompts_already_gets_the_cut_ones_alone():
 
 def test_without_demonstrations_there_is_no_curve():
     with pytest.raises(ConfigError, match="--shots must be 1 or more"):
-        SUITES[SUITE].plan.check(RunConfig(suites=(SUITE,), datasets=("sst5",), n_shots=0))
+        SUITES[SUITE].check(RunConfig(suites=(SUITE,), datasets=("sst5",), n_shots=0))
 
 
 def test_cut_prompts_cost_few_tokens_more_than_the_whole_ones():
