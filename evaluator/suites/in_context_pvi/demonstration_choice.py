@@ -401,10 +401,7 @@ def _difference(name: str, chosen: Floats, reference: Floats) -> dict[str, float
         return dict.fromkeys(columns)
     found = difference_from_draws(chosen, reference, _LIMITS[name])
     rows = [measured._asdict() | {"n_queries": len(chosen)} for measured in found]
-    types = dict.fromkeys(("standard_error", "degrees_of_freedom", "n_queries"), pl.Float64)
-    over_queries, two_way = (
-        with_intervals(pl.DataFrame(rows, schema_overrides=types)).select("ci_low", "ci_high").rows()
-    )
+    over_queries, two_way = with_intervals(pl.DataFrame(rows)).select("ci_low", "ci_high").rows()
     if name == "accuracy":
         over_queries = paired_interval(chosen.mean(axis=1) - reference.mean(axis=1))
     return dict(zip(columns, (found[0].value, *over_queries, *two_way), strict=True))

@@ -49,17 +49,16 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
         seed: seed of the drawn predictions under `released`.
     """
     # Counts and accuracy over all queries of a run.
-    is_drawn = pl.col("definition") == "released"
+    is_drawn = pl.col("definition").first() == "released"
     counts = pvi.group_by(PVI_RUN).agg(
         n_queries=pl.len(),
         n_missing=pl.col("pvi_bits").null_count(),
         n_unpredicted=pl.col("correct").null_count(),
         n_tied=(pl.col("n_highest_labels") > 1).sum(),
-        n_other_token=(pl.col("pred").is_null() & pl.col("correct").is_not_null()).sum(),
+        n_other_token=pl.when(is_drawn).then((pl.col("pred").is_null() & pl.col("correct").is_not_null()).sum()),
+        seed=pl.when(is_drawn).then(seed),
         accuracy=pl.col("correct").mean(),
     )
-    if_drawn = {"n_other_token": pl.col("n_other_token"), "seed": pl.lit(seed)}
-    counts = counts.with_columns(pl.when(is_drawn).then(value).alias(name) for name, value in if_drawn.items())
     # Means, accuracies by PVI and the threshold over judged queries.
     value, correct = pl.col("pvi_bits"), pl.col("correct")
     means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}

@@ -217,8 +217,7 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
     groups = []
     for row in results.iter_rows(named=True):
         number, *others = row["best_prompt_numbers"]
-        is_same_search = pl.all_horizontal(pl.col(name) == row[name] for name in SEARCH_GROUP)
-        prompt = prompts.filter(is_same_search, prompt_number=number).row(0, named=True)
+        prompt = prompts.filter(prompt_number=number, **{name: row[name] for name in SEARCH_GROUP}).row(0, named=True)
         examples = f", examples {', '.join(map(str, prompt['demonstrations']))}" if prompt["demonstrations"] else ""
         have = "has" if len(others) == 1 else "have"
         also = f" ({plural(len(others), 'other prompt')} {have} as many)" if others else ""

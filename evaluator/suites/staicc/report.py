@@ -189,9 +189,8 @@ def _strip_panels(values: pl.DataFrame, measured: pl.DataFrame) -> Iterator[Pane
 
 
 def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
-    """Yield the section of the learning curve, if the run has demonstrations and the part learning_curve."""
-    prompts = run.record.prompts
-    if not prompts.n_shots or not any("learning_curve" in parts for parts in prompts.parts.values()):
+    """Yield the section of the learning curve, if the run has this table."""
+    if "learning_curve" not in run.record.tables:
         return
     curve, datasets, groups = run.table("learning_curve"), datasets_of(run), []
     for definition in (name for name in DEFINITIONS if name in set(curve["definition"])):
