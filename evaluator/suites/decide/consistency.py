@@ -222,11 +222,10 @@ class Baselines:
         answered = [(key, right) for key, right in self._groups if key["part"] != ZERO_SHOT]
         # The queries of a question, and their gold labels, from its first group: all methods answer the same queries.
         first = {key["dataset"]: right for key, right in reversed(answered)}
-        inputs = {
-            dataset: right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
-            for dataset, right in first.items()
-        }
-        words = {dataset: words_right(rows, self._seed) for dataset, rows in inputs.items()}
+        words = {}
+        for dataset, right in first.items():
+            inputs = right.join(self._inputs.filter(dataset=dataset), on="query_id", maintain_order="left")
+            words[dataset] = words_right(inputs, self._seed)
         found = []
         # The accuracy of each baseline on the queries of a method, and the paired difference of the method.
         for key, right in answered:

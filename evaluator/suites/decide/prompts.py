@@ -109,10 +109,9 @@ def decide_requests(dataset: DecisionDataset, config: RunConfig) -> Requests:
     queries = dataset.examples.head(config.n_queries or n_rows)
     name = pl.lit(dataset.name)
     soft = queries.filter(pl.col("soft_gold").is_not_null()).select("soft_gold", query_id="row", dataset=name)
+    kind = (dataset.name, dataset.question.kind, dataset.source)
     tables = {
-        "question_kinds": pl.DataFrame(
-            [(dataset.name, dataset.question.kind, dataset.source)], schema=QUESTION_KINDS, orient="row"
-        ),
+        "question_kinds": pl.DataFrame([kind], QUESTION_KINDS, orient="row"),
         "soft_gold": soft.select(SOFT_GOLD.names()).cast(SOFT_GOLD),
         "inputs": _inputs(dataset, queries, options.group_column),
     }

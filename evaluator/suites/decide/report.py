@@ -20,12 +20,9 @@ TEXTS = texts("evaluator.suites.decide")
 
 def decide_sections(run: MeasuredRun) -> Iterator[Section]:
     """Yield the sections of a run of decide."""
-    further = [*learning_curve_sections(run)]
-    if not (rows := run.table("baselines")).is_empty():
-        further.append(
-            _section("baselines", "Cheap baselines", "Baselines", [TEXTS["baselines_note"]], rows, BASELINES)
-        )
-    yield from answer_sections(run, further)
+    notes: list[str] = [TEXTS["baselines_note"]]
+    baselines = _section("baselines", "Cheap baselines", "Baselines", notes, run.table("baselines"), BASELINES)
+    yield from answer_sections(run, [*learning_curve_sections(run), *baselines])
 
 
 def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterator[Section]:
@@ -33,22 +30,22 @@ def answer_sections(run: MeasuredRun, further: Sequence[Section] = ()) -> Iterat
 
     `further` sections follow the section of effects.
     """
-    more = [*effects_sections(run), *further]
-    if not (graded := run.table("graded")).is_empty():
-        graded = graded.with_columns(title=pl.col("metric").str.replace_all("_", " "))
-        notes: list[str] = [TEXTS["graded_note"]]
-        more.append(_section("graded", "Levels, distributions and labels", "Levels", notes, graded, GRADED))
-    yield from classification_page(run, VARIED, more)
+    notes: list[str] = [TEXTS["graded_note"]]
+    scores = run.table("graded").with_columns(title=pl.col("metric").str.replace_all("_", " "))
+    graded = _section("graded", "Levels, distributions and labels", "Levels", notes, scores, GRADED)
+    yield from classification_page(run, VARIED, [*effects_sections(run), *further, *graded])
 
 
 def _section(
     anchor: str, title: str, short: str, notes: list[str], rows: pl.DataFrame, columns: Sequence[Column], name: str = ""
-) -> Section:
-    """Return a section with one table. A part or method that is the same in all rows is in the subtitle, not in a
-    column."""
+) -> Iterator[Section]:
+    """Yield a section with one table, if it has rows. A part or method that is the same in all rows is in the subtitle,
+    not in a column."""
+    if rows.is_empty():
+        return
     alike = {each: rows[each][0] for each in ("part", "method") if each in rows.columns and rows[each].n_unique() == 1}
     table = Table(rows, [each for each in columns if each.value not in alike], data={"table": name or anchor})
-    return Section(anchor, title, [*notes, table], navigation=short, subtitle=", ".join(alike.values()))
+    yield Section(anchor, title, [*notes, table], navigation=short, subtitle=", ".join(alike.values()))
 
 
 def effects_sections(run: MeasuredRun) -> Iterator[Section]:
@@ -68,7 +65,8 @@ def effects_sections(run: MeasuredRun) -> Iterator[Section]:
     told = pl.when(is_above).then(pl.lit("yes")).when(~is_above).then(pl.lit("no")).otherwise(pl.lit("not known"))
     rows = effects.join(repeated, on=["dataset", "method"], how="left", maintain_order="left").with_columns(above=told)
     title, short = "What should not matter, and does", "What should not matter"
-    yield _section("effects", title, short, [TEXTS["effects_note"], noise], rows, EFFECTS, "what-should-not-matter")
+    notes: list[str] = [TEXTS["effects_note"], noise]
+    yield from _section("effects", title, short, notes, rows, EFFECTS, "what-should-not-matter")
     yield from total_error_sections(run, datasets_of(run))
 
 

@@ -330,10 +330,8 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
     Args:
         scored: requests of the suite pvi.
         measured: as returned by training_pvi.
-        candidates: schema.PVI_CANDIDATES; empty if nothing was chosen.
+        candidates: schema.PVI_CANDIDATES.
     """
-    if candidates.is_empty():
-        return schema.PVI_CHOSEN.to_frame()
     # Read the sets from their null prompts, which are one row for each set.
     orders = {prompts.null_part(method): order for method, order in schema.CHOSEN.items()}
     sets = scored.rows.filter(pl.col("part").is_in([*orders])).select(

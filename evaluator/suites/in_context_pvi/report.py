@@ -330,10 +330,9 @@ def run_matrix(title: str, dataset: str, pairs: pl.DataFrame) -> Matrix:
     Args:
         pairs: PVI_PAIRS of the dataset and source.
     """
-    run = "{}-shot, set {}"
     named = pairs.with_columns(
-        first=pl.format(run, "first_n_shots", "first_demonstration_set"),
-        second=pl.format(run, "second_n_shots", "second_demonstration_set"),
+        pl.format("{}-shot, set {}", f"{end}_n_shots", f"{end}_demonstration_set").alias(end)
+        for end in ("first", "second")
     )
     names = list(dict.fromkeys([*named["first"], *named["second"]]))
     # The key is the set of both names, because each pair is in both halves of the matrix.

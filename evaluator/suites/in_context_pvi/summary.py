@@ -76,12 +76,10 @@ def means_table(summary: pl.DataFrame) -> pl.DataFrame:
     values = [name for name in PVI_MEANS if name in summary.columns and name not in PVI_RUN]
     frames = []
     for over, gone in AVERAGED.items():
-        rows = summary.with_columns(
-            pl.lit(value).cast(summary.schema[name]).alias(name) for name, value in gone.items()
-        )
+        rows = summary.with_columns(pl.lit(value).alias(name) for name, value in gone.items())
         means = rows.group_by(PVI_MEANS_KEY[1:]).agg(pl.col(values).mean(), n_runs=pl.len())
         frames.append(means.with_columns(over=pl.lit(over)))
-    return declared(pl.concat(frames), PVI_MEANS, PVI_MEANS_KEY)
+    return declared(pl.concat(frames, how="vertical_relaxed"), PVI_MEANS, PVI_MEANS_KEY)
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:

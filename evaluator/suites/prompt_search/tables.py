@@ -120,10 +120,8 @@ def results_table(
 
     Source: Yauney & Mimno 2024, equations 8 to 11.
     """
-    rows = pl.DataFrame(
-        [_result(search) | _majority(search, answers, constants) for search in _searches(prompts, examples)],
-        infer_schema_length=None,
-    )
+    records = [_result(search) | _majority(search, answers, constants) for search in _searches(prompts, examples)]
+    rows = pl.DataFrame(records, infer_schema_length=None)
     judged = rows.with_columns(verdict=verdict(pl.col("best_accuracy"), pl.col("chance"), pl.col("max_random")))
     tested = with_both_tests(judged.with_columns(n_right="best_correct", n_chosen_from="tries"))
     # Searches with stopped prompts have no total error, and so no interval of the mean.

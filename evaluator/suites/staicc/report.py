@@ -196,11 +196,7 @@ def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
     for definition in (name for name in DEFINITIONS if name in set(curve["definition"])):
         rows = in_order(curve.filter(definition=definition), datasets, "n_shots")
         panels = dataset_panels(rows.filter(metric="accuracy"), _curve_figure)
-        tables = [
-            _curve_table(points, TITLES.title(metric), definition)
-            for metric in REQUEST_COLUMNS
-            if (points := rows.filter(metric=metric)).height
-        ]
+        tables = [_curve_table(rows.filter(metric=name), TITLES.title(name), definition) for name in REQUEST_COLUMNS]
         folded = Group(tables, "The numbers of the learning curve", is_folded=True)
         content: list[Block] = [Panels(panels, style="panels noise"), folded]
         groups.append(Group(content, definition=definition, style="definition"))
