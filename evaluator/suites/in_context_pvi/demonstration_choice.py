@@ -71,13 +71,8 @@ def training_pvi(scored: ScoredRequests) -> pl.DataFrame:
     # Set 0 of each number of shots has one null prompt.
     nulls = scored.rows.filter(part=prompts.NULL, demonstration_set=0).select(*_GROUP, null_scores=scores)
     bits = gain_nats(scores.list.get(gold), pl.col("null_scores").list.get(gold)) / math.log(2)
-    return (
-        scored.rows.filter(part=TRAINING)
-        .join(nulls, on=_GROUP, how="left", validate="m:1")
-        .select(*_GROUP, "training_row", "gold", pvi_bits=bits)
-        .sort(*_GROUP, "training_row")
-        .collect()
-    )
+    rows = scored.rows.filter(part=TRAINING).join(nulls, on=_GROUP, how="left", validate="m:1")
+    return rows.select(*_GROUP, "training_row", "gold", pvi_bits=bits).sort(*_GROUP, "training_row").collect()
 
 
 def first_sets(dataset: ClassificationDataset, pvi: prompts.PviOptions) -> list[prompts.DemonstrationSet]:

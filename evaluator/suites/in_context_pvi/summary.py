@@ -230,10 +230,8 @@ def runs_of_queries(pvi: pl.DataFrame) -> pl.DataFrame:
         n_missing=value.null_count(),
         n_right=pl.col("correct").sum(),
         n_wrong=(~pl.col("correct")).sum(),
-        n_predicted=pl.col("pred").count(),
-        # The lowest and the highest predicted label: equal if all predictions are the same.
-        predicted=pl.col("pred").min(),
-        highest_predicted=pl.col("pred").max(),
+        # The predicted label if all predictions are the same; null is a drawn token that is no label.
+        predicted=pl.when(pl.col("pred").n_unique() == 1).then(pl.col("pred").first()),
     )
 
 
@@ -260,8 +258,7 @@ def mislabelled_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.Data
         over_runs, queries: as for hardest_table.
     """
     always_negative = (pl.col("highest_pvi") < 0) & (pl.col("n_missing") == 0)
-    is_one_label = (pl.col("n_predicted") == pl.col("n_runs")) & (pl.col("predicted") == pl.col("highest_predicted"))
-    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & is_one_label
+    always_another = (pl.col("n_wrong") == pl.col("n_runs")) & pl.col("predicted").is_not_null()
     listed = _ranked(over_runs.filter(always_negative, always_another), queries, schema.PVI_MISLABELLED_KEY)
     return declared(listed, schema.PVI_MISLABELLED, schema.PVI_MISLABELLED_KEY)
 

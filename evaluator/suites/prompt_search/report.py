@@ -310,9 +310,6 @@ def _line_names(rows: pl.DataFrame, by: Lines, min_distance: float) -> pl.DataFr
     ends = rows.sort("tries").group_by(by).last().sort("expected_maximum", by)
     # Ends in ascending order: a new group begins where the distance to the end before is large enough.
     apart = (pl.col("expected_maximum").diff() >= min_distance).fill_null(True)
-    return (
-        ends.group_by(apart.cum_sum().alias("group"), maintain_order=True)
-        .agg(pl.col("tries").max(), pl.col("expected_maximum").mean(), pl.col(by).sort().cast(pl.String))
-        .with_columns(name=pl.format(LINE_NAMES[by], pl.col(by).list.join(", ")), dx=5, dy=4)
-        .drop(by)
-    )
+    groups = ends.group_by(apart.cum_sum().alias("group"), maintain_order=True)
+    places = groups.agg(pl.col("tries").max(), pl.col("expected_maximum").mean(), pl.col(by).sort().cast(pl.String))
+    return places.with_columns(name=pl.format(LINE_NAMES[by], pl.col(by).list.join(", ")), dx=5, dy=4).drop(by)

@@ -37,7 +37,6 @@ ANSWERS = declare(
     **schema.SEARCH,
     prompt_number=pl.Int64(),
     place=pl.Int64(),  # position of the query in the search, from 0; the same for every prompt
-    prompt_id=pl.String(),
     is_correct=pl.Boolean(),  # whether the predicted choice is one of the correct choices
     is_tied=pl.Boolean(),  # whether the prediction was drawn among several equally probable choices
 )

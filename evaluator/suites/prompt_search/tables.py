@@ -72,17 +72,14 @@ def prompts_table(answers: pl.DataFrame, tried: pl.LazyFrame, examples: pl.LazyF
     alike = [*schema.SEARCH_GROUP, "text"]
     # The highest number of right answers of a prompt that was scored on all queries.
     best = pl.when(n_unscored == 0).then(pl.col("n_correct")).max().over(schema.SEARCH_GROUP)
-    rows = (
-        counts.join(tried, on=schema.TRIED_PROMPTS_KEY)
-        .join(sizes, on="dataset")
-        .with_columns(
-            # Of prompts with the same text, the one that was scored on most queries: a seeded draw breaks ties of
-            # choices, so that halving can stop one of two equal prompts.
-            first_alike=pl.col("prompt_number").sort_by(n_unscored, "prompt_number").first().over(*alike),
-            accuracy=pl.col("n_correct") / pl.col("n_queries"),
-            is_stopped=n_unscored > 0,
-            could_have_won=(n_unscored > 0) & (pl.col("n_correct") + n_unscored >= best),
-        )
+    joined = counts.join(tried, on=schema.TRIED_PROMPTS_KEY).join(sizes, on="dataset")
+    rows = joined.with_columns(
+        # Of prompts with the same text, the one that was scored on most queries: a seeded draw breaks ties of choices,
+        # so that halving can stop one of two equal prompts.
+        first_alike=pl.col("prompt_number").sort_by(n_unscored, "prompt_number").first().over(*alike),
+        accuracy=pl.col("n_correct") / pl.col("n_queries"),
+        is_stopped=n_unscored > 0,
+        could_have_won=(n_unscored > 0) & (pl.col("n_correct") + n_unscored >= best),
     )
     return declared(rows.collect(), schema.SEARCH_PROMPTS, schema.SEARCH_PROMPTS_KEY)
 

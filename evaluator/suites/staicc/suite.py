@@ -72,10 +72,6 @@ class DemonstrationOptions(Options):
         if self.demonstrations == "first" and self.sets != 1:
             raise ConfigError("--demonstrations first has one set, the first rows. Add --sets 1.")
 
-    @property
-    def chosen(self) -> OwnDemonstrations:
-        return OwnDemonstrations(self.demonstrations, self.sets, self.seed)
-
 
 MAX_OWN_QUERIES = 1000
 """Largest number of queries of a user's dataset in a run without --queries."""
@@ -110,12 +106,13 @@ def completed(dataset: AnyDataset, config: RunConfig) -> ClassificationDataset:
     if is_own and config.n_queries is None and test.height > MAX_OWN_QUERIES:
         notes.append(f"{MAX_OWN_QUERIES:,} of {test.height:,} queries, drawn by label; --queries asks for more")
         test = test[:MAX_OWN_QUERIES]
+    own = config.options_of(DemonstrationOptions)
     return replace(
         dataset,
         calibration=calibration,
         demonstration=demonstration,
         test=test,
-        own_demonstrations=config.options_of(DemonstrationOptions).chosen if is_own else None,
+        own_demonstrations=OwnDemonstrations(own.demonstrations, own.sets, own.seed) if is_own else None,
         alternative_templates=dataset.alternative_templates or nine_templates(dataset.template, Alternatives()),
         instructions=dataset.instructions or INSTRUCTIONS,
         notes=tuple(notes),
@@ -225,10 +222,9 @@ def _robustness_requests(dataset: ClassificationDataset, config: RunConfig) -> I
 
 def _demonstration_requests(dataset: ClassificationDataset, config: RunConfig) -> Iterator[pl.DataFrame]:
     """Yield the queries of StaICC-Normal after in-domain and after out-of-domain demonstrations."""
-    n_shots, definition = config.n_shots, config.prompt_definition
     for part in LABEL_DOMAINS:
-        rows = domain_demonstrations(dataset, part, n_shots=n_shots, definition=definition)
-        plan = replace(benchmark_plan(dataset, n_shots=n_shots), demonstration_ids=rows)
+        rows = domain_demonstrations(dataset, part, n_shots=config.n_shots, definition=config.prompt_definition)
+        plan = replace(benchmark_plan(dataset, n_shots=config.n_shots), demonstration_ids=rows)
         yield from of_parts({part: requests(dataset, plan, n_queries=config.n_queries)})
 
 

@@ -48,7 +48,7 @@ def answered(right: dict[int, list[int]], places: range) -> pl.DataFrame:
     """Answers of each try to these places; `right` holds, of each try, 1 for right and 0 for wrong."""
     rows = [
         SEARCH
-        | {"method": "m", "prompt_number": number, "place": place, "prompt_id": "", "is_tied": False}
+        | {"method": "m", "prompt_number": number, "place": place, "is_tied": False}
         | {"is_correct": bool(marks[place])}
         for number, marks in right.items()
         for place in places
