@@ -149,10 +149,9 @@ def _shares(accuracy: Headline) -> pl.DataFrame:
     # Errors are cumulative: over queries, then with each factor added. Differences of squares are the factors'
     # variances.
     squares = [(error or 0.0) ** 2 for error, _ in accuracy.errors]
-    parts = zip(["queries", *accuracy.factors], [squares[0], *np.diff(squares)], strict=True)
     rows = [
         {**accuracy.about, "component": name, "variance": value, "share": value / squares[-1] if squares[-1] else None}
-        for name, value in parts
+        for name, value in zip(["queries", *accuracy.factors], [squares[0], *np.diff(squares)], strict=True)
     ]
     return pl.DataFrame(rows, schema=VARIANCE_COMPONENTS)
 

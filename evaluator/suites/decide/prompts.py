@@ -318,8 +318,7 @@ def added_orders(context: MethodContext) -> Iterator[pl.DataFrame]:
     """Yield the requests of the method order_averaged: the queries of a part with their options in every order."""
     dataset, seed = _decision(context), context.config.options_of(DecideOptions).seed
     every = orders(dataset.question, len(dataset.examples["options"][0]), seed)
-    variations = [Variation(dataset.question.instructions, order) for order in every]
-    return _added_rows(context, ORDER_AVERAGED, variations)
+    return _added_rows(context, ORDER_AVERAGED, [Variation(dataset.question.instructions, order) for order in every])
 
 
 def added_single_options(context: MethodContext) -> Iterator[pl.DataFrame]:

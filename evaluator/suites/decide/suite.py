@@ -163,9 +163,8 @@ class GradedAnswers:
         of_dataset = self._soft.filter(dataset=group.key["dataset"])
         soft = rows.select("query_id").join(of_dataset, on="query_id", how="left", maintain_order="left")["soft_gold"]
         if soft.is_not_null().any():
-            has_soft = soft.is_not_null().to_numpy()
             distributions = soft.drop_nulls().list.to_array(group.n_labels).to_numpy()
-            self._keep(group.key, soft_scores(probs[has_soft], distributions))
+            self._keep(group.key, soft_scores(probs[soft.is_not_null().to_numpy()], distributions))
 
     def _keep(self, group_key: dict[str, str], scores: pl.DataFrame) -> None:
         key = {name: pl.lit(value) for name, value in group_key.items()}
@@ -177,8 +176,7 @@ class GradedAnswers:
         yes, gold = (crossed_cells(rows, name, "question", None)[0][:, :, 0] for name in ("yes", "gold"))
         if len(groups) > 1 and len(gold):
             datasets = " + ".join(group.key["dataset"] for group in groups)
-            one_true = bool((gold.sum(axis=1) == 1).all())
-            scores = multi_label_scores(yes, gold.astype(bool), one_true=one_true)
+            scores = multi_label_scores(yes, gold.astype(bool), one_true=bool((gold.sum(axis=1) == 1).all()))
             self._keep(groups[0].key | {"dataset": datasets}, scores)
 
     def table(self) -> pl.DataFrame:

@@ -25,7 +25,6 @@ from evaluator.schemas import declared
 from evaluator.statistics.correlation import correlation_p
 from evaluator.statistics.variance_components import one_way_by, repeated_measures_by, require_one_each
 from evaluator.suites.in_context_pvi import schema
-from evaluator.suites.in_context_pvi.schema import PVI_ANNOTATORS, PVI_ANNOTATORS_KEY, PVI_QUERIES_KEY, PVI_RUN
 
 STRONG, WEAK = 0.6, 0.3
 """Correlations above STRONG are strong, correlations below WEAK are weak (table 2)."""
@@ -115,9 +114,8 @@ def pairs_table(pvi: pl.DataFrame) -> pl.DataFrame:
         pvi: schema.PVI.
     """
     runs = pvi.select(_RUN).unique().sort(_RUN).with_row_index("run")
-    numbered = pvi.join(runs, on=_RUN)
     # One case at a time, because all pairs of rows would take many times the memory of the rows.
-    cases = numbered.partition_by(schema.PVI_CASE, maintain_order=True)
+    cases = pvi.join(runs, on=_RUN).partition_by(schema.PVI_CASE, maintain_order=True)
     pairs = pl.concat(correlations(rows, across="run", by=schema.PVI_CASE) for rows in cases)
     # Replace the numbers of the two runs by their shots and sets.
     for end in ("first", "second"):
@@ -279,14 +277,15 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
     Raises:
         DatasetError: no query is annotated.
     """
-    measures = queries.select(*PVI_QUERIES_KEY, MATCHED).join(annotations.with_columns(MATCHED), on="text").drop("text")
+    texts = queries.select(*schema.PVI_QUERIES_KEY, MATCHED)
+    measures = texts.join(annotations.with_columns(MATCHED), on="text").drop("text")
     foreign = measures.filter(measure=FOREIGN_PVI).with_columns(definition=pl.lit("paper"), pvi_bits="value")
     foreign = foreign.with_columns(demonstrations="annotations", n_shots=0, demonstration_set=0)
-    columns = [*PVI_RUN, "query_id", "pvi_bits"]
+    columns = [*schema.PVI_RUN, "query_id", "pvi_bits"]
     runs = pl.concat([pvi.select(columns), foreign.select(columns).cast(pvi.select(columns).schema)])
     # Foreign PVI is not correlated with itself. Only its runs have 0 shots.
     is_itself = (pl.col("n_shots") == 0) & (pl.col("demonstrations") == pl.col("annotations"))
-    rows = runs.join(measures, on=PVI_QUERIES_KEY).filter(~is_itself)
+    rows = runs.join(measures, on=schema.PVI_QUERIES_KEY).filter(~is_itself)
     if rows.is_empty():
         raise DatasetError(
             f"None of the {annotations['text'].n_unique()} annotated texts is a query of "
@@ -294,14 +293,14 @@ def annotators_table(pvi: pl.DataFrame, queries: pl.DataFrame, annotations: pl.D
             "snli_dev and multinli, and none of snli, which is SNLI's test set."
         )
     # `correlations` compares two levels of a column, so PVI and the measure become two levels of `source`.
-    key = [*PVI_ANNOTATORS_KEY, "query_id"]
+    key = [*schema.PVI_ANNOTATORS_KEY, "query_id"]
     both = pl.concat(rows.select(*key, source=pl.lit(name), value=name) for name in ("pvi_bits", "value"))
-    tested = correlations(both, across="source", by=PVI_ANNOTATORS_KEY, value="value")
-    counts = rows.group_by(PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
-    table = counts.join(tested, on=PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
-    of_sets = [name for name in PVI_ANNOTATORS_KEY if name != "demonstration_set"]
+    tested = correlations(both, across="source", by=schema.PVI_ANNOTATORS_KEY, value="value")
+    counts = rows.group_by(schema.PVI_ANNOTATORS_KEY).agg(n_annotated=pl.len())
+    table = counts.join(tested, on=schema.PVI_ANNOTATORS_KEY, how="left").with_columns(pl.col("n").fill_null(0))
+    of_sets = [name for name in schema.PVI_ANNOTATORS_KEY if name != "demonstration_set"]
     mean = pl.col("pearson", "spearman").mean().over(of_sets).name.suffix("_over_sets")
-    return declared(table.with_columns(mean), PVI_ANNOTATORS, PVI_ANNOTATORS_KEY)
+    return declared(table.with_columns(mean), schema.PVI_ANNOTATORS, schema.PVI_ANNOTATORS_KEY)
 
 
 def _annotated(path: Path) -> pl.DataFrame:

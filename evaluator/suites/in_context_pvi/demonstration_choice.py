@@ -336,9 +336,8 @@ def chosen_table(scored: ScoredRequests, measured: pl.DataFrame, candidates: pl.
         training_row="demonstration_ids",
         place=pl.int_ranges(pl.col("demonstration_ids").list.len()),
     )
-    rows = sets.explode("training_row", "place").collect()
-    table = rows.join(measured, on=[*_GROUP, "training_row"], how="left")
-    table = table.join(candidates, on=["dataset", "training_row"], how="left")
+    rows = sets.explode("training_row", "place").collect().join(measured, on=[*_GROUP, "training_row"], how="left")
+    table = rows.join(candidates, on=["dataset", "training_row"], how="left")
     return declared(table.with_columns(definition=pl.lit(DEFINITION)), schema.PVI_CHOSEN, schema.PVI_CHOSEN_KEY)
 
 
@@ -349,14 +348,13 @@ def _source_records(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
     # The queries with a prediction after all sets of all sources, as in the tables of `right`.
     answered = rows.filter(pl.col("correct").is_not_null().all().over("query_id"))
     gold = answered.unique("query_id").sort("query_id")["gold"].to_numpy()
-    n_rows = rows["query_id"].n_unique()
     for source in sorted(right):
         n_queries, n_sets = right[source].shape
         yield {
             "demonstrations": source,
             "n_sets": n_sets,
             "n_queries": n_queries,
-            "n_unpredicted": n_rows - n_queries,
+            "n_unpredicted": rows["query_id"].n_unique() - n_queries,
             "n_measured": len(bits[source]),
             "accuracy": _mean(right[source]),
             "v_information": _mean(bits[source]),

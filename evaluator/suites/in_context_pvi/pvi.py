@@ -124,9 +124,8 @@ def distances(scored: ScoredRequests, head: "torch.Tensor") -> pl.DataFrame:
     labels = _label_tokens(scored)
     _require_tokens(labels, len(head))
     states = scored.states.select("prompt_id", "hidden_state").join(labels.lazy(), on="prompt_id").collect()
-    prompts = states.unique("prompt_id", keep="any", maintain_order=True)
     frames = [pl.DataFrame(schema=LABEL_DISTANCES)]
-    for chunk in prompts.iter_slices(_MAX_PROMPTS):
+    for chunk in states.unique("prompt_id", keep="any", maintain_order=True).iter_slices(_MAX_PROMPTS):
         hidden = torch.from_numpy(state_array(chunk)).to(head.device, torch.float32)
         label_ids = [torch.tensor(tokens) for tokens in chunk["labels"].to_list()]
         ids = torch.nn.utils.rnn.pad_sequence(label_ids, batch_first=True).to(head.device)

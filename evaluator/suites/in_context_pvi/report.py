@@ -244,8 +244,7 @@ def _chosen(drawn: Tables, labels: Mapping[str, Sequence[str]], suite_source: st
                 for row in rows.iter_rows(named=True)
             ]
             groups.append(_listed(str(run), items))
-        title = f"{dataset}: chosen demonstrations"
-        yield Group(groups, title, dataset=str(dataset), style="found", is_folded=True)
+        yield Group(groups, f"{dataset}: chosen demonstrations", dataset=str(dataset), style="found", is_folded=True)
 
 
 def _signed_ends(name: str) -> Callable[[Row], str]:
@@ -296,8 +295,7 @@ def _densities(drawn: Tables, datasets: Sequence[str]) -> Iterator[Block]:
             Panel(str(name), [figures.density_figure(rows)], figures.threshold_text(rows["threshold"][0]))
             for (name,), rows in densities.filter(dataset=dataset).group_by("run_name", maintain_order=True)
         ]
-        drawings = Panels(panels, style="panels wide", absent="No query has a PVI.")
-        yield Group([drawings], dataset, dataset=dataset)
+        yield Group([Panels(panels, style="panels wide", absent="No query has a PVI.")], dataset, dataset=dataset)
 
 
 def _deciles(drawn: Tables, suite_source: str) -> Iterator[Block]:

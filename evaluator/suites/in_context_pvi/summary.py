@@ -21,7 +21,6 @@ from evaluator.arrays import Bools, Floats
 from evaluator.metrics.intervals import mean_over_queries, with_intervals
 from evaluator.schemas import MEAN_OVER_DATASETS, declared
 from evaluator.suites.in_context_pvi import schema
-from evaluator.suites.in_context_pvi.schema import PVI_MEANS, PVI_MEANS_KEY, PVI_RUN, PVI_SUMMARY, PVI_SUMMARY_KEY
 
 SHARES = {"fifth": 5, "half": 2}
 """Name of a share of the queries -> number of such shares."""
@@ -50,7 +49,7 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     """
     # Counts and accuracy over all queries of a run.
     is_drawn = pl.col("definition").first() == "released"
-    counts = pvi.group_by(PVI_RUN).agg(
+    counts = pvi.group_by(schema.PVI_RUN).agg(
         n_queries=pl.len(),
         n_missing=pl.col("pvi_bits").null_count(),
         n_unpredicted=pl.col("correct").null_count(),
@@ -62,29 +61,29 @@ def summary_table(pvi: pl.DataFrame, judged: pl.DataFrame, *, seed: int = 0) -> 
     # Means, accuracies by PVI and the threshold over judged queries.
     value, correct = pl.col("pvi_bits"), pl.col("correct")
     means = {"right_pvi": value.filter(correct).mean(), "wrong_pvi": value.filter(~correct).mean()}
-    by_pvi = judged.group_by(PVI_RUN, maintain_order=True).agg(**means, **_ends())
+    by_pvi = judged.group_by(schema.PVI_RUN, maintain_order=True).agg(**means, **_ends())
     for table in (by_pvi, _v_information(pvi), thresholds(judged)):
-        counts = counts.join(table, on=PVI_RUN, how="left")
+        counts = counts.join(table, on=schema.PVI_RUN, how="left")
     counts = counts.with_columns(
         (pl.col(name) * math.log(2)).name.suffix("_nats") for name in ("right_pvi", "wrong_pvi", "v_information")
     )
-    return declared(counts, PVI_SUMMARY, PVI_SUMMARY_KEY)
+    return declared(counts, schema.PVI_SUMMARY, schema.PVI_SUMMARY_KEY)
 
 
 def means_table(summary: pl.DataFrame) -> pl.DataFrame:
     """Return schema.PVI_MEANS: means of schema.PVI_SUMMARY over sets, over sets and shots, and over datasets too."""
-    values = [name for name in PVI_MEANS if name in summary.columns and name not in PVI_RUN]
+    values = [name for name in schema.PVI_MEANS if name in summary.columns and name not in schema.PVI_RUN]
     frames = []
     for over, gone in AVERAGED.items():
         rows = summary.with_columns(pl.lit(value).alias(name) for name, value in gone.items())
-        means = rows.group_by(PVI_MEANS_KEY[1:]).agg(pl.col(values).mean(), n_runs=pl.len())
+        means = rows.group_by(schema.PVI_MEANS_KEY[1:]).agg(pl.col(values).mean(), n_runs=pl.len())
         frames.append(means.with_columns(over=pl.lit(over)))
-    return declared(pl.concat(frames, how="vertical_relaxed"), PVI_MEANS, PVI_MEANS_KEY)
+    return declared(pl.concat(frames, how="vertical_relaxed"), schema.PVI_MEANS, schema.PVI_MEANS_KEY)
 
 
 def judged_queries(pvi: pl.DataFrame) -> pl.DataFrame:
     """Return the queries that have both a PVI and a prediction, in ascending order of PVI in each run."""
-    return pvi.filter(pl.col("pvi_bits").is_not_null(), pl.col("correct").is_not_null()).sort(*PVI_RUN, "pvi_bits")
+    return pvi.drop_nulls(["pvi_bits", "correct"]).sort(*schema.PVI_RUN, "pvi_bits")
 
 
 def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
@@ -106,10 +105,10 @@ def thresholds(judged: pl.DataFrame) -> pl.DataFrame:
     Args:
         judged: PVI_RUN, `pvi_bits` and `correct` without nulls, in ascending order of PVI in each run.
     """
-    runs = judged.group_by(PVI_RUN, maintain_order=True)
+    runs = judged.group_by(schema.PVI_RUN, maintain_order=True)
     rows = [(*key, *_threshold(run["pvi_bits"].to_numpy(), run["correct"].to_numpy())) for key, run in runs]
-    names = (*PVI_RUN, "threshold", "threshold_accuracy")
-    return pl.DataFrame(rows, {name: PVI_SUMMARY[name] for name in names}, orient="row")
+    names = (*schema.PVI_RUN, "threshold", "threshold_accuracy")
+    return pl.DataFrame(rows, {name: schema.PVI_SUMMARY[name] for name in names}, orient="row")
 
 
 def _threshold(values: Floats, correct: Bools) -> tuple[float, float]:
@@ -153,9 +152,9 @@ def _ends() -> dict[str, pl.Expr]:
 
 def _v_information(pvi: pl.DataFrame) -> pl.DataFrame:
     """Return v_information of each run, the mean PVI over independent queries, with Student's interval."""
-    measured = pvi.filter(pl.col("pvi_bits").is_not_null()).group_by(PVI_RUN, maintain_order=True)
+    measured = pvi.drop_nulls("pvi_bits").group_by(schema.PVI_RUN, maintain_order=True)
     means = measured.agg(**mean_over_queries("pvi_bits", "symmetric", (-math.inf, math.inf)))
-    return with_intervals(means).select(*PVI_RUN, "ci_low", "ci_high", v_information="value")
+    return with_intervals(means).select(*schema.PVI_RUN, "ci_low", "ci_high", v_information="value")
 
 
 N_INNER = 38
@@ -178,7 +177,7 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
     for _, queries in judged.group_by("dataset", "definition", maintain_order=True):
         edges = _edges(queries["pvi_bits"])
         low, high = edges[1], edges[-2]
-        for key, run in queries.group_by(*PVI_RUN, "correct", maintain_order=True):
+        for key, run in queries.group_by(*schema.PVI_RUN, "correct", maintain_order=True):
             values = run["pvi_bits"].to_numpy()
             # Bin 0 is the lower outer bin, 1 to N_INNER are the inner bins, N_INNER + 1 is the upper outer bin.
             inner = np.clip(np.floor((values - low) / (high - low) * N_INNER), 0, N_INNER - 1).astype(np.int64) + 1
@@ -187,7 +186,7 @@ def densities_table(judged: pl.DataFrame) -> pl.DataFrame:
             # An outer bin without queries can have width 0.
             density = np.divide(n / len(values), np.diff(edges), out=np.zeros(len(n)), where=n > 0)
             bins = {"bin": range(len(n)), "bin_low": edges[:-1], "bin_high": edges[1:], "n": n, "density": density}
-            named = {name: pl.lit(value) for name, value in zip((*PVI_RUN, "correct"), key, strict=True)}
+            named = {name: pl.lit(value) for name, value in zip((*schema.PVI_RUN, "correct"), key, strict=True)}
             frames.append(pl.DataFrame(bins).select(pl.all(), **named).select(frames[0].columns).cast(frames[0].schema))
     return pl.concat(frames).sort(schema.PVI_DENSITIES_KEY)
 
@@ -242,7 +241,7 @@ def hardest_table(over_runs: pl.DataFrame, queries: pl.DataFrame) -> pl.DataFram
         over_runs: as returned by runs_of_queries.
         queries: schema.PVI_QUERIES; `row` and `text` are null for a query that is not in it.
     """
-    means = over_runs.filter(pl.col("mean_pvi").is_not_null())
+    means = over_runs.drop_nulls("mean_pvi")
     listed = _ranked(means, queries, schema.PVI_HARDEST_KEY).filter(pl.col("rank") <= N_HARDEST)
     return declared(listed, schema.PVI_HARDEST, schema.PVI_HARDEST_KEY)
 

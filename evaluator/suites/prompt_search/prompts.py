@@ -101,13 +101,6 @@ DEMONSTRATION_SHARE = 0.25
 of a small dataset are queries of other prompts; here all prompts have the same queries."""
 
 
-class Split(NamedTuple):
-    """Row numbers of the queries, and of the examples that can be demonstrations."""
-
-    queries: Ints  # rows of MultipleChoiceDataset.examples, in the order of the search
-    pool: Ints  # rows of MultipleChoiceDataset.shown from which demonstrations are drawn
-
-
 class Tries(NamedTuple):
     """Candidate prompts with the same template, one for each demonstration set."""
 
@@ -131,9 +124,9 @@ def search_requests(dataset: MultipleChoiceDataset, search: SearchOptions, n_que
     Raises ConfigError for more queries than the dataset allows, or more candidates than tries; DatasetError for too few
     examples; TemplateError for a file of candidates that cannot be read.
     """
-    split = split_examples(dataset, search, n_queries)
-    planned = list(planned_tries(dataset, search, split))
-    return Requests(_request_rows(dataset, split.queries, planned), _search_tables(dataset, split.queries, planned))
+    queries, pool = split_examples(dataset, search, n_queries)
+    planned = list(planned_tries(dataset, search, pool))
+    return Requests(_request_rows(dataset, queries, planned), _search_tables(dataset, queries, planned))
 
 
 def _request_rows(dataset: MultipleChoiceDataset, queries: Ints, planned: Sequence[Tries]) -> Iterator[pl.DataFrame]:
@@ -166,11 +159,14 @@ def _search_tables(dataset: MultipleChoiceDataset, queries: Ints, planned: Seque
     }
 
 
-def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> Split:
+def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_queries: int | None) -> tuple[Ints, Ints]:
     """Draw the queries and the pool of demonstrations by the seed of the search.
 
     Without `n_queries` there are MAX_QUERIES queries, or fewer, so that DEMONSTRATION_SHARE of the examples remain for
     demonstrations. With a smaller `n_queries`, the queries are the first of these, and the pool is the same.
+
+    Returns the queries, as rows of MultipleChoiceDataset.examples in the order of the search, and the pool, as rows of
+    MultipleChoiceDataset.shown.
 
     Raises DatasetError for too few examples, ConfigError if `n_queries` leaves too few demonstrations.
     """
@@ -190,11 +186,14 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
             f"queries after {max_shots} demonstrations. Choose {max_queries} or fewer."
         )
     pool = order[max(n_queries, default) :] if dataset.demonstrations is None else np.arange(n_shown)
-    return Split(order[:n_queries], pool)
+    return order[:n_queries], pool
 
 
-def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: Split) -> Iterator[Tries]:
+def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, pool: Ints) -> Iterator[Tries]:
     """Yield the candidate prompts for each number of shots. All instructions and templates have one demonstration set.
+
+    Args:
+        pool: rows of MultipleChoiceDataset.shown from which demonstrations are drawn.
 
     Raises ConfigError for more candidates in the file than tries.
     """
@@ -209,11 +208,10 @@ def planned_tries(dataset: MultipleChoiceDataset, search: SearchOptions, split: 
             )
     for n_shots in search.shots:
         n_tries = 1 if search.candidates else search.tries
-        n_pool, seed = len(split.pool), search.seed
-        rows = demonstration_sequences(n_pool=n_pool, n_shots=n_shots, n_sequences=n_tries, seed=seed)
+        rows = demonstration_sequences(n_pool=len(pool), n_shots=n_shots, n_sequences=n_tries, seed=search.seed)
         for part, templates in candidates.items():
             for number, template in enumerate(templates):
-                yield Tries(part, n_shots, number, template, split.pool[rows])
+                yield Tries(part, n_shots, number, template, pool[rows])
 
 
 def _rows(dataset: MultipleChoiceDataset, queries: Ints, tries: Tries) -> pl.DataFrame:

@@ -244,7 +244,6 @@ def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
     values = rows.select("expected_maximum", "max_random", "chance").unpivot()["value"].to_numpy()
     margin = 0.05 * (values.max() - values.min() or 0.1)
     limits = (max(0.0, float(values.min() - margin)), min(1.0, float(values.max() + margin)))
-    paper = rows.filter(definition="paper")
     marks = [
         Mark("line", "tries", "chance", rows="baselines", color=GREY, size=1.5),
         Mark("line", "tries", "max_random", rows="baselines", color=VERMILION),
@@ -261,7 +260,7 @@ def curve_figure(rows: pl.DataFrame, by: Lines = "n_shots") -> Drawing:
         # All lines have the same baselines: draw them once, with one row for each number of tries.
         baselines=rows.unique("tries", maintain_order=True),
         # The height of a name is about 7% of the axis.
-        names=_line_names(paper, by, min_distance=0.07 * (limits[1] - limits[0])),
+        names=_line_names(rows.filter(definition="paper"), by, min_distance=0.07 * (limits[1] - limits[0])),
     )
 
 

@@ -42,7 +42,6 @@ def learning_curve_requests(dataset: ClassificationDataset, config: RunConfig) -
 def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> Iterator[pl.DataFrame]:
     """Yield the requests of `whole` with prompts that end before the label of demonstration 0, 1, ..., n_shots - 1."""
     ids = np.array(whole["demonstration_ids"].to_list(), dtype=np.int64).reshape(whole.height, n_shots)
-    n_prompts = n_sets(dataset) * dataset.test.height
     unprefixed = replace(dataset, template=replace(dataset.template, query_prefix=""))
     for n_before in range(n_shots):
         asked = ids[:, n_before]
@@ -54,7 +53,7 @@ def _cut(dataset: ClassificationDataset, whole: pl.DataFrame, n_shots: int) -> I
         )
         yield whole.with_columns(
             *prompts,
-            position=pl.col("position") + n_before * n_prompts,
+            position=pl.col("position") + n_before * n_sets(dataset) * dataset.test.height,
             query_id=pl.lit(None, pl.Int64),
             training_row=pl.Series(asked),
             gold=dataset.demonstration["gold"].gather(asked),

@@ -214,7 +214,6 @@ def learning_curve_sections(run: MeasuredRun) -> Iterator[Section]:
 def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     """Return the table of one metric: a row for each dataset, a column for each number of demonstrations."""
     cell = pl.struct("n_shots", "value", "ci_low", "ci_high", "n_examples", "n_requests")
-    cells = points.select("dataset", "n_shots", cell=cell)
     columns = [
         Column(
             str(n_shots),
@@ -229,7 +228,7 @@ def _curve_table(points: pl.DataFrame, title: str, definition: str) -> Table:
     ]
     caption = Markup("{} after as many demonstrations, definition <em>{}</em>. Below each value its 95% interval.")
     return Table(
-        cells.pivot(on="n_shots", index="dataset", values="cell"),
+        points.select("dataset", "n_shots", cell=cell).pivot(on="n_shots", index="dataset", values="cell"),
         [DATASET, *columns],
         caption=caption.format(title, definition),
         style="metrics curve",

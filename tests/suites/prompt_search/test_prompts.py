@@ -29,12 +29,12 @@ def sums(n_examples: int) -> MultipleChoiceDataset:
 
 @pytest.mark.parametrize("n_examples", [8, 46, 100, 266, 1500])
 def test_queries_are_drawn_once_and_no_demonstration_is_among_them(n_examples):
-    split = split_examples(sums(n_examples), SearchOptions(), None)
+    queries, pool = split_examples(sums(n_examples), SearchOptions(), None)
     # A quarter, and at least the four of the longest prompt, is kept for demonstrations; the rest up to 200 is asked.
     kept = max(4, math.ceil(n_examples / 4))
-    assert len(split.queries) == min(200, n_examples - kept)
-    assert not set(split.queries) & set(split.pool)
-    assert sorted([*split.queries, *split.pool]) == list(range(n_examples))
+    assert len(queries) == min(200, n_examples - kept)
+    assert not set(queries) & set(pool)
+    assert sorted([*queries, *pool]) == list(range(n_examples))
 
 
 def test_fewer_queries_are_the_first_of_more_behind_the_same_demonstrations():
@@ -44,7 +44,7 @@ def test_fewer_queries_are_the_first_of_more_behind_the_same_demonstrations():
 
 
 def test_more_queries_than_leave_the_demonstrations_are_refused():
-    assert len(split_examples(sums(100), SearchOptions(), 96).queries) == 96
+    assert len(split_examples(sums(100), SearchOptions(), 96)[0]) == 96
     with pytest.raises(ConfigError, match="--queries 97: sums has 100 examples, which leaves at most 96 queries"):
         split_examples(sums(100), SearchOptions(), 97)
     with pytest.raises(DatasetError, match="sums has 3 examples, too few"):
@@ -121,15 +121,15 @@ def test_more_candidates_than_tries_are_refused_rather_than_left_out(tmp_path):
 
 def test_a_classification_dataset_takes_queries_from_its_test_split_alone():
     dataset = as_multiple_choice(load_staicc("trec"))
-    split = split_examples(dataset, SearchOptions(), None)
-    assert len(split.queries) == 200
+    queries, pool = split_examples(dataset, SearchOptions(), None)
+    assert len(queries) == 200
     assert dataset.examples.height == 512
-    assert len(split.pool) == dataset.demonstrations.height == 4096
-    assert len(split_examples(dataset, SearchOptions(), 512).queries) == 512
+    assert len(pool) == dataset.demonstrations.height == 4096
+    assert len(split_examples(dataset, SearchOptions(), 512)[0]) == 512
 
 
 def test_without_demonstrations_every_example_can_be_a_query(tmp_path):
     zero_shot = SearchOptions(shots=(0,), candidates=tmp_path / "instructions.txt")
-    assert len(split_examples(sums(20), zero_shot, None).queries) == 20
+    assert len(split_examples(sums(20), zero_shot, None)[0]) == 20
     with pytest.raises(ConfigError, match="--queries 21: sums has 20 examples"):
         split_examples(sums(20), zero_shot, 21)
