@@ -135,7 +135,7 @@ def search_sections(run: MeasuredRun) -> Iterator[Section]:
         ]
         if drawn := dataset_panels(in_order(all_curves.filter(part=part, method=method), order), _curve_figures):
             content.append(Group([TEXTS["curve_note"], Panels(drawn, style="curves")], "The best of fewer prompts"))
-        content.append(Group(best_prompts(prompts, rows), "The best prompts"))
+        content.append(Group([*best_prompts(prompts, rows)], "The best prompts"))
         yield Section(
             f"search-{number}",
             "Prompt search",
@@ -207,14 +207,13 @@ def right_answers(run: MeasuredRun) -> QueryNumbers:
     return QueryNumbers(rows=answers.select(*RUN, *query, "method", is_right=is_right))
 
 
-def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
-    """Return a folded group for each search, with the text of its best prompt (the first, if several are equally good).
+def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> Iterator[Group]:
+    """Yield a folded group for each search, with the text of its best prompt (the first, if several are equally good).
 
     Args:
         prompts: SEARCH_PROMPTS.
         results: SEARCH_RESULTS of the searches.
     """
-    groups = []
     for row in results.iter_rows(named=True):
         number, *others = row["best_prompt_numbers"]
         prompt = prompts.filter(prompt_number=number, **{name: row[name] for name in SEARCH_GROUP}).row(0, named=True)
@@ -223,8 +222,7 @@ def best_prompts(prompts: pl.DataFrame, results: pl.DataFrame) -> list[Group]:
         also = f" ({plural(len(others), 'other prompt')} {have} as many)" if others else ""
         content: list[Block] = [f"Try {number}{examples}.", Filled("lines.html", {"lines": prompt["text"]})]
         title = f"{row['dataset']}, {row['n_shots']}-shot: {row['best_correct']} of {row['n_queries']} correct{also}"
-        groups.append(Group(content, title, dataset=row["dataset"], style="best", is_folded=True))
-    return groups
+        yield Group(content, title, dataset=row["dataset"], style="best", is_folded=True)
 
 
 def _curve_figures(rows: pl.DataFrame) -> list[Drawing]:

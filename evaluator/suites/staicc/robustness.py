@@ -343,7 +343,7 @@ def label_noise_requests(dataset: ClassificationDataset, config: RunConfig) -> I
     if definition == "released":
         shown = next_labels(true_labels, n_labels=n_labels, n_wrong=n_wrong)
     else:
-        shown = [falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=0) for count in n_wrong]
+        shown = (falsified_labels(true_labels, n_labels=n_labels, n_wrong=count, seed=0) for count in n_wrong)
     for number, (rate, count, labels) in enumerate(zip(NOISE_RATES, n_wrong, shown, strict=True)):
         columns = {"noise_rate": pl.lit(rate), "n_wrong_labels": pl.lit(count, pl.Int64)}
         for rows in requests(dataset, plan, shown_labels=labels, n_queries=config.n_queries):
@@ -368,20 +368,18 @@ def falsified_labels(labels: Ints, *, n_labels: int, n_wrong: int, seed: int) ->
     return np.where(rank < n_wrong, wrong, labels)
 
 
-def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> list[Ints]:
-    """Return `labels` [n, n_shots] for each number in `n_wrong`, with so many labels of each row replaced by the next
+def next_labels(labels: Ints, *, n_labels: int, n_wrong: tuple[int, ...]) -> Iterator[Ints]:
+    """Yield `labels` [n, n_shots] for each number in `n_wrong`, with so many labels of each row replaced by the next
     label of the label space (the last label by the first).
 
     The toolkit's generator draws new positions for every rate; it continues from prompt to prompt and rate to rate.
     """
     random = Lcg()
     n_prompts, n_shots = labels.shape
-    shown = []
     for count in n_wrong:
         is_wrong = np.zeros(labels.shape, dtype=bool)
         np.put_along_axis(is_wrong, random.samples(n_prompts, count, n_shots), True, axis=1)
-        shown.append(np.where(is_wrong, (labels + 1) % n_labels, labels))
-    return shown
+        yield np.where(is_wrong, (labels + 1) % n_labels, labels)
 
 
 def gler(group: PredictionGroup) -> dict[str, Measured]:
