@@ -53,12 +53,11 @@ def requests(context: MethodContext) -> Iterator[pl.DataFrame]:
     Raises TemplateError or DatasetError if there are too few candidates, before anything is scored.
     """
     dataset, pvi = context.classification, prompts.resolved_options(context.config)
-    n_rows = dataset.demonstration.height
     numbered = {"training_row": pl.col("query_id"), "query_id": pl.lit(None, pl.Int64)}
     for number, first in enumerate(first_sets(dataset, pvi)):
         chosen = candidates_for_set(dataset, pvi, first)
-        for rows in prompts.queries_after(dataset, [first], chosen, part=TRAINING, n_rows=n_rows):
-            position = pl.col("position") + number * n_rows
+        for rows in prompts.queries_after(dataset, [first], chosen, part=TRAINING):
+            position = pl.col("position") + number * dataset.demonstration.height
             yield rows.with_columns(**numbered, position=position).select(context.columns)
 
 
@@ -204,7 +203,7 @@ def _follow_up(
     # The same queries as in the suite's requests, without test rows that are demonstrations of the suite's sets.
     asked = context.rows.select(pl.col("query_id").unique()).collect()["query_id"]
     queries = prompts.as_queries(dataset, dataset.test).filter(pl.col("query_id").is_in(asked.implode()))
-    inputs = prompts.queries_after(dataset, sets, queries, part=method, n_rows=dataset.test.height)
+    inputs = prompts.queries_after(dataset, sets, queries, part=method)
     for rows in chain(inputs, [prompts.null_prompts(dataset, sets, part=prompts.null_part(method))]):
         yield rows.select(context.columns)
 

@@ -261,24 +261,22 @@ def pvi_prompts(dataset: ClassificationDataset, pvi: PviOptions, n_queries: int 
             f"{dataset.name}: every query is also a demonstration, so none is left. Choose fewer --sets or --shots, or "
             "more --queries."
         )
-    inputs = queries_after(dataset, sets, asked, part=INPUT, n_rows=n_rows)
-    rows = chain(inputs, [null_prompts(dataset, sets, part=NULL)])
+    rows = chain(queries_after(dataset, sets, asked, part=INPUT), [null_prompts(dataset, sets, part=NULL)])
     return Requests(rows, {"pvi_queries": queries.select(PVI_QUERIES.names()).cast(PVI_QUERIES)})
 
 
 def queries_after(
-    dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str, n_rows: int
+    dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], queries: pl.DataFrame, *, part: str
 ) -> Iterator[pl.DataFrame]:
     """Yield the requests for every query after every set, set by set.
 
     Args:
         queries: rows of as_queries.
-        part: part of the requests.
-        n_rows: number of rows of the queries' split; `position` is (index of the set) * n_rows + (row of the query).
+        part: part of the requests; `position` is (index of the set) * (number of test rows) + (row of the query).
     """
     for place, shown in enumerate(sets):
         for some in queries.iter_slices(ROWS_PER_FRAME):
-            yield _after(dataset, shown, some, part, place * n_rows)
+            yield _after(dataset, shown, some, part, place * dataset.test.height)
 
 
 def null_prompts(dataset: ClassificationDataset, sets: Sequence[DemonstrationSet], *, part: str) -> pl.DataFrame:

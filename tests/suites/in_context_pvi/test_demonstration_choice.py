@@ -289,7 +289,8 @@ def test_each_chosen_demonstration_stands_with_its_text_and_the_pvi_it_was_chose
         ("middle", 2, 1, 0, 0, 10, "a", 0, 0.5),
         ("middle", 2, 1, 1, 9, 19, "j", 1, 9.5),
     ]
-    assert chosen_table(answers, measured.clear(), candidates.clear()).is_empty()
+    nothing = ScoredRequests(rows=answers.rows.clear(), parts={})
+    assert chosen_table(nothing, measured.clear(), candidates.clear()).is_empty()
 
 
 def test_equal_prompts_of_different_sets_are_one_try() -> None:
