@@ -276,8 +276,6 @@ def demonstrations_table(
         for (dataset, n_shots), rows in cases
         for record in _source_records(rows)
     ]
-    if not records:
-        return schema.PVI_DEMONSTRATIONS.to_frame()
     types = {**schema.PVI_DEMONSTRATIONS, **GUESSES, "p_majority": pl.Float64()}
     rows = pl.DataFrame(records, infer_schema_length=None, schema_overrides=types)
     rows = rows.with_columns(definition=pl.lit(DEFINITION), chance=1 / pl.col("label_counts").list.first())
