@@ -18,15 +18,7 @@ from scipy.special import entr
 from evaluator.arrays import Floats
 from evaluator.config import RunConfig
 from evaluator.datasets.base import ClassificationDataset
-from evaluator.metrics.classification import (
-    IntervalForm,
-    Limits,
-    Measured,
-    jackknifed,
-    label_matrix,
-    passes_released_check,
-    require_gold,
-)
+from evaluator.metrics.classification import Measured, jackknifed, label_matrix, passes_released_check, require_gold
 from evaluator.metrics.groups import PredictionGroup
 from evaluator.metrics.intervals import freedom
 from evaluator.prompts.method_prompts import domain_queries, empty_queries
@@ -75,7 +67,8 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     name, probs, most = f"{group.key['part']}_bias", matrix.to_numpy(), math.log(group.n_labels)
     if group.definition == "paper":
         entropies = _sums_by_query(group, _entropy(probs)[:, None])
-        return {name: _measured(lambda sums: 0.0 - _means(sums)[..., 0], entropies, "symmetric", (-most, 0.0))}
+        left_out = _left_out(lambda sums: 0.0 - _means(sums)[..., 0], entropies)
+        return {name: jackknifed(*left_out, "symmetric", (-most, 0.0))}
     # Sum row by row, as the toolkit does: the last digit decides whether the entries of the mean add up to exactly 1.
     mean = pl.DataFrame(np.cumsum(probs, axis=0)[-1:] / matrix.height, schema=matrix.columns)
     is_kept, sums = passes_released_check(mean), _sums_by_query(group, probs)
@@ -84,7 +77,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
         means = _means(sums)
         return _entropy(means if is_kept else np.exp(means) / np.exp(means).sum(axis=-1, keepdims=True))
 
-    measured = _measured(entropy_of_mean, sums, "distance", (0.0, most))
+    measured = jackknifed(*_left_out(entropy_of_mean, sums), "distance", (0.0, most))
     uniform = np.full(group.n_labels, 1 / group.n_labels)
     return {name: measured._replace(bias_freedom=freedom(_means(sums), uniform))}
 
@@ -115,7 +108,7 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
             terms = np.where(is_defined, means * np.log(means / shares), math.nan if is_released else 0.0)
         return np.asarray(terms.sum(axis=-1))
 
-    measured = _measured(divergence, sums, "distance", (0.0, math.inf))
+    measured = jackknifed(*_left_out(divergence, sums), "distance", (0.0, math.inf))
     # Degrees of freedom of a divergence whose true value is 0: by the noise of probabilities minus label shares.
     errors, halves = np.split(_means(sums), 2, axis=-1), np.split(_means(sums.sum(axis=0)), 2)
     degrees = freedom(errors[0] - errors[1], (halves[0] + halves[1]) / 2)
@@ -154,13 +147,12 @@ def _entropy(probs: Floats) -> Floats:
     return np.asarray(entr(np.maximum(probs, 0.0)).sum(axis=-1) + 0.0)  # + 0.0 makes -0.0 positive
 
 
-def _measured(value: Callable[[Floats], Floats], sums: Floats, form: IntervalForm, limits: Limits) -> Measured:
-    """Return the value of a function of sums over requests, with its jackknife error over queries.
+def _left_out(value: Callable[[Floats], Floats], sums: Floats) -> tuple[float, Floats]:
+    """Return the value of a function of sums over requests, and its values without each query in turn, [query].
 
     Args:
         value: function from sums [..., 1 + column] to values [...].
         sums: as returned by _sums_by_query.
-        form, limits: form of the interval, and limits of the value.
     """
     total = sums.sum(axis=0)
-    return jackknifed(float(value(total)), value(total - sums), form, limits)
+    return float(value(total)), value(total - sums)

@@ -26,7 +26,6 @@ from evaluator.datasets.labelled_table import text_key
 from evaluator.datasets.lcg import Lcg
 from evaluator.errors import MetricError, TemplateError
 from evaluator.metrics.classification import (
-    ACCURACY,
     METRICS,
     REQUEST_COLUMNS,
     STAICC_METRICS,
@@ -202,7 +201,7 @@ def sampling_consistency(group: PredictionGroup) -> dict[str, Measured]:
 
     Raises and sources: as for template_consistency.
     """
-    accuracy = {"accuracy_mean_over_demonstration_sets": ACCURACY}
+    accuracy = {"accuracy_mean_over_demonstration_sets": METRICS["accuracy"]}
     consistency = _consistency(group, "demonstration_set", ["query_id"])
     return consistency | metric_values(group.repeated_requests, group.n_labels, accuracy)
 
