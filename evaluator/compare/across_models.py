@@ -5,11 +5,10 @@ Also compute, for runs on the same queries, the range of ranks that pairwise tes
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
 
 from evaluator.arrays import Floats, Ints
 from evaluator.compare.schema import RANK_CORRELATIONS, RANK_CORRELATIONS_KEY, SCALING, SCALING_KEY
@@ -18,7 +17,7 @@ from evaluator.methods import REFERENCE_METHOD
 from evaluator.metrics.intervals import NO_VARIATION, two_way_standard_error
 from evaluator.schemas import MEAN_OVER_DATASETS
 from evaluator.statistics.correlation import DECIMALS, least_squares, rank_correlation
-from evaluator.statistics.paired import LEVEL, holm
+from evaluator.statistics.paired import LEVEL, Estimate, adjusted_estimate, holm, mean_estimate, t_test
 
 JUDGED_BY = "accuracy"
 """Metric by which rank correlations between models are computed, and whose gains over vanilla are drawn over size."""
@@ -32,9 +31,8 @@ MIN_COUNTS = 3
 def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the column `measure`: the name of the metric, followed by suite and part if several parts have the metric."""
     part = pl.format("{} / {}", "suite", "part")
-    is_ambiguous = part.n_unique().over("metric") > 1
-    measure = pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
-    return rows.with_columns(measure=measure)
+    measure = pl.when(part.n_unique().over("metric") > 1).then(pl.format("{} ({})", "metric", part))
+    return rows.with_columns(measure=measure.otherwise("metric"))
 
 
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -135,8 +133,7 @@ def _line(points: pl.DataFrame) -> dict[str, object]:
         reason = f"{plural(n_counts, 'different number')} of parameters, and a line takes {MIN_COUNTS}"
         return {"n_models": fitted.height, "reason": reason}
     fit = least_squares([fitted["n_parameters"].log10().to_numpy()], fitted["value"].to_numpy())
-    slope = fit.estimate()
-    intercept = float(fit.coefficients[0])
+    slope, intercept = fit.estimate(), float(fit.coefficients[0])
     line: dict[str, object] = {"slope": slope.value, "intercept": intercept, "n_models": fitted.height}
     if not math.sqrt(fit.covariance[1, 1]) >= NO_VARIATION:  # all points are on the line
         return line | {"reason": "no interval: the points lie on the line, which is not certainty"}
@@ -151,8 +148,7 @@ def pair_p_values(correct: Sequence[Floats]) -> Floats:
     """Return the two-sided p-values of the hypotheses that two runs have equal mean accuracies, for all pairs of runs.
 
     The test is Student's of the mean difference over datasets, adjusted by two more pairs. It is the test that
-    differences.py uses where no exact test applies (paired.adjusted_estimate and mean_estimate, with Satterthwaite's
-    degrees of freedom); here all pairs of runs are computed at once, from one matrix product for each dataset.
+    differences.py uses where no exact test applies, with a largest possible difference of 1.
 
     Args:
         correct: for each dataset [runs, queries], the mean of `correct` over the requests of a query; all runs have the
@@ -162,30 +158,25 @@ def pair_p_values(correct: Sequence[Floats]) -> Floats:
     Returns:
         [runs, runs], symmetric, with 1 on the diagonal.
     """
-    n_runs, n_datasets = len(correct[0]), len(correct)
-    difference, variance, spread = (np.zeros((n_runs, n_runs)) for _ in range(3))
-    added = 2 / n_datasets  # pairs that are added in each dataset: half with difference 1, half with -1
-    for cells in correct:
-        answers = cells.reshape(*cells.shape[:2], -1).mean(axis=2)
-        n, totals, product = answers.shape[1] + added, answers.sum(axis=1), answers @ answers.T
-        squares = np.diag(product)
-        # For runs a and b with answers x and y: mean of x - y, and of (x - y)^2 = x^2 + y^2 - 2xy.
-        mean = (totals[:, None] - totals[None, :]) / n
-        mean_square = (squares[:, None] + squares[None, :] - 2 * product + added) / n
-        of_dataset, freedom = (mean_square - mean**2) / (n - 1), np.full((n_runs, n_runs), n - 1)
-        for a, b in permutations(range(n_runs), 2) if cells[0, 0].size > 1 else ():
-            error, degrees = two_way_standard_error((cells[a] - cells[b]).round(DECIMALS))
-            if error and error > NO_VARIATION:
-                mean[a, b], of_dataset[a, b] = (cells[a] - cells[b]).mean(), error**2
-                freedom[a, b] = degrees
-        # Sums over datasets: the factor 1 / n_datasets of the mean cancels in t.
-        difference += mean
-        variance += of_dataset
-        spread += of_dataset**2 / freedom
-    # Degrees of freedom: (sum of variances)^2 / sum of (variance^2 / degrees of freedom of a dataset).
-    p_values: Floats = 2 * stdtr(variance**2 / spread, -np.abs(difference) / np.sqrt(variance))
-    np.fill_diagonal(p_values, 1.0)
+    p_values = np.ones((len(correct[0]), len(correct[0])))
+    for a, b in combinations(range(len(p_values)), 2):
+        estimates = [_estimate(cells[a] - cells[b], 2 / len(correct)) for cells in correct]
+        p_values[a, b] = p_values[b, a] = t_test(mean_estimate(estimates))
     return p_values
+
+
+def _estimate(differences: Floats, n_added: float) -> Estimate:
+    """Return the estimate of a mean difference from [queries], or from [queries, sets] as two crossed factors.
+
+    Args:
+        n_added: as for adjusted_estimate, which is used unless the crossed factors have a standard error.
+    """
+    cells = differences.reshape(len(differences), -1)
+    if cells.shape[1] > 1:
+        error, freedom = two_way_standard_error(cells.round(DECIMALS))
+        if error and error > NO_VARIATION:
+            return Estimate(float(cells.mean()), error, freedom)
+    return adjusted_estimate(cells.mean(axis=1), n_added, largest=1.0)
 
 
 def rank_ranges(correct: Sequence[Floats]) -> Ints:

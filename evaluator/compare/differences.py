@@ -320,8 +320,7 @@ def query_differences(paired: pl.DataFrame) -> pl.DataFrame:
     # Rows are sorted by query and set, so the differences of a group reshape to [queries, sets].
     cells = zip(gathered["d"], gathered["n_queries"], strict=True)
     estimates = [_estimate(d.to_numpy().reshape(n_queries, -1)) for d, n_queries in cells]
-    rows = gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE))
-    return rows.sort(DIFFERENCES_KEY)
+    return gathered.drop("d").hstack(pl.DataFrame(estimates, schema=_ESTIMATE)).sort(DIFFERENCES_KEY)
 
 
 _NUMBERS = ("difference", "standard_error", "mean_size", "mean_square", *ADJUSTED, "p_value", "ci_low", "ci_high")
@@ -497,8 +496,7 @@ def _moments(queries: pl.DataFrame, n_added: float) -> tuple[Floats, Floats]:
     variance_a = ((a @ a + half) / n - mean_a**2) / (n - 1)
     variance_b = ((b @ b + half) / n - mean_b**2) / (n - 1)
     covariance = (a @ b / n - mean_a * mean_b) / (n - 1)
-    moments = [mean_a, mean_b, variance_a, variance_b, covariance, n - 1]
-    return np.array([a.mean(), b.mean()]), np.array(moments)
+    return np.array([a.mean(), b.mean()]), np.array([mean_a, mean_b, variance_a, variance_b, covariance, n - 1])
 
 
 def _recovery(plain: Floats, moments: Floats, n_datasets: int) -> tuple[float | None, tuple[float, float] | None]:
@@ -533,8 +531,7 @@ def against_lines(table: pl.DataFrame, base: str) -> Iterator[str]:
         table: schema.AGAINST.
         base: name of the base run.
     """
-    rows = table.filter(dataset=MEAN_OVER_DATASETS)
-    for row in rows.iter_rows(named=True):
+    for row in table.filter(dataset=MEAN_OVER_DATASETS).iter_rows(named=True):
         recovery = "no recovery" if row["recovery"] is None else f"{row['recovery']:.1f}% of the accuracy of {base}"
         ends = "" if row["recovery_low"] is None else f" ({row['recovery_low']:.1f} to {row['recovery_high']:.1f})"
         kl = "" if row["kl_nats"] is None else f", KL {row['kl_nats']:.3g} nats"

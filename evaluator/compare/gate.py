@@ -162,8 +162,8 @@ def _check(policy: Policy, row: dict[str, Any]) -> Check:
     """Return the check of a row of estimated_differences with the p-values of `decide`."""
     is_go, is_no_go = row["p_tolerable"] <= policy.alpha, row["p_intolerable_holm"] <= policy.alpha
     outcome: Outcome = "GO" if is_go else "NO-GO" if is_no_go else "INCONCLUSIVE"
-    is_open = outcome == "INCONCLUSIVE" and row["test"] != TWO_WAY  # more queries do not shrink the error of the sets
-    needed = queries_needed(policy, row) if is_open else None
+    # More queries do not shrink the error of the sets.
+    needed = queries_needed(policy, row) if outcome == "INCONCLUSIVE" and row["test"] != TWO_WAY else None
     known = {entry.name: row[entry.name] for entry in fields(Check) if entry.name in row}
     reason = _reason(outcome, policy, row, needed)
     return Check(outcome=outcome, reason=reason, p_difference=row["p_value"], queries_needed=needed, **known)

@@ -87,8 +87,7 @@ class ComparisonData:
     @property
     def definitions(self) -> dict[str, str]:
         """Return the compared definitions with their meanings, in the order of the page."""
-        present = set(self.headlines["definition"])
-        return {name: meaning for name, meaning in DEFINITIONS.items() if name in present}
+        return {name: meaning for name, meaning in DEFINITIONS.items() if name in self.headlines["definition"]}
 
     @property
     def over(self) -> str:
@@ -352,8 +351,7 @@ def _pairs(data: ComparisonData, differences: pl.DataFrame) -> Iterator[Block]:
         yield marked(text, len(pairs))
         return
     for a, b in pairs:
-        of_pair = in_order(of_vanilla.filter(model_a=a, model_b=b), data.datasets)
-        rows = _wide(of_pair, "dataset", "metric")
+        rows = _wide(in_order(of_vanilla.filter(model_a=a, model_b=b), data.datasets), "dataset", "metric")
         metrics = [name for name in REQUEST_COLUMNS if f"of {name}" in rows.columns]
         sizes = (pl.col(f"of {name}").struct.field("n_queries") for name in metrics)
         rows = rows.with_columns(n_queries=pl.coalesce(sizes))
@@ -371,9 +369,8 @@ def _rank_correlations(
     models = {run.model: f"{run.number} {run.model}" for run in data.runs}
     matrices, notes = [], []
     for between, names in (("measures", titles), ("models", models)):
-        rows = correlations.filter(between=between)
-        groups = rows.partition_by("over", "measure", as_dict=True, maintain_order=True)
-        for (over, measure), group in groups.items():
+        groups = correlations.filter(between=between).group_by("over", "measure", maintain_order=True)
+        for (over, measure), group in groups:
             by = f", by {titles[str(measure)].lower()}" if between == "models" else ""
             about = f"{between.capitalize()}, over {over}{by}"
             if matrix := triangle(group, names, about, {"definition": definition, "over": over}):
@@ -424,8 +421,7 @@ def triangle(
         style = "correlation " + ("falling" if rho < 0 else "rising")
         if p_value is not None:
             tip, style = f"{tip}, p = {p_value:.3g}", style + " unlikely" * (p_value < 0.05)
-        numbers = {**pair, "value": rho, "p": p_value}
-        return MatrixCell(signed(rho, 2), 70 * abs(rho), tip, style, numbers)
+        return MatrixCell(signed(rho, 2), 70 * abs(rho), tip, style, {**pair, "value": rho, "p": p_value})
 
     most = max(pairs["n_points"].to_list())
     rows = [

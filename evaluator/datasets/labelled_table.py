@@ -80,9 +80,8 @@ class TableText:
     query_prefix: str | None = None
     labels: dict[str, str] = field(default_factory=dict)  # cell of the gold column -> label name
     instructions: tuple[str, ...] = ()  # for methods that choose among several instructions
-    alternatives: Alternatives = field(
-        default_factory=Alternatives
-    )  # levels of the nine templates of staicc-robustness
+    # Levels of the nine templates of staicc-robustness:
+    alternatives: Alternatives = field(default_factory=Alternatives)
 
 
 def user_file(path: Path, data: DataOptions, label_names: Sequence[str] = ()) -> LabelledFile:

@@ -74,7 +74,6 @@ def places_before_removals(ranks: Ints) -> Ints:
         row = np.arange(len(blocks))[:, None]
         # In sorted order, the j-th removed position has (position - j) remaining items before it.
         survivors = np.sort(first) - np.arange(width) + row * row_offset
-        removed_before = np.searchsorted(survivors.ravel(), later + row * row_offset, side="right") - row * width
-        blocks[:, 1] += removed_before
+        blocks[:, 1] += np.searchsorted(survivors.ravel(), later + row * row_offset, side="right") - row * width
         width *= 2
     return places[:, :n_draws]

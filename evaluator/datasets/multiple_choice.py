@@ -76,14 +76,13 @@ def dataset_of_file(
         notes: notes on changes to the rows, for the run record.
     """
     examples, changes = choice_examples(rows, str(path))
-    identity = repr((file_digest(path), read_as, template))
     return MultipleChoiceDataset(
         name=name,
         examples=examples,
         template=template,
         source=str(path),
         notes=(*changes, *notes),
-        fingerprint=short_digest(identity.encode()),
+        fingerprint=short_digest(repr((file_digest(path), read_as, template)).encode()),
     )
 
 
@@ -258,8 +257,7 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
     examples = task.get("examples")
     if not isinstance(examples, list):
         raise DatasetError(f"{path} is not a BIG-bench task: it has no list of `examples`.")
-    distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
-    rows = sorted(distinct.values())
+    rows = sorted({json.dumps(example): row for row, example in reversed([*enumerate(examples)])}.values())
     n_repeats = len(examples) - len(rows)
     return dataset_of_file(
         path,

@@ -127,8 +127,7 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
         return
     found = sorted(file for file in path.rglob(TASK_FILE) if file.is_file())
     if not found:
-        tables = sorted(filter(is_table, path.iterdir()))
-        found = [file for file in tables if not _is_training_table(file, data)]
+        found = [file for file in sorted(path.iterdir()) if is_table(file) and not _is_training_table(file, data)]
     if shards := [file for file in found if re.search(r"-[0-9]{5}-of-(?!00001)[0-9]{5}$", table_stem(file))]:
         raise DatasetError(
             f"{shards[0]} holds a part of a table, and every file in a folder is a dataset of its own. Join the "
@@ -143,9 +142,9 @@ def _path_sources(path: Path, named: Sequence[str], data: DataOptions) -> Iterat
 
 def _is_training_table(path: Path, data: DataOptions) -> bool:
     """Return whether a table holds the training rows of another table in its folder."""
-    queries = table_in(path.parent, table_stem(path).removesuffix(USER_TRAINING))
-    is_named = table_stem(path).endswith(USER_TRAINING)
-    return is_named and queries is not None and not _has_choices(queries, data.columns)
+    stem = table_stem(path)
+    queries = table_in(path.parent, stem.removesuffix(USER_TRAINING)) if stem.endswith(USER_TRAINING) else None
+    return queries is not None and not _has_choices(queries, data.columns)
 
 
 def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
@@ -173,8 +172,7 @@ def _file_source(path: Path, folder: Path, data: DataOptions) -> DatasetSource:
 
 def _has_choices(path: Path, columns: TableColumns) -> bool:
     """Return whether a table is multiple choice: it is listed in tasks.json or has a column of choices."""
-    named = columns.choices is not None
-    return named or stated_task(path) is not None or CHOICES in column_names(path)
+    return columns.choices is not None or stated_task(path) is not None or CHOICES in column_names(path)
 
 
 def _task(path: Path, folder: Path, data: DataOptions) -> DatasetSource:

@@ -81,9 +81,8 @@ def read_table(path: Path) -> pl.DataFrame:
     Raises DatasetError if it cannot be read.
     """
     if ending(path) == JSON_LINES:
-        rows = [row for _, row in json_rows(path)]
         with _reading(path, "JSON lines of equal columns", "Write it again."):
-            return pl.DataFrame(rows, infer_schema_length=None)
+            return pl.DataFrame([row for _, row in json_rows(path)], infer_schema_length=None)
     form = _FORMS.get(ending(path), _FORMS[".parquet"])
     table = _opened(path, form)
     with _reading(path, form.kind, form.hint):

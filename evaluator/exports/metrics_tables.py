@@ -22,16 +22,10 @@ BASELINES = {"chance": "Chance", "majority": "Majority", "max_random": "Max rand
 """Column of a baseline of accuracy -> its title."""
 
 LATEX_SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{character: f"{{{character}}}" for character in "[]"},  # after \\ a bracket would begin an optional argument
-        "↑": r"$\uparrow$",
-        "↓": r"$\downarrow$",
-        "∞": r"$\infty$",
-    }
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "∞": r"$\infty$"}
+    | {character: f"\\{character}" for character in "&%$#_{}"}
+    | {character: f"{{{character}}}" for character in "[]"}  # after \\ a bracket would begin an optional argument
 )
 
 
@@ -68,8 +62,7 @@ def text_tables(run: ExportedRun) -> Iterator[TextTable]:
 def _cells(row: Mapping[str, Any], metrics: Sequence[str]) -> list[str]:
     """Return the cells of a dataset: name, value of each metric, and baselines if accuracy is a metric."""
     values = ["" if row.get(name) is None else _value(row[name]) for name in metrics]
-    accuracy = row.get("accuracy") or {}
-    baselines = [accuracy.get(column) for column in BASELINES] if "accuracy" in metrics else []
+    baselines = [(row.get("accuracy") or {}).get(name) for name in BASELINES] if "accuracy" in metrics else []
     return [row_name(row["dataset"]), *values, *("" if value is None else f"{value:.3f}" for value in baselines)]
 
 

@@ -53,8 +53,7 @@ class Answered(NamedTuple):
 @lru_cache(maxsize=64)
 def log_kind(keys: tuple[str, ...]) -> str | None:
     """Return the kind of a log, a key of _KINDS, from the keys of its first row; None if the file is not such a log."""
-    present = {*keys}
-    return next((name for name, (_, first_keys) in _KINDS.items() if present.issuperset(first_keys)), None)
+    return next((name for name, (_, first_keys) in _KINDS.items() if {*first_keys} <= {*keys}), None)
 
 
 def read_log(path: Path, gold: str, *, needs_gold: bool = True) -> list[ImportedDataset]:

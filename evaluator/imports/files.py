@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 
-from evaluator.arrays import Floats
 from evaluator.config import ImportColumns, Numbers
 from evaluator.datasets.sources import require_dataset_name
 from evaluator.datasets.tables import JSON_LINES, column_names, ending, parsed, read_rows, table_stem
@@ -360,18 +360,13 @@ def _sample_answers(rows: Sequence[_Row], n_labels: int) -> tuple[Numbers, list[
     the accuracy.
     """
     raw, filtered = ([_responses(row, name, n_labels) for row in rows] for name in ("resps", "filtered_resps"))
-    if all(filtered) and not (all(raw) and np.allclose(_shares(raw), _shares(filtered), rtol=0, atol=1e-9)):
+    agree = all(raw) and all(filtered) and np.allclose(softmax(raw, 1), softmax(filtered, 1), rtol=0, atol=1e-9)
+    if all(filtered) and not agree:
         return "probabilities", filtered
     for row, numbers in zip(rows, raw, strict=True):
         if not numbers:
             raise row.error("resps", f"{n_labels} log-likelihoods of at most 0, not all -inf", row.cells["resps"])
     return "log-likelihoods", raw
-
-
-def _shares(log_likelihoods: Sequence[Sequence[float]]) -> Floats:
-    """Return the probabilities over the choices, [rows, choices]."""
-    values = np.array(log_likelihoods)
-    return np.asarray(np.exp(values - np.logaddexp.reduce(values, axis=1, keepdims=True)))
 
 
 def _responses(row: _Row, column: str, n_labels: int) -> list[float]:

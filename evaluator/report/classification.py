@@ -28,7 +28,6 @@ from evaluator.report.section import (
 )
 from evaluator.report.table import (
     BASELINES,
-    CORE_TITLES,
     DATASET,
     DEFINITIONS,
     VERDICT_MARKS,
@@ -65,18 +64,16 @@ FIGURE_DEFINITION = "paper"
 
 
 def classification_sections(
-    run: MeasuredRun, *, texts: MetricTexts = CORE_TITLES, without_parts: Collection[str] = ()
+    run: MeasuredRun, *, texts: MetricTexts, without_parts: Collection[str]
 ) -> Iterator[Section]:
     """Yield the sections of each part: a comparison of its methods, then the first method open, the others folded.
 
     Args:
-        run: measured run with the tables metrics, label_spaces, reliability, confusion and method_differences; the
-            tables coverage, thresholds and risk_coverage are optional.
+        run: measured run with the tables of suites.base.classification_tables.
         texts: titles of metrics.
         without_parts: names of parts to leave out.
     """
-    metrics = run.table("metrics").filter(~pl.col("part").is_in(without_parts))
-    groups = list(by_method(metrics))
+    groups = list(by_method(run.table("metrics").filter(~pl.col("part").is_in(without_parts))))
     has_other_parts = len({key[:2] for key, _ in groups}) > 1
     results = [
         PartResults(suite, part, method, f"method-{number}", rows, texts, is_alone=len(groups) == 1)
@@ -139,30 +136,26 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
     yield Section(results.anchor, "Results", blocks, subtitle=results.subtitle, kind="results", navigation=navigation)
     if navigation and headline:
         yield _intervals_section(results, headline)
-    bins, confusion = (in_group(run.table(name), results) for name in ("reliability", "confusion"))
+    key = {"suite": results.suite, "part": results.part, "method": results.method}
+    bins, coverage, thresholds, curves, confusion = (
+        in_order(run.table(name).filter(**key), datasets)
+        for name in ("reliability", "coverage", "thresholds", "risk_coverage", "confusion")
+    )
     if bins.height:
-        yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
-    if "coverage" in run.record.tables:  # runs of earlier versions lack the table
-        names_of_tables = ("coverage", "thresholds", "risk_coverage")
-        coverage, thresholds, curves = (
-            in_order(in_group(run.table(name), results), datasets) for name in names_of_tables
-        )
-        if coverage.height:  # the method has label probabilities
-            yield _coverage_section(results, coverage, thresholds, curves)
+        yield _reliability_section(results, dict(headline), bins)
+    if coverage.height:  # the method has label probabilities
+        yield _coverage_section(results, coverage, thresholds, curves)
     if confusion.height:
         labels = dict(spaces.select("dataset", "label_names").iter_rows())
-        by_dataset = in_order(confusion, datasets).group_by("dataset", maintain_order=True)
-        drawn = [(str(name), counts) for (name,), counts in by_dataset if len(labels[name]) <= MAX_LABELS]
-        matrices = [confusion_matrix(name, labels[name], counts) for name, counts in drawn]
+        matrices = [
+            confusion_matrix(str(name), labels[name], counts)
+            for (name,), counts in confusion.group_by("dataset", maintain_order=True)
+            if len(labels[name]) <= MAX_LABELS
+        ]
         note = TEXTS["confusion_note"].format(FIGURE_DEFINITION, MAX_LABELS)
         yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices, absent="")])
     if further:
         yield _further_section(results, results.texts.in_order(others["metric"]), further)
-
-
-def in_group(table: pl.DataFrame, results: PartResults) -> pl.DataFrame:
-    """Return the rows of the table that belong to the part and method of the results."""
-    return table.filter(suite=results.suite, part=results.part, method=results.method)
 
 
 def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: Sequence[str]) -> Iterator[Block]:

@@ -71,20 +71,18 @@ def styled(layers: Sequence[VegaSpec], size: Size) -> VegaSpec:
     """Return a Vega-Lite chart of the layers with the fonts and colours of the report."""
     labels = {"labelColor": INK, "labelFontSize": 11, "labelPadding": 5}
     titles = {"titleColor": INK, "titleFontSize": 11, "titleFontWeight": "normal"}
-    width, height, *_ = size
-    padding = {side: getattr(size, side) for side in ("left", "right", "top", "bottom")}
     config = {
         "font": "sans-serif",
         "background": "transparent",
         # A fixed size and padding align panels, and do not depend on the fonts of the machine.
         "autosize": "none",
-        "padding": padding,
+        "padding": {side: getattr(size, side) for side in ("left", "right", "top", "bottom")},
         "view": {"stroke": None},
         "axis": {"domainColor": AXIS, "ticks": False, **labels, **titles},
         "axisX": {"minExtent": X_LABELS, "maxExtent": X_LABELS, "labelFlush": False},
         "axisY": {"minExtent": Y_LABELS, "maxExtent": Y_LABELS},
     }
-    return {"layer": layers, "width": width, "height": height, "config": config}
+    return {"layer": layers, "width": size.width, "height": size.height, "config": config}
 
 
 def compiled(chart: VegaSpec) -> VegaSpec:
@@ -237,8 +235,7 @@ def reliability_figure(bins: pl.DataFrame) -> Drawing:
         Mark("point", *at, rows="bins", area="share", opacity=0.85),
         Mark("band", "bin_low", rows="bins", x2="bin_high"),
     ]
-    diagonal = pl.DataFrame({"at": [0, 1]})
-    return panel(marks, CONFIDENCE, ACCURACY, data=bins, bins=filled, diagonal=diagonal)
+    return panel(marks, CONFIDENCE, ACCURACY, data=bins, bins=filled, diagonal=pl.DataFrame({"at": [0, 1]}))
 
 
 def risk_coverage_figure(points: pl.DataFrame) -> Drawing:

@@ -215,8 +215,7 @@ def method_rows(cells: pl.DataFrame, results: Sequence[PartResults], n_shots: in
     names = dict.fromkeys(("method", "anchor", "place", "summary"), pl.String) | {"labelled": pl.Float64}
     methods = pl.DataFrame(about, schema=names, orient="row")
     rows = methods.join(wide, on="method", how="left", maintain_order="left")
-    minus = pl.col(MEAN).struct.field("against") if MEAN in rows.columns else pl.lit(None)
-    return rows.with_columns(minus=minus)
+    return rows.with_columns(minus=pl.col(MEAN).struct.field("against") if MEAN in rows.columns else None)
 
 
 def _columns(rows: pl.DataFrame, datasets: Sequence[str]) -> list[Column]:

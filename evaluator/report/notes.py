@@ -93,8 +93,7 @@ def _line(key: tuple[object, ...], rows: pl.DataFrame) -> str:
         f"{what} {value:.3f}, chance {chance:.3f}, majority label {majority:.3f}; "
         for value, chance, majority in mean.select("value", "chance", "majority").drop_nulls().iter_rows()
     ]
-    n_tests = datasets["n_tests"].item(0)
-    corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {plural(n_tests, 'test')}"
+    corrected = f"{TAIL_TO_TELL:.0%} level, Holm's correction for {plural(datasets['n_tests'].item(0), 'test')}"
     return f"{suite} / {part}, {method}: {''.join(numbers)}{counts} ({corrected})"
 
 

@@ -139,10 +139,9 @@ def shown_queries(
     # Every dataset may use the same number of characters, because one dataset can have much longer texts.
     budget = MAX_PROMPTS // rows["dataset"].n_unique()
     by_dataset = answers.partition_by("dataset", as_dict=True)
-    for (name,), of_dataset in rows.group_by("dataset", maintain_order=True):
+    for key, of_dataset in rows.group_by("dataset", maintain_order=True):
         pieces = _Pieces(texts, budget)
-        data = _dataset(of_dataset, by_dataset[name,], pieces, methods, numbers)
-        yield data, pieces.n_whole
+        yield _dataset(of_dataset, by_dataset[key], pieces, methods, numbers), pieces.n_whole
 
 
 class _Pieces:

@@ -119,9 +119,8 @@ def token_counts(run: MeasuredRecord) -> pl.DataFrame:
     ]  # fmt: skip
     schema = {"name": pl.String, "meaning": pl.String, "tokens": pl.Int64}
     counted = pl.DataFrame(counts, schema=schema, orient="row").filter(pl.col("tokens").is_not_null())
-    floor = tokens.floor_tokens or None
     return counted.with_columns(
-        times_floor=pl.col("tokens") / pl.lit(floor, pl.Float64),
+        times_floor=pl.col("tokens") / pl.lit(tokens.floor_tokens or None, pl.Float64),
         share=(pl.col("tokens") / pl.col("tokens").max()).fill_nan(0.0),
     )
 
@@ -197,14 +196,14 @@ def accepted_warnings(record: PreflightRecord | None) -> list[str]:
 
 
 def cost_section(record: MeasuredRecord) -> Section | None:
-    """Build the section of costs: of a hosted service if recorded, else token counts; None for an imported run."""
+    """Build the section of costs: of a hosted service if recorded, else token counts with throughput over time.
+
+    None for an imported run.
+    """
     if record.scores.costs:
         return Section("tokens", "What it cost", [List(record.scores.costs)], navigation="Cost")
-    return None if record.model.kind == "imported" else _tokens_section(record)
-
-
-def _tokens_section(record: MeasuredRecord) -> Section:
-    """Build the section of token counts, with throughput over time."""
+    if record.model.kind == "imported":
+        return None
     bar = Markup('<span style="--share: {:.2f}%"></span>')
     columns = (
         text_column("Count", "name", below="meaning"),
@@ -287,14 +286,13 @@ def record_section(record: MeasuredRecord) -> Section:
     command, chat = record.command, record.scores.chat
     blocks: list[Block] = [Filled("lines.html", {"lines": command}) if command else "The command was not recorded."]
     if chat:
-        lines = Filled("lines.html", {"lines": chat.example})
-        blocks.append(Group([lines], "A prompt with a label, as the model gets it"))
+        shown = Filled("lines.html", {"lines": chat.example})
+        blocks.append(Group([shown], "A prompt with a label, as the model gets it"))
     blocks.append(
         Group([Group([_facts(group)], title) for title, group in record_facts(record).items()], style="columns")
     )
     if seconds := {title: record.elapsed_s[stage] for stage, title in STAGES.items() if stage in record.elapsed_s}:
-        drawn = Panels([Panel("", [time_line(seconds)])])
-        blocks.append(Group([drawn], "Time that the command waited for each stage"))
+        blocks.append(Group([Panels([Panel("", [time_line(seconds)])])], "Time that the command waited for each stage"))
     return Section("record", "The record in full", blocks, kind="record", navigation="Record")
 
 

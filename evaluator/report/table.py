@@ -236,8 +236,7 @@ def shown_cell(column: Column, row: Row) -> ShownCell:
     style = column.style if isinstance(column.style, str) else column.style(fields)
     attributes = {"class": style or None, **of_dataset, **_attributes(data)}
     shown = column.cell(fields) if column.cell else column.show(value)
-    is_bold = column.bold(fields) if callable(column.bold) else column.bold
-    return ShownCell(shown, below, is_bold, attributes)
+    return ShownCell(shown, below, column.bold(fields) if callable(column.bold) else column.bold, attributes)
 
 
 def _attributes(data: Mapping[str, object]) -> dict[str, object]:
@@ -357,8 +356,7 @@ def by_definition(metrics: pl.DataFrame, datasets: Sequence[str]) -> Iterator[tu
         measured = metrics.filter(definition=definition).with_columns(pl.col("value").fill_null(float("nan")))
         cells = measured.select("dataset", "metric", cell=pl.struct(pl.exclude("dataset")))
         # Two suites that share a part can both measure a metric; the values are equal, so the last is as good.
-        wide = cells.pivot(on="metric", index="dataset", values="cell", aggregate_function="last")
-        rows = in_order(wide, datasets)
+        rows = in_order(cells.pivot("metric", index="dataset", values="cell", aggregate_function="last"), datasets)
         if set(rows["dataset"]) - {MEAN_OVER_DATASETS}:
             yield definition, rows
 

@@ -1,4 +1,4 @@
-"""Ranks as ranges: the tests of all pairs from matrix products against one test a pair."""
+"""Ranks as ranges, from the tests of all pairs of runs."""
 
 from unittest.mock import patch
 
