@@ -31,8 +31,9 @@ MIN_COUNTS = 3
 def with_measure(rows: pl.DataFrame) -> pl.DataFrame:
     """Add the column `measure`: the name of the metric, followed by suite and part if several parts have the metric."""
     part = pl.format("{} / {}", "suite", "part")
-    measure = pl.when(part.n_unique().over("metric") > 1).then(pl.format("{} ({})", "metric", part))
-    return rows.with_columns(measure=measure.otherwise("metric"))
+    is_ambiguous = part.n_unique().over("metric") > 1
+    measure = pl.when(is_ambiguous).then(pl.format("{} ({})", "metric", part)).otherwise("metric")
+    return rows.with_columns(measure=measure)
 
 
 def rank_correlations(comparison: pl.DataFrame) -> pl.DataFrame:

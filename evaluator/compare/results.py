@@ -145,8 +145,8 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
             correct, probs = group.requests["correct"].cast(pl.Float64), group.requests["true_label_prob"]
             if (group.key["suite"], group.key["part"]) not in have_probs:
                 probs = probs.clear(len(probs))
-            columns = {"correct": correct, "true_label_prob": probs}
-            frames.append(group.rows.with_columns(*key, **columns).select(schema.names()))
+            rows = group.rows.with_columns(*key, correct=correct, true_label_prob=probs)
+            frames.append(rows.select(schema.names()))
     return pl.concat(frames)
 
 

@@ -257,7 +257,8 @@ def load_task_json(path: Path, name: str) -> MultipleChoiceDataset:
     examples = task.get("examples")
     if not isinstance(examples, list):
         raise DatasetError(f"{path} is not a BIG-bench task: it has no list of `examples`.")
-    rows = sorted({json.dumps(example): row for row, example in reversed([*enumerate(examples)])}.values())
+    distinct = {json.dumps(example): row for row, example in reversed(list(enumerate(examples)))}
+    rows = sorted(distinct.values())
     n_repeats = len(examples) - len(rows)
     return dataset_of_file(
         path,

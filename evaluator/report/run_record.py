@@ -286,8 +286,8 @@ def record_section(record: MeasuredRecord) -> Section:
     command, chat = record.command, record.scores.chat
     blocks: list[Block] = [Filled("lines.html", {"lines": command}) if command else "The command was not recorded."]
     if chat:
-        shown = Filled("lines.html", {"lines": chat.example})
-        blocks.append(Group([shown], "A prompt with a label, as the model gets it"))
+        lines = Filled("lines.html", {"lines": chat.example})
+        blocks.append(Group([lines], "A prompt with a label, as the model gets it"))
     blocks.append(
         Group([Group([_facts(group)], title) for title, group in record_facts(record).items()], style="columns")
     )

@@ -5,8 +5,12 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from evaluator.metrics import thresholds
 from evaluator.record import MeasuredRecord
 from evaluator.schemas import PREDICTIONS, PROMPTS, QUERIES
+
+LEFT_OUT = {"predictions": PREDICTIONS, "queries": QUERIES, **thresholds.TABLES}
+"""Tables without rows where a test gives none: most pages are made of few tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +25,7 @@ class MadeRun:
     )
 
     def table(self, name: str) -> pl.DataFrame:
-        if name in ("predictions", "queries"):  # most pages are made of numbers alone
-            return self.tables.get(name, {"predictions": PREDICTIONS, "queries": QUERIES}[name].to_frame())
-        return self.tables[name]
+        return LEFT_OUT[name].to_frame() if name in LEFT_OUT.keys() - self.tables.keys() else self.tables[name]
 
     def scan(self, name: str) -> pl.LazyFrame:
         return self.table(name).lazy()
