@@ -85,7 +85,7 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
     kept, lines = dict[str, Any](), list[str]()
     yield Progress(stage="Tuning: as it is, twice", done=0, total=1, unit="settings")
     first, best = (_trial(source, config, tables) for _ in range(2))
-    noise = abs(best.speed(first) - 1)
+    noise = max(best.speed(first), first.speed(best)) - 1
     lines.append(f"as it is: {_rate(best, tables)}; a second trial differed by {noise:.1%}")
     tried = [*candidates(engine, machine, config)]
     for number, change in enumerate(tried):

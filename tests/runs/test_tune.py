@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import chain, repeat
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig, StepsConfig
@@ -23,33 +24,56 @@ EMBEDDED = ModelConfig(model="embedded", engine="vllm")
 def paced(monkeypatch):
     """Have engines take 1 ms a prompt, and half of that with steps of 1,024 tokens, by a clock of their own.
 
-    With steps of 4,096 tokens the first dataset takes 1 ms a prompt, and the others take .1 ms. The first prompts that
-    an engine scores take a second each.
+    With steps of 4,096 tokens the first dataset takes 1 ms a prompt, and the others take .1 ms. Steps of 64 prompts
+    halve all times. The first prompts that an engine scores take a second each. The returned `slower` has factors of
+    the times of the engines that are loaded first.
     """
-    clock = SimpleNamespace(now=0.0)
+    clock = SimpleNamespace(now=0.0, slower=[])
 
     class Paced(FakeEngine):
         def __init__(self, config: ModelConfig) -> None:
             super().__init__()
             later = {1024: 5e-4, 4096: 1e-4}.get(config.steps.max_tokens, 1e-3)
             self.seconds = chain([1, 5e-4 if config.steps.max_tokens == 1024 else 1e-3], repeat(later))
+            self.factor = clock.slower.pop(0) if clock.slower else 1
+            self.factor /= 2 if config.steps.max_sequences == 64 else 1
 
         def log_likelihoods(self, requests):
-            clock.now += next(self.seconds) * len(requests)
+            clock.now += next(self.seconds) * self.factor * len(requests)
             yield from super().log_likelihoods(requests)
 
     monkeypatch.setattr(tune, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(replicas, "load_engine", lambda _source, config: Paced(config))
-    monkeypatch.setattr(tune, "candidates", lambda *_: iter([{"step_tokens": n} for n in (512, 1024, 4096)]))
+    tried = [*({"step_tokens": n} for n in (512, 1024, 4096)), {"step_prompts": 64}]
+    monkeypatch.setattr(tune, "candidates", lambda *_: iter(tried))
+    return clock
 
 
 @pytest.mark.usefixtures("paced")
-def test_the_faster_setting_is_kept_and_a_run_takes_it_from_the_file(tmp_path):
+def test_the_faster_settings_are_kept_together_and_a_run_takes_them_from_the_file(tmp_path):
     lines = finish(tune.tune(EMBEDDED, tmp_path / "best.toml"))
-    assert [line.rpartition(": ")[2] for line in lines[1:4]] == ["not kept", "kept", "not kept"]
+    assert [line.rpartition(": ")[2] for line in lines[1:5]] == ["not kept", "kept", "not kept", "kept"]
     assert "1,000.0 prompts/s" in lines[1]
     assert "2,000.0 prompts/s (2,000.0 to 2,000.0 by dataset), 2.00 x as fast, at most 0 nats apart" in lines[2]
-    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {"step_tokens": 1024}
+    assert lines[5].startswith("4.00 x as fast as without")
+    assert tomllib.loads((tmp_path / "best.toml").read_text()) == {"step_tokens": 1024, "step_prompts": 64}
+
+
+def test_a_setting_no_faster_than_one_of_two_trials_without_it_is_not_kept(paced, monkeypatch, tmp_path):
+    paced.slower += [1, 1.25, 1.02]  # of two trials without a setting, the second is slower by noise alone
+    monkeypatch.setattr(tune, "_DATASETS", ("sst5",))
+    monkeypatch.setattr(tune, "candidates", lambda *_: iter([{"step_tokens": 512}]))
+    lines = finish(tune.tune(EMBEDDED, tmp_path / "best.toml"))
+    assert lines[0].endswith("a second trial differed by 25.0%")
+    assert lines[1].endswith("1.23 x as fast, at most 0 nats apart: not kept")
+
+
+def test_the_drift_of_a_trial_is_the_largest_difference_in_either_direction():
+    first, second = (
+        tune.Trial([1.0], pl.DataFrame({"prompt_id": ["a", "b"], "label_log_likelihoods": numbers}))
+        for numbers in ([[-1.0, -3.0], [-2.0, -2.0]], [[-1.5, -2.9], [-2.0, -2.25]])
+    )
+    assert second.drift_nats(first) == first.drift_nats(second) == 0.5
 
 
 @pytest.mark.parametrize(("n_rounds", "kept"), [(1, {}), (2, {"step_tokens": 4096})])

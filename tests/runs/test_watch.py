@@ -93,6 +93,16 @@ def test_all_tests_together_have_the_level_and_each_alarm_has_its_first_value() 
     assert _verdict([loud, loud]).reason.endswith("; first at value 3) and 1 more of 2 tests.")
 
 
+def test_a_promised_rate_of_false_positives_is_tested_on_the_true_no_alone(folder: Path) -> None:
+    promise = Threshold(measure="false_positive_rate", target=0.1, threshold=0.8)
+    write_thresholds(folder, yes="yes", thresholds=(promise,))
+    # Of 60 true no 3 are taken for yes; of 20 true yes all are found.
+    gold, chances = ["no"] * 60 + ["yes"] * 20, ([0.2] * 19 + [0.9]) * 3 + [0.9] * 20
+    probs = pl.Series([[1 - chance, chance] for chance in chances])
+    log = pl.DataFrame({"gold": gold, "label_probs": probs}).with_columns(label_names=pl.lit(["no", "yes"]))
+    assert "3 errors in 60 answers (5.0%), promised at most 10.0%" in watched(folder, log, exits=0)
+
+
 def test_rows_of_a_group_are_one_value(folder: Path) -> None:
     write_thresholds(folder, group_column="user")
     answers(4, 400, 0.7).write_parquet(folder / "log.parquet")
@@ -102,6 +112,11 @@ def test_rows_of_a_group_are_one_value(folder: Path) -> None:
     assert check["n"] == 100
     assert "of 200" not in check["found"]
     assert "in 200 answers" in check["found"]
+    # Each of ten groups has one error in 20 used answers: 5% of its answers, and not all of them.
+    row, wrong = pl.int_range(pl.len()), (pl.col("label_probs").list.arg_max() + 1) % 3
+    gold = pl.when(row % 40 == 7).then(pl.col("label_names").list.get(wrong)).otherwise("gold")
+    told = watched(folder, answers(4, 400, 1.0).with_columns(user=row // 40, gold=gold), exits=0)
+    assert "10 errors in 200 answers (5.0%)" in told
 
 
 def test_thresholds_of_slices_test_the_answers_of_each(folder: Path) -> None:
@@ -137,6 +152,11 @@ def test_without_labels_the_same_inputs_asked_again_are_compared(folder: Path, h
     told = watched(folder, shifted, exits=1, thresholds=has_thresholds)
     assert "ALARM: inputs asked again, largest probability: -0.1500 on average, up 0 times, down 200 times" in told
     watched(folder, shifted.head(60), exits=1, thresholds=has_thresholds)  # a log under way
+    # Answers to two questions are paired by their order in each, also while the log has fewer of both.
+    named = pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("queue")).otherwise(pl.lit("tone")).alias("dataset")
+    answers(0, 200, 0.95).with_columns(named).write_parquet(folder / "run.parquet")
+    told = watched(folder, shifted.with_columns(named).head(60), exits=1, thresholds=has_thresholds)
+    assert "up 0 times, down 60 times; 0 of 60 answers are another option" in told
 
 
 def test_noise_without_a_direction_is_no_alarm(folder: Path) -> None:
@@ -212,6 +232,23 @@ def test_answers_are_paired_by_what_was_asked_where_rows_are_missing_on_either_s
     told = command("gate", folder / "run", "--watch", folder / "log.jsonl")
     assert "up 0 times, down 0 times; 0 of 49 answers are another option" in told
     assert f"log.jsonl: 10 answers are left out, as {folder / 'run'} has none to the same requests." in told
+
+
+def test_changes_of_an_option_are_those_of_the_rows_that_have_it(folder: Path) -> None:
+    # Four inputs have the options a, b and e, six c and d; asked again, a has become more probable, b and c less.
+    for name, step in (("run", 0.0), ("log", 0.1)):
+        options = [{"a": 0.3 + step, "b": 0.5 - step, "e": 0.2}] * 4 + [{"c": 0.6 - step, "d": 0.4 + step}] * 6
+        answered = [{"answers": {"q": {"probabilities": each}}} for each in options]
+        asked = [{"state": f"T{n}", "questions": {"q": {}}} for n in range(10)]
+        rows = [{"request": one, "response": other} for one, other in zip(asked, answered, strict=True)]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "thresholds.json").unlink()
+    told = json.loads(command("gate", folder / "run.jsonl", "--watch", folder / "log.jsonl", "--json"))
+    found = {check["about"].rpartition(" ")[2]: check["found"] for check in told["checks"]}
+    assert found.keys() == {"probability", "a", "b", "c"}  # of the answer; the last option follows from the others
+    assert "+0.1000 on average, up 4 times, down 0 times" in found["a"]
+    assert "-0.1000 on average, up 0 times, down 4 times" in found["b"]
+    assert "-0.1000 on average, up 0 times, down 6 times" in found["c"]
 
 
 def test_what_is_missing_is_a_mistake(folder: Path) -> None:
