@@ -115,6 +115,11 @@ def test_the_runs_that_are_left_verify_and_report_the_same_bytes(made, tmp_path_
 def test_prompts_and_scores_of_a_run_that_is_gone_can_go_and_those_of_others_stay(runs):
     shutil.rmtree(runs / "states")
     assert kinds(runs, gone=True) == {"prompts", "scores", "marks"}
+    unneeded = next(one.path for one in removable(runs, gone=True).removable if one.kind == "prompts")
+    (unneeded / ".requests.01234567.partial").write_bytes(b"12345")
+    found = removable(runs, gone=True)
+    files = {path for one in found.removable for path in one.files}  # the partial file once, with its folder
+    assert found.n_bytes == sum(path.stat().st_size for path in files)
     said = command("clean", runs, "--gone")
     assert "would free" in said
     assert removable(runs, gone=True).removable
@@ -167,6 +172,13 @@ def test_prompts_that_another_process_writes_just_now_stay(runs):
     with cleaning.acquire_lock(first.path.with_name(f".{first.path.name}.lock")):
         assert first.path not in [one.path for one in clean(runs, gone=True).removable]
     assert first.path.exists()
+    # All tokens of a prompt store have one lock; here tokens of another tokenizer, which no run uses.
+    tokens = next((runs / "alone" / "store").glob("*/tokens-*"))
+    other = Path(shutil.copytree(tokens, tokens.with_name("tokens-0123456789abcdef")))
+    with cleaning.acquire_lock(other.with_name(".tokens.lock")):
+        assert other not in [one.path for one in clean(runs).removable]
+    assert other in [one.path for one in clean(runs).removable]
+    assert (other.exists(), tokens.exists()) == (False, True)
 
 
 def test_logs_and_what_killed_processes_left_can_go(runs):
@@ -177,13 +189,16 @@ def test_logs_and_what_killed_processes_left_can_go(runs):
         out / "logs" / "replica-0.log",
         out / ".page.00000000.partial",
     ]
-    for path in left:
+    log_of_unfinished = runs / "built" / "logs" / "replica-0.log"
+    log_of_unfinished.parent.mkdir(exist_ok=True)
+    for path in [*left, log_of_unfinished]:
         path.write_bytes(b"12345")
     listed = json.loads(command_outputs("clean", runs, "--json").out)
     assert {row["path"] for row in listed["removable"]} == {str(path) for path in left}
     assert (listed["bytes"], listed["removed"]) == (15, False)
     clean(runs)
     assert not any(path.exists() for path in left)
+    assert log_of_unfinished.exists()  # why a run failed
     assert finish(verify(out)) == []
 
 
