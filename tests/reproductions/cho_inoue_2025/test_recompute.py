@@ -1,6 +1,6 @@
 """`evaluator reproduce cho-inoue-2025`: slopes, correlations and corrections against SciPy and statsmodels."""
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import statsmodels.api as sm
-from scipy.stats import binomtest, linregress, rankdata, spearmanr, t
+from scipy.stats import binomtest, linregress, rankdata, spearmanr, t, ttest_1samp, zscore
 from statsmodels.stats.multitest import multipletests
 
 import evaluator
@@ -21,7 +21,10 @@ from evaluator.reproductions.cho_inoue_2025.recompute import (
     LINES,
     SENTENCE_RESULTS,
     SENTENCES,
+    Expected,
     Recomputed,
+    _outcome,
+    outcome,
 )
 from evaluator.suites.staicc.published import METHODS, METRICS, figure_points
 from evaluator.suites.staicc.standing import predicted
@@ -29,6 +32,7 @@ from tests.command_line import command_outputs
 
 TOLERANCE = 1e-9
 FILE = Path(evaluator.__file__).parent / "suites/staicc/assets/appendix_c.parquet"
+ECE = "expected_calibration_error"
 COUNTED = ("independent", "by family", "without AWQ")
 
 
@@ -166,6 +170,68 @@ def test_the_share_of_models_with_one_of_both_methods_as_best_is_that_of_table_2
     )
     expected = (test.statistic - 0.2, limits.low - 0.2, limits.high - 0.2, test.pvalue)
     assert result.select(NUMBERS).row(0) == pytest.approx(expected, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("counted", ["independent", "without AWQ"])
+def test_quantities_of_a_single_sentence_are_those_of_numpy_scipy_and_statsmodels(
+    recomputed: Recomputed, counted: str
+) -> None:
+    columns = {
+        metric: printed(measure, "Vanilla ICL" if measure in ("Accuracy", "ATL", "F1", "ECE-1") else None, counted)
+        for measure, metric in METRICS.items()
+    }
+    found = {row["quantity"]: row for row in recomputed.tables["sentences"].filter(counted=counted).to_dicts()}
+    atl = columns["true_label_probability"]
+    curved = found["curvature of true_label_probability"]["value"]
+    assert curved == pytest.approx(np.polyfit(atl["x"].to_numpy(), atl["value"].to_numpy(), 2)[0], abs=TOLERANCE)
+    values = {metric: rows["value"].to_numpy() for metric, rows in columns.items()}
+    for other, bias in product(("accuracy", "macro_f1"), ("contextual_bias", "domain_bias")):
+        ece, metric = (abs(spearmanr(values[name], values[bias]).statistic) for name in (ECE, other))
+        stronger = found[f"|ρ| of {bias} with {ECE} minus with {other}"]["value"]
+        assert stronger == pytest.approx(ece - metric, abs=TOLERANCE)
+    ranks = [zscore(rankdata(side)) for side in (values["accuracy"], values["gler"], atl["x"].to_numpy())]
+    fit = sm.OLS(ranks[0], sm.add_constant(np.column_stack(ranks[1:]))).fit()
+    at_size = found["accuracy over gler at equal size"]
+    assert (at_size["value"], at_size["p_value"]) == pytest.approx((fit.params[1], fit.pvalues[1]), abs=TOLERANCE)
+    gains = figure_points().filter(pl.lit(counted == "independent") | ~pl.col("is_awq"), figure=5).to_dicts()
+    calibrations, differences = ("contextual_calibration", "domain_calibration", "batch_calibration"), []
+    for model in {row["model"] for row in gains}:
+        sides: tuple[list[float], list[float]] = ([], [])
+        for row in gains:
+            if row["model"] == model:
+                sides[row["method"] in calibrations].append(row["value"])
+        differences.append(np.mean(sides[True]) - np.mean(sides[False]))
+    gain = found["gain of three calibration methods minus gain of other methods"]
+    test = ttest_1samp(differences, 0)
+    assert (gain["value"], gain["p_value"]) == pytest.approx((np.mean(differences), test.pvalue), abs=TOLERANCE)
+
+
+def test_a_sentence_holds_or_not_or_is_not_shown_by_sign_significance_and_interval() -> None:
+    cases: list[tuple[Expected, float, float, float, float, str]] = [
+        # what is expected, value, ends of the interval, p-value, outcome
+        ("rises", 0.2, 0.1, 0.3, 0.05, "holds"),
+        ("rises", 0.2, -0.1, 0.5, 0.051, "not shown"),
+        ("rises", -0.2, -0.5, 0.1, 0.2, "not shown"),
+        ("rises", -0.2, -0.3, -0.1, 0.01, "does not hold"),
+        ("falls", -0.2, -0.3, -0.1, 0.01, "holds"),
+        ("falls", 0.2, 0.1, 0.3, 0.01, "does not hold"),
+        ("rises insignificantly", 0.2, -0.1, 0.5, 0.2, "holds"),
+        ("rises insignificantly", 0.2, 0.1, 0.3, 0.01, "does not hold"),
+        ("rises insignificantly", -0.2, -0.5, 0.1, 0.2, "does not hold"),
+        ("falls insignificantly", -0.2, -0.5, 0.1, 0.2, "holds"),
+        ("none", 0.2, -0.1, 0.5, 0.2, "holds"),
+        ("none", 0.2, 0.1, 0.3, 0.01, "does not hold"),
+        ("weak", 0.0, -0.39, 0.39, 0.01, "holds"),
+        ("weak", 0.3, 0.1, 0.5, 0.01, "not shown"),
+        ("weak", 0.6, 0.41, 0.8, 0.01, "does not hold"),
+        ("weak", -0.6, -0.8, -0.41, 0.01, "does not hold"),
+    ]
+    for expected, value, low, high, p_value, wanted in cases:
+        row = pl.DataFrame({"value": value, "ci_low": low, "ci_high": high, "p_holm": p_value})
+        assert row.select(_outcome(expected)).item() == wanted, (expected, value)
+    assert outcome(pl.Series(["holds", "holds", "not shown"])) == "holds for 2 of 3"
+    assert outcome(pl.Series(["not shown"] * 3)) == "not shown"
+    assert outcome(pl.Series([], dtype=pl.String)) == "not tested"
 
 
 def test_the_documented_number_of_published_models_is_within_the_prediction_of_the_others() -> None:
