@@ -87,10 +87,9 @@ def total_error_sections(
 
 
 def _titled(rows: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts) -> pl.DataFrame:
-    """Add the titles of metrics and sort by part, method, shots and metric; drop the mean over a single dataset."""
-    kept = rows if len(datasets) > 1 else rows.filter(pl.col("dataset") != MEAN_OVER_DATASETS)
+    """Add the titles of metrics and sort by part, method, shots and metric; without the mean over a single dataset."""
     by = ("part", "method", pl.col("n_shots").fill_null(0), "metric")
-    ordered = in_order(kept, datasets).sort(*by, maintain_order=True)
+    ordered = in_order(rows, datasets).sort(*by, maintain_order=True)
     titles = {metric: texts.title(metric) for metric in set(ordered["metric"])}
     return ordered.with_columns(title=pl.col("metric").replace(titles))
 

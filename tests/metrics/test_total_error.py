@@ -1,5 +1,7 @@
 """Tables of total error: cells of a crossed design, means over datasets, and the intervals side by side."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -15,7 +17,12 @@ from evaluator.metrics.total_error import (
     crossed_headline,
     total_error,
 )
+from evaluator.report.section import Group
+from evaluator.report.table import Table
+from evaluator.report.total_error import total_error_sections
 from evaluator.schemas import DESIGN_STUDY, TOTAL_ERROR, VARIANCE_COMPONENTS
+from tests.report.made_record import made_record
+from tests.report.made_run import MadeRun
 
 KEY = {"suite": "s", "part": "p", "method": "vanilla", "definition": "paper", "n_shots": 2, "metric": "accuracy"}
 NAMES = {"query": "query", "level": "set", "interaction": "query x set and residual"}
@@ -76,6 +83,31 @@ def test_both_intervals_are_students_and_the_total_one_counts_levels() -> None:
     assert table.filter(dataset="mean").select("value", "total_low", "total_high").row(0) == pytest.approx(
         (3.0, row["total_low"], row["total_high"])
     )
+
+
+def test_the_section_shows_both_intervals_and_what_more_prompts_change_for_the_mean_or_a_single_dataset() -> None:
+    def section_of(*cases: CrossedAnswers) -> list[dict[str, Table]]:
+        """Return the tables of each definition by name; the second has the same numbers."""
+        totals = total_error([crossed_headline(each, (-math.inf, math.inf), "sets").row for each in cases])
+        names, tables = ("total_error", "variance_components", "design_study"), (totals, *components_and_design(cases))
+        twice = [pl.concat([rows, rows.with_columns(definition=pl.lit("released"))]) for rows in tables]
+        made = MadeRun(record=made_record(), tables=dict(zip(names, twice, strict=True)))
+        (section,) = total_error_sections(made, [str(each.key["dataset"]) for each in cases])
+        groups = [block for block in section.content if isinstance(block, Group)]
+        shown = [[group.content[0], *group.content[1].content] for group in groups]  # type: ignore[union-attr]
+        return [{table.data["table"]: table for table in of_group} for of_group in shown]  # type: ignore[misc,union-attr]
+
+    for tables in section_of(case("b", 2 * CELLS), case("a")):
+        rows = [[cell.text for cell in cells] for _, cells in tables["total-error"].body]
+        assert [(row[0], row[4]) for row in rows] == [("b", "6.000"), ("a", "3.000"), ("Mean over datasets", "4.500")]
+        # The intervals of "a" as above: 3 plus or minus 4.303 and 13.183 by SciPy.
+        assert rows[1][5:] == ["−1.303 to 7.303", "−10.183 to 16.183"]
+        assert set(tables["variance-components"].rows["dataset"]) == {"a", "b", "mean"}
+        assert set(tables["design-study"].rows["dataset"]) == {"mean"}
+        assert "of each dataset" in tables["design-study"].caption
+    for tables in section_of(case("a")):
+        assert {dataset for table in tables.values() for dataset in table.rows["dataset"]} == {"a"}
+        assert "of each dataset" not in tables["design-study"].caption
 
 
 def test_one_set_has_no_total_interval_and_no_components() -> None:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from evaluator.config import CoherenceOptions, ModelConfig
+from evaluator.config import ChatConfig, CoherenceOptions, ModelConfig
 from evaluator.errors import ConfigError
+from evaluator.models.fake_source import fake_model_source
 from evaluator.models.source import ModelSource
 from evaluator.progress import finish
-from evaluator.runs.coherence import coherence
+from evaluator.runs.coherence import _Requests, _tokens, coherence
 from tests.command_line import command
 
 
@@ -67,6 +68,27 @@ def test_answers_are_those_of_transformers_asked_one_at_a_time(tiny_source: Mode
     deviations = [[each["deviation"] for each in report.result["outcomes"]] for report in (found, expected)]
     assert max(deviations[0]) > 0.01
     assert deviations[0] == pytest.approx(deviations[1], abs=1e-4)
+
+
+def test_a_prompt_has_the_meaning_of_yes_and_no_and_inputs_as_they_are_written() -> None:
+    requests = _Requests("letters")
+    question = {"type": "noul", "instructions": "Late?", "criteria": {"true": "past due", "false": "in time"}}
+    requests.reply({"name": "Zoë"}, {"q": question})
+    ((text, _answers),) = requests.prompts.values()
+    asked = ["Question: Late?", "A: yes - past due", "B: no - in time"]
+    assert text.splitlines()[:5] == ['{"name": "Zoë"}', "", *asked]
+
+
+def test_prompts_have_the_form_and_the_boundary_that_options_choose(tmp_path: Path) -> None:
+    source, prompts = fake_model_source(), {"key": ("Late? Answer: ", ["A", "B"])}
+    (tmp_path / "chat.jinja").write_text("{% for m in messages %}<|{{ m.role }}|> {{ m.content }} {% endfor %}")
+    chat = ChatConfig(template=str(tmp_path / "chat.jinja"))
+    plain, separate, chatted = (
+        [*_tokens(source, ModelConfig(model="fake", engine="fake", **options), prompts)["context"][0]]
+        for options in ({}, {"label_boundary": "separate"}, {"chat": chat})
+    )
+    assert separate[:-1] == plain  # the space before the answer is a token by itself, or part of the answer
+    assert len(chatted) > len(plain)  # roles, as words of the fake model
 
 
 def test_the_command_prints_scores_and_then_writes_the_report(tmp_path: Path) -> None:

@@ -69,6 +69,9 @@ def test_experiments_are_judged_as_by_hand(out: Path) -> None:
     assert (base["best_prompt"], base["n"], base["correct"]) == (3, 8, max(CORRECT["OLMo-7B"]))
     assert (base["n_distinct_prompts"], base["sound_tries"]) == (3, 3)
     assert base["best_without_query"]
+    # Of 2^8 = 256 ways 28 + 8 + 1 have 6 or more right; the best of three has as many unless all three have fewer.
+    assert 10 ** base["log10_standard_tail"] == pytest.approx(37 / 256)
+    assert 10 ** base["log10_max_tail"] == pytest.approx(1 - (219 / 256) ** 3)
     # 4 of 8 is exactly chance, by two prompts of which the first counts: above it to the authors alone.
     assert (tuned["best_prompt"], tuned["n_best"], tuned["accuracy"]) == (1, 2, 0.5)
     assert (tuned["released_verdict"], tuned["sound_verdict"]) == ("between", "below both")
@@ -79,6 +82,9 @@ def test_models_with_the_same_losses_are_flagged(out: Path) -> None:
     pairs = pl.read_parquet(out / "tables" / "identical_models.parquet").rows()
     # Demonstrations [1] are the same prompt with the same losses, [2] the same prompt with others; [3] lost its query.
     assert pairs == [(TASK, 1, "OLMo-7B", "OLMo-7B-Instruct", 2, 1)]
+    # Of the two, the sound totals without repeats count OLMo-7B alone, which is above both baselines.
+    totals = pl.read_parquet(out / "tables" / "totals.parquet").rows_by_key("rules", unique=True)
+    assert totals["sound, models that are the same once"] == (1, 1, 1, 0, 0.0)
 
 
 def test_the_rule_that_is_used_for_lost_queries_is_marked_alone(out: Path) -> None:

@@ -1,9 +1,11 @@
 """The held-out figures of the published experiments: the paper's tables 3 and 4, and splits of our own."""
 
+import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
 
+from evaluator.reproductions.yauney_mimno_2024.held_out import _judged_as_released
 from evaluator.reproductions.yauney_mimno_2024.recompute import Published
 
 
@@ -107,6 +109,17 @@ def test_the_standard_error_of_an_accuracy_is_that_of_a_mean_over_groups_of_spli
         squares += stats.sem(means) ** 2
     row = published.tables["held_out_spread"].filter(predictor="max", score="accuracy").row(0, named=True)
     assert row["standard_error"] == pytest.approx(squares**0.5)
+
+
+def test_trials_of_seeded_splits_are_judged_by_the_authors_rules_as_by_hand() -> None:
+    # emoji_movie has a chance of 1/5. 5 of 8 right, of a train part of 10: .625 x 10 is 6.25, so the tail is that of 7.
+    search = {"dataset": "emoji_movie", "n_train_part": 10, "correct_train": 5, "n_train": 8, "tries": 2}
+    rows = pl.DataFrame([search | {"correct_test": correct, "n_test": 10} for correct in (2, 3)])
+    judged = _judged_as_released(rows)
+    tail = stats.binom.sf(6, 10, 0.2)
+    assert judged["log10_standard_tail"].to_list() == pytest.approx([np.log10(tail)] * 2)
+    assert judged["log10_max_tail"].to_list() == pytest.approx([np.log10(1 - (1 - tail) ** 2)] * 2)
+    assert judged["above_standard_on_test"].to_list() == [False, True]  # 2 of 10 is chance, and not above it
 
 
 def test_the_papers_numbers_come_out_but_one_that_its_equation_does_not_give(published: Published) -> None:
