@@ -25,7 +25,8 @@ from evaluator.progress import Progress, finish
 from evaluator.record import DoctorRecord
 from evaluator.run.stage_records import last_verdict
 from evaluator.runs import doctor
-from evaluator.runs.doctor_prompts import doctor_prompts
+from evaluator.runs.doctor_prompts import _first_tokens, doctor_prompts
+from evaluator.schemas import SCORES
 from tests.command_line import command_outputs
 from tests.lora import save_adapter
 from tests.shared_engines import close_engines
@@ -324,6 +325,55 @@ def test_16_bits_are_held_against_what_transformers_is_off(examined) -> None:
     assert examined(SwappedLabels, dtype="bfloat16").names("DISAGREES")
 
 
+def answers_of(first: float, second: float, states: float = 1.0) -> doctor._Answers:
+    """Answers to a prompt of each of two kinds, whose second labels have these log-likelihoods."""
+    ids = ["one/00", "two/00"]
+    numbers: dict[str, Any] = {"label_log_likelihoods": [[-1.0, first], [-1.0, second]]}
+    numbers |= {"last_token_log_probs": [None, None], "label_token_counts": [[1, 1], [1, 1]]}
+    tokens = pl.DataFrame({"prompt_id": ids, "ask": "labels"})
+    scored = doctor.ScoredAgain(tokens, pl.DataFrame({"prompt_id": ids, **numbers}, schema=SCORES), 1)
+    return doctor._Answers(scored, np.full((2, 2), states, np.float32), 0, 1.0)
+
+
+def test_what_is_allowed_is_twice_what_transformers_is_off_on_the_kind_and_a_step_of_rounding() -> None:
+    references = {"float32": answers_of(-2.0, -2.0), "bfloat16": answers_of(-2.25, -1.5, 1.0625)}
+    config = ModelConfig(model=EMBEDDED, engine="vllm")
+    patient = doctor._Patient(find_source(config), config, pl.DataFrame(), references)
+    limits = [doctor._allowed_nats(patient, "bfloat16", kind) for kind in ("one", "two", "")]
+    assert limits == [2 * 0.25 + 0.125, 2 * 0.5 + 0.125, 2 * 0.5 + 0.125]
+    assert doctor._allowed_nats(patient, "float32", "two") == 0.002
+    assert doctor._allowed_nats(replace(patient, references={}), "bfloat16") == 1.0
+    # States may be .02 + 2 x .0625 = .145 off, of numbers that are 1 at most.
+    for states, wanted in ((1.14, "agrees"), (1.15, "DISAGREES")):
+        found = {
+            check.name: check for check in doctor._agreement("x", patient, answers_of(-2.7, -2, states), "bfloat16")
+        }
+        assert found["x: hidden states"].status == wanted
+        assert (found["x: one"].status, found["x: two"].status) == ("DISAGREES", "agrees")
+
+
+def test_fewer_tokens_than_the_prompts_have_are_no_prefix_hits_and_neither_are_more_than_in_whole_blocks() -> None:
+    class Cached:
+        """An engine that says to have computed these numbers of tokens, call by call."""
+
+        def __init__(self, *computed: int) -> None:
+            self.facts, self.counts = SimpleNamespace(prefix_block_tokens=4), SimpleNamespace(computed_tokens=0)
+            self.computed = iter(computed)
+
+        def log_likelihoods(self, _requests: object) -> tuple[()]:
+            self.counts.computed_tokens += next(self.computed)
+            return ()
+
+    contexts = [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 7]]
+    rows = pl.DataFrame({"ask": "labels", "context": contexts, "continuations": [[[1], [2]]] * 2})
+    patient = doctor._Patient(None, ModelConfig(model=EMBEDDED), rows, {})  # type: ignore[arg-type]
+    # The two share five tokens, or a block of four: 6 + 1 to 6 + 2 are computed. Then six contexts of 17 tokens share
+    # the first 16, four blocks: 17 + 5 are computed.
+    for computed, wanted in (((7, 22), "agrees"), ((8, 22), "agrees"), ((6, 21), "DISAGREES"), ((9, 23), "DISAGREES")):
+        engine: Any = Cached(*computed)
+        assert [check.status for check in doctor._prefix_hits(engine, engine, patient)] == [wanted] * 2
+
+
 def test_a_model_too_large_for_float32_is_examined_without_and_the_verdict_says_so(examined, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "_add_reference", COMPUTED_REFERENCE)
     monkeypatch.setattr(doctor, "free_bytes", lambda: 2**30 + 12_000_000)  # 15 MB in float32, 7.6 in bfloat16
@@ -430,6 +480,18 @@ def test_the_prompts_are_64_of_every_kind() -> None:
         "another beginning": 4, "block edges": 16, "evictions": 8, "hidden states": 8, "long labels": 8,
         "one-token labels": 20,
     }  # fmt: skip
+    by_kind = rows.with_columns(kind=pl.col("prompt_id").str.split("/").list.first()).group_by("kind").all()
+    contexts = dict(by_kind.select("kind", "context").iter_rows())
+    # Beginnings that evict each other take turns, and each comes twice.
+    beginnings = [context[:-1] for context in contexts["evictions"]]
+    assert beginnings[:4] == beginnings[4:]
+    assert len({*map(tuple, beginnings)}) == 4
+    # After another first block come the second and the third block of the longest prompt near the edge of a block.
+    edge = max(contexts["block edges"], key=len)
+    for context in contexts["another beginning"]:
+        assert (context[BLOCK : 3 * BLOCK], context[:BLOCK] == edge[:BLOCK]) == (edge[BLOCK:-1], False)
+    assert _first_tokens([[5, 1], [6, 2]]) == [[5], [6]]
+    assert _first_tokens([[5, 1], [5, 2]]) == [[5], [2]]  # labels that begin alike
     lengths = {len(label) for labels in rows["continuations"] for label in labels}
     assert {1, 2, 33, 40} <= lengths
     assert np.unique([len(context) % BLOCK for context in rows["context"]]).size > 10
