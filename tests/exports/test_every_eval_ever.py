@@ -4,11 +4,13 @@ import hashlib
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
 from evaluator.runs.export import export
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -55,6 +57,14 @@ def test_files_lie_where_the_repository_wants_them(folder, results):
     assert re.fullmatch(STEM, stem)
     assert paths == [f"{stem}.json", f"{stem}_samples.jsonl"]
     assert results["detailed_evaluation_results"]["file_path"] == paths[1]
+
+
+def test_results_under_other_definitions_have_files_of_their_own(made):
+    names = {
+        definition: {file.name for file in EVERY_EVAL_EVER.files(replace(made, metrics=rows))}
+        for (definition,), rows in made.metrics.partition_by("definition", as_dict=True).items()
+    }
+    assert len({*names["paper"], *names["released"]}) == len(names["paper"]) + len(names["released"])
 
 
 def test_rows_belong_to_the_results(folder, results, samples):

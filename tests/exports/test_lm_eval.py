@@ -79,6 +79,12 @@ def test_higher_is_better_but_for_errors(results):
     assert not directions["expected_calibration_error"]
 
 
+def test_the_time_is_that_of_all_stages(made):
+    record = replace(made.record, elapsed_s={"build": 1.5, "load": 4.0, "score": 2.0})
+    *_, results = LM_EVAL.files(replace(made, record=record))
+    assert json.loads(results.content)["total_evaluation_time_seconds"] == "7.5"
+
+
 def test_samples_average_to_the_accuracy_of_their_task(results, samples):
     n_averaged = 0
     for task, metrics in results["results"].items():

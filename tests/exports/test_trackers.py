@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_numbers_are_those_of_the_table(measured_folder):
     assert found["normal/sst5/vanilla/accuracy/max_random"] == row["max_random"]
     released = numbers(exported_run(measured_folder, "released"))
     assert released.keys() & found.keys()
+
+
+def test_numbers_of_several_suites_are_named_by_their_suite_and_are_of_the_first_definition(made):
+    first = replace(made, metrics=made.metrics.filter(definition="paper"))
+    alone = numbers(first)
+    assert numbers(made) == alone
+    others = first.metrics.with_columns(suite=pl.lit("other"), value=pl.col("value") / 2)
+    both = numbers(replace(first, metrics=pl.concat([first.metrics, others])))
+    (suite,) = {*first.metrics["suite"]}
+    assert {name: both[f"{suite}/{name}"] for name in alone} == alone
+    halves = [name for name in alone if name.count("/") == 3]  # without intervals and baselines
+    assert [both[f"other/{name}"] for name in halves] == [alone[name] / 2 for name in halves]
+    assert len(both) == 2 * len(alone)
 
 
 def test_names_have_only_characters_that_trackers_take(made):
