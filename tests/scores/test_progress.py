@@ -1,8 +1,11 @@
 """The numbers that are shown while shards are computed, worked by hand."""
 
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
+from evaluator.engine.base import TokenCounts
 from evaluator.scores import compute
 from evaluator.scores.compute import ShardUpdate
 
@@ -57,3 +60,16 @@ def test_before_a_command_has_answered_anything_itself_there_is_no_speed(clock):
     clock.add(ShardUpdate("a", 0, prompts=4, prompt_tokens=400, cached_tokens=100, elapsed_s=9.0, earlier=(4, 300)))
     now = clock.progress()
     assert (now.done, now.requests_per_s, now.seconds_left) == (14, None, None)
+
+
+def test_tokens_and_seconds_that_an_interrupted_command_has_spent_are_added_to_those_of_its_shard(monkeypatch):
+    engine = SimpleNamespace(counts=TokenCounts(prompt_tokens=1000, cached_tokens=700))  # of other shards
+    kept = {"answers": [[0, []]] * 4, "prompt_tokens": 400, "cached_tokens": 100, "elapsed_s": 9.0}
+    monkeypatch.setattr("time.monotonic", lambda: 50.0)
+    meter = compute._Meter(engine, 0, "a", kept)
+    engine.counts.prompt_tokens += 60
+    engine.counts.cached_tokens += 20
+    monkeypatch.setattr("time.monotonic", lambda: 52.0)
+    update = meter.update(6)
+    assert (update.prompt_tokens, update.cached_tokens, update.elapsed_s) == (400 + 60, 100 + 20, 9.0 + 2.0)
+    assert update.earlier == (4, 400 - 100)
